@@ -1,0 +1,101 @@
+"""A running service over HTTP, for the commands that ask one."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+import httpx2
+
+from snapreplay.api.cli.exits import ExitCode, OperationRefused
+from snapreplay.snapshots.errors import RetryableError
+
+TIMEOUT_S = 5.0  # the API answers within 100 ms, also during a restore
+
+Json = dict[str, Any]
+
+
+class ServiceUnreachable(RetryableError):
+    """Nobody answers at the URL, or somebody who is no snapreplay service."""
+
+
+class Client:
+    """Asks the service at `url`; use as a context manager.
+
+    Every call raises ServiceUnreachable (nobody, or somebody else, answered) or OperationRefused (a
+    problem document did).
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        # No proxy from the environment: the service is on this machine or in this network.
+        self._http = httpx2.Client(base_url=url, timeout=TIMEOUT_S, trust_env=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._http.close()
+
+    def restore_status(self) -> Json:
+        return self._ask("GET", "/restore-status")
+
+    def trigger_snapshot(self, partitions: list[int] | None, reason: str) -> Json:
+        """`partitions` None: all that are live."""
+        wanted: Json = {"reason": reason} | ({"partitions": partitions} if partitions else {})
+        return self._ask("POST", "/trigger-snapshot", wanted)
+
+    def operation(self, operation_id: str) -> Json:
+        return self._ask("GET", f"/api/v1/operations/{operation_id}")
+
+    def probe(self, path: str) -> Json:
+        """A probe's document, whether it says ok or failing."""
+        return self._ask("GET", path, problems=False)
+
+    def _ask(
+        self, method: str, path: str, body: Json | None = None, *, problems: bool = True
+    ) -> Json:
+        try:
+            response = self._http.request(method, path, json=body)
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            raise ServiceUnreachable(
+                f"no service answers at {self.url}: {error}",
+                hint="start one with 'snapreplay run APP', or say where it is with --url",
+                url=self.url,
+            ) from error
+        document = _document(response)
+        if document is None:
+            raise ServiceUnreachable(
+                f"{self.url} is no snapreplay service: {method} {path} gave {response.status_code}"
+                f" {response.headers.get('content-type', 'without a content type')}",
+                hint="say where the service is with --url",
+                url=self.url,
+            )
+        if response.is_error and problems:
+            raise _refusal(response.status_code, document)
+        return document
+
+
+def _document(response: httpx2.Response) -> Json | None:
+    try:
+        document = response.json()
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _refusal(status: int, problem: Json) -> OperationRefused:
+    match status:
+        case 503:
+            code = ExitCode.UNREACHABLE
+        case 400 | 404 | 415 | 422:
+            code = ExitCode.REFUSED
+        case _:
+            code = ExitCode.FINDINGS
+    message = str(problem.get("detail") or problem.get("title") or f"HTTP status {status}")
+    return OperationRefused(message, hint=str(problem.get("hint", "")), code=code, problem=problem)

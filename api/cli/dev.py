@@ -1,0 +1,46 @@
+"""`snapreplay dev`: all that an app needs, on this machine, for as long as the terminal is open."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from snapreplay.api.cli.output import note
+from snapreplay.api.server import HttpServer
+from snapreplay.service.embed import run
+from snapreplay.service.genesis import AlreadyInitialised, init_app
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.localbroker.broker import LocalBroker
+from snapreplay.service.settings import Settings
+from snapreplay.service.topics import ensure_topics
+from snapreplay.snapshots.program.app import App
+
+# Input with old record times is normal in development: default retention would delete it.
+KEEP_OLD_RECORDS = {"log.retention.ms": "-1"}
+
+
+def run_dev(
+    app: App[Any], settings: Settings, partitions: int, data_dir: Path | None, http: HttpServer
+) -> int:
+    """Blocks until Ctrl-C or SIGTERM; returns the exit code of the service.
+
+    Raises:
+        LocalBrokerUnavailable: Java, Maven or the jars are missing, or the broker failed.
+    """
+    with LocalBroker(data_dir=data_dir, properties=KEEP_OLD_RECORDS, report=note) as broker:
+        note(f"Kafka:    {broker.bootstrap_servers}" + (f" in {data_dir}" if data_dir else ""))
+        kafka = settings.kafka | {"bootstrap.servers": broker.bootstrap_servers}
+        here = settings.model_copy(update={"kafka": kafka})
+        asyncio.run(_prepare(app, here, partitions))
+        return run(app, here, http=http)
+
+
+async def _prepare(app: App[Any], settings: Settings, partitions: int) -> None:
+    cluster = KafkaCluster(settings)
+    for line in await ensure_topics(app, settings, cluster, create_io_partitions=partitions):
+        note(f"topic:    {line}")
+    try:
+        await init_app(app, settings, cluster)
+    except AlreadyInitialised as already:
+        note(f"genesis:  {already.message}")

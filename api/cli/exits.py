@@ -1,0 +1,47 @@
+"""What the exit codes mean, and which error gives which. Scripts rely on them: never renumber."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from snapreplay.snapshots.errors import (
+    Reaction,
+    RebuildError,
+    RetryableError,
+    SnapreplayError,
+    StopError,
+    UsageError,
+)
+
+
+class ExitCode(IntEnum):
+    OK = 0
+    FINDINGS = 1  # the audit found something, an operation failed or was refused, not healthy
+    REFUSED = 2  # the command, the app or the settings are wrong: nothing was started
+    UNREACHABLE = 3  # no broker, or no service, answered
+    OPERATOR = 4  # the topics are not as they must be: the hint says what to do
+
+
+class OperationRefused(SnapreplayError):
+    """The service answered with a problem document; `code` is what the command ends with."""
+
+    reaction = Reaction.REFUSE
+
+    def __init__(self, message: str, *, hint: str, code: ExitCode, **facts: object) -> None:
+        super().__init__(message, hint=hint, **facts)
+        self.code = code
+
+
+def code_of(error: SnapreplayError) -> ExitCode:
+    """The exit code for an error that ended a command."""
+    match error:
+        case OperationRefused():
+            return error.code
+        case UsageError():
+            return ExitCode.REFUSED
+        case RetryableError():
+            return ExitCode.UNREACHABLE
+        case StopError() | RebuildError():
+            return ExitCode.OPERATOR
+        case _:
+            return ExitCode.FINDINGS

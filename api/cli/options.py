@@ -1,0 +1,108 @@
+"""Options that mean the same in every command, and the settings they add up to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snapreplay.api.cli.output import Format
+from snapreplay.snapshots.errors import UsageError
+
+if TYPE_CHECKING:
+    from snapreplay.service.settings import Settings
+
+AppName = Annotated[
+    str,
+    typer.Argument(
+        metavar="APP",
+        help="module:app, or path/to/file.py; the attribute 'app' when none is named.",
+    ),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", metavar="FILE", help="Settings file; default snapreplay.toml, if it exists."
+    ),
+]
+BootstrapServers = Annotated[
+    str | None,
+    typer.Option("--bootstrap-servers", metavar="HOST:PORT,...", help="The Kafka cluster."),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Any setting of docs/settings.md, such as kafka.security.protocol=SSL; repeatable.",
+    ),
+]
+HttpPort = Annotated[
+    int | None,
+    typer.Option("--http-port", metavar="PORT", help="Port of the HTTP API; 0 picks a free one."),
+]
+Output = Annotated[Format, typer.Option("--output", "-o", help="How to print the result.")]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="A running service; default: http.host and http.port of the settings.",
+    ),
+]
+
+
+def settings_from(
+    config: Path | None,
+    overrides: list[str] | None,
+    bootstrap_servers: str | None = None,
+    http_port: int | None = None,
+) -> Settings:
+    """Command line over environment over file over defaults; a dedicated option wins over `--set`.
+
+    Raises:
+        UsageError: `--set` without "=", or settings that are wrong.
+    """
+    from snapreplay.service.settings import load_settings
+
+    given: dict[str, object] = dict(_split(each) for each in overrides or ())
+    if bootstrap_servers is not None:
+        given["kafka.bootstrap.servers"] = bootstrap_servers
+    if http_port is not None:
+        given["http.port"] = http_port
+    return load_settings(given, config)
+
+
+def _split(override: str) -> tuple[str, str]:
+    name, equals, value = override.partition("=")
+    if not equals or not name.strip():
+        raise UsageError(
+            f"--set {override!r} is not NAME=VALUE",
+            hint="such as --set kafka.security.protocol=SSL",
+        )
+    return name.strip(), value
+
+
+def service_url(url: str | None, config: Path | None) -> str:
+    """Where a running service is asked, without a trailing slash.
+
+    Raises:
+        UsageError: not a http(s) URL, or the settings leave the port open.
+    """
+    if url is None:
+        return _url_of(settings_from(config, None))
+    if not url.startswith(("http://", "https://")):
+        raise UsageError(f"--url {url!r} is not a URL", hint="such as --url http://127.0.0.1:8080")
+    return url.rstrip("/")
+
+
+def _url_of(settings: Settings) -> str:
+    from snapreplay.api.address import Address
+
+    if settings.http.port == 0:
+        raise UsageError(
+            "http.port is 0 in the settings: the service has picked a free port",
+            hint="give the address that it printed at start with --url",
+        )
+    return Address(settings.http.host, settings.http.port).url

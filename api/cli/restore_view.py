@@ -1,0 +1,120 @@
+"""A restore status as text: table, bars, lines. Takes the JSON of `GET /restore-status`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.text import Text
+
+from snapreplay.api.cli.output import console, table
+
+Json = dict[str, Any]
+
+_COLUMNS = (
+    "partition",
+    "phase",
+    "percent",
+    "progress",
+    "rate",
+    "eta",
+    "road",
+    "snapshot",
+    "attempts",
+    "seconds",
+    "proof",
+)
+
+
+def print_status(status: Json) -> None:
+    """One row per partition, then what is wrong with each, then the sum."""
+    out = console()
+    rows = [_row(each) for each in status["partitions"]]
+    if rows:
+        out.print(
+            table(_COLUMNS, rows, right="partition percent progress rate eta attempts seconds")
+        )
+    for each in status["partitions"]:
+        for line in troubles(each):
+            out.print(Text(line), soft_wrap=True)
+    out.print(Text(f"{status['app_id']}: {summary(status)}"), soft_wrap=True)
+
+
+def summary(status: Json) -> str:
+    """One line, such as "3 live, 1 loading; 87.5 %"."""
+    phases = status["summary"]["partitions_by_phase"]
+    if not phases:
+        return "no partition is assigned to this process"
+    listed = ", ".join(f"{count} {phase}" for phase, count in phases.items())
+    return f"{listed}; {status['summary']['percent']:.1f} %"
+
+
+def _row(partition: Json) -> list[object]:
+    progress = partition["progress"] or {}
+    return [
+        partition["partition"],
+        partition["phase"],
+        f"{partition['percent']:.1f} %",
+        amount(partition),
+        _rate(progress),
+        _seconds(progress.get("eta_seconds")),
+        partition["road"],
+        _snapshot(partition),
+        partition["attempts"],
+        _seconds(sum(partition["seconds_per_phase"].values()) or None),
+        _proof(partition["proof"]),
+    ]
+
+
+def amount(partition: Json) -> str | None:
+    """Such as "1,024 / 4,096 bytes"; None when there is nothing to count."""
+    progress = partition["progress"]
+    if progress is None:
+        return None
+    return f"{progress['current']:,} / {progress['target']:,} {progress['unit']}"
+
+
+def _rate(progress: Json) -> str | None:
+    rate = progress.get("rate_per_second")
+    return None if rate is None else f"{rate:,.0f}/s"
+
+
+def _seconds(seconds: float | None) -> str | None:
+    return None if seconds is None else f"{seconds:.2f} s"
+
+
+def _snapshot(partition: Json) -> str | None:
+    used = partition["snapshot"]
+    return None if used is None else f"{used['snapshot_id'][:8]} (batch {used['batch']:,})"
+
+
+def _proof(proof: Json | None) -> str | None:
+    if proof is None:
+        return None
+    return "equal" if proof["equal"] else f"{proof['computed']} is not {proof['recorded']}"
+
+
+def troubles(partition: Json) -> list[str]:
+    """What a person must know of this partition; empty when all is well."""
+    lines, name = [], f"partition {partition['partition']}"
+    if fallback := partition["fallback"]:
+        lines.append(
+            f"{name}: snapshot {fallback['from_snapshot_id']} was not usable: {fallback['reason']}"
+        )
+    if error := partition["error"]:
+        record = f" (record {error['record_id']})" if error["record_id"] else ""
+        lines.append(f"{name}: {error['kind']}: {error['message']}{record}")
+        lines += [f"{name}: hint: {error['hint']}"] if error["hint"] else []
+    return lines
+
+
+def line(partition: Json) -> str:
+    """One partition in one line, for logs and pipes."""
+    parts = [f"partition {partition['partition']} {partition['phase']}"]
+    if partition["phase"] in ("loading", "advancing"):
+        parts += [amount(partition) or "", f"{partition['percent']:.0f} %"]
+        parts += [_rate(partition["progress"] or {}) or ""]
+    if partition["attempts"] > 1:
+        parts.append(f"attempt {partition['attempts']}")
+    if partition["error"]:
+        parts.append(f"{partition['error']['kind']}: {partition['error']['message']}")
+    return " ".join(part for part in parts if part)

@@ -1,0 +1,56 @@
+"""The command tree. Commands import what they need when they run: `version` needs nothing."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from snapreplay.api.cli import audit_command, remote_commands, service_commands
+from snapreplay.api.cli.exits import code_of
+from snapreplay.api.cli.output import print_error
+from snapreplay.snapshots.errors import SnapreplayError
+
+
+class _Group(TyperGroup):
+    """Turns an error of the tree into one block and its exit code, for every command."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except SnapreplayError as error:
+            if ctx.params["debug"]:
+                raise
+            print_error(error.message, error.hint)
+            raise typer.Exit(code_of(error)) from error
+
+
+app = typer.Typer(
+    cls=_Group,
+    help="Exactly-once, crash-proof in-memory state for Kafka programs in Python.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def _root(
+    *,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    del debug  # read from the context when an error arrives
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from snapreplay import __version__
+
+    print(f"snapreplay {__version__}")
+
+
+service_commands.register(app)
+remote_commands.register(app)
+audit_command.register(app)

@@ -1,0 +1,23 @@
+"""What every handler gets: the service's `Control` and the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, NamedTuple
+
+from fastapi import Depends, Request
+
+from snapreplay.service.control import Control
+
+
+class Context(NamedTuple):
+    control: Control
+    now: Callable[[], float]  # Unix seconds
+
+
+def _context(request: Request) -> Context:
+    context: Context = request.app.state.context
+    return context
+
+
+Here = Annotated[Context, Depends(_context)]

@@ -1,0 +1,156 @@
+"""Examples of the answers, by schema name: what a reader of docs/openapi.json sees.
+
+A test validates each against its schema. They tell one story: partition 0 is live, 1 is loading.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_DIGEST = "104729:8f14e45fceea167a:45c48cce2e2d7fbd"
+
+OPERATION: dict[str, Any] = {
+    "id": "019aa3c1-6a52-7d11-8f3e-0d4b6c1f2a90",
+    "kind": "snapshot",
+    "state": "running",
+    "reason": "before deploy 42",
+    "parts": [{"partition": 0, "state": "running", "snapshot_id": None, "detail": ""}],
+    "created_at": "2026-11-21T09:30:00Z",
+    "finished_at": None,
+}
+_SNAPSHOT: dict[str, Any] = {
+    "partition": 0,
+    "snapshot_id": "5c1dd0a4f1b24b1e",
+    "state": "pointed",
+    "reason": "interval",
+    "batch": 4012,
+    "started_at": "2026-11-21T09:25:00Z",
+    "finished_at": "2026-11-21T09:25:00.412000Z",
+    "entries": 104_729,
+    "chunks": 6,
+    "size_bytes": 4_718_592,
+    "manifest_offset": 77,
+    "digest": _DIGEST,
+    "error": None,
+}
+_PARTITION: dict[str, Any] = {
+    "partition": 0,
+    "phase": "live",
+    "owner_epoch": 9120,
+    "batch": 4120,
+    "inputs": [{"topic": "payments", "position": 880_412, "end_offset": 880_500, "lag": 88}],
+    "state_entries": 104_801,
+    "state_bytes": 9_437_184,
+    "records_total": 21_340,
+    "skipped_total": 0,
+    "digest": _DIGEST,
+    "snapshot": _SNAPSHOT,
+    "last_pointed_snapshot_at": "2026-11-21T09:25:00.412000Z",
+    "error": None,
+    "updated_at": "2026-11-21T09:30:00Z",
+    "progress_age_seconds": 0.004,
+}
+_USED: dict[str, Any] = {
+    "snapshot_id": "5c1dd0a4f1b24b1e",
+    "batch": 4012,
+    "manifest_offset": 77,
+    "entries": 104_729,
+    "size_bytes": 4_718_592,
+    "created_at": "2026-11-21T09:25:00Z",
+}
+_RESTORED: dict[str, Any] = {
+    "partition": 0,
+    "phase": "live",
+    "owner_epoch": 9120,
+    "percent": 100.0,
+    "attempts": 1,
+    "started_at": "2026-11-21T09:29:50Z",
+    "finished_at": "2026-11-21T09:29:50.310000Z",
+    "road": "changes",
+    "snapshot": _USED,
+    "fallback": None,
+    "progress": {
+        "unit": "changes",
+        "from": 0,
+        "current": 8200,
+        "target": 8200,
+        "remaining": 0,
+        "percent": 100.0,
+        "rate_per_second": 1_900_000.0,
+        "eta_seconds": 0.0,
+    },
+    "seconds_per_phase": {
+        "fencing": 0.02,
+        "claiming": 0.004,
+        "locating": 0.03,
+        "loading": 0.25,
+        "advancing": 0.006,
+    },
+    "entries": 104_750,
+    "records_replayed": 0,
+    "proof": {
+        "recorded": _DIGEST,
+        "computed": _DIGEST,
+        "equal": True,
+        "batches_compared": 107,
+    },
+    "error": None,
+}
+_RESTORING: dict[str, Any] = {
+    **_RESTORED,
+    "partition": 1,
+    "phase": "loading",
+    "owner_epoch": 9044,
+    "percent": 12.5,
+    "finished_at": None,
+    "progress": {
+        "unit": "bytes",
+        "from": 0,
+        "current": 1_048_576,
+        "target": 4_194_304,
+        "remaining": 3_145_728,
+        "percent": 25.0,
+        "rate_per_second": 20_971_520.0,
+        "eta_seconds": 0.15,
+    },
+    "seconds_per_phase": {"fencing": 0.02, "claiming": 0.004, "locating": 0.03},
+    "entries": 26_182,
+    "proof": None,
+}
+_FACTS: dict[str, Any] = {
+    "app_id": "ledger",
+    "app_version": "7",
+    "version": "0.1.0",
+    "instance_id": "ledger-0",
+    "process_id": "3f0c9f3e5d0e4b7a",
+    "host": "ledger-0",
+    "started_at": "2026-11-21T09:29:49Z",
+    "cluster_id": "MkU3OEVBNTcwNTJENDM2Qg",
+    "partition_count": 2,
+}
+
+BY_SCHEMA: dict[str, dict[str, Any]] = {
+    "Facts": _FACTS,
+    "Operation": OPERATION,
+    "Operations": {"items": [OPERATION]},
+    "Partition": _PARTITION,
+    "Partitions": {"items": [_PARTITION]},
+    "RestoreStatus": {
+        "app_id": "ledger",
+        "instance_id": "ledger-0",
+        "summary": {
+            "partitions_by_phase": {"live": 1, "loading": 1},
+            "all_live": False,
+            "percent": 56.25,
+        },
+        "partitions": [_RESTORED, _RESTORING],
+    },
+    "Snapshots": {"items": [_SNAPSHOT]},
+}
+PROBES: dict[str, dict[str, Any]] = {
+    "200": {"status": "ok", "checks": [{"name": "loop", "ok": True, "detail": ""}]},
+    "503": {
+        "status": "failing",
+        "checks": [{"name": "partition 1", "ok": False, "detail": "loading"}],
+    },
+}

@@ -1,0 +1,20 @@
+"""`python -m snapreplay.api.openapi > docs/openapi.json`: the document as committed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import cast
+
+from snapreplay.api.app import create_app
+from snapreplay.service.control import Control
+
+
+def rendered() -> str:
+    """The document as text; it depends on the code alone, no service is asked."""
+    app = create_app(cast("Control", None))
+    return json.dumps(app.openapi(), indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(rendered())

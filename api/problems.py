@@ -1,0 +1,293 @@
+"""Errors over HTTP: RFC 9457 problem documents, one kind per thing that can go wrong.
+
+`type` is stable and what programs compare; `detail` names the thing and the value; `hint` says what
+to do. The text of an unexpected exception never leaves the process: it is logged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Annotated, Any, NamedTuple
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import Field
+from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
+
+from snapreplay.api.schemas import Model
+from snapreplay.service.control import Busy, NotOwned, UnknownPartition
+
+MEDIA_TYPE = "application/problem+json"
+URN = "urn:snapreplay:problem:"
+
+
+class Kind(NamedTuple):
+    """One kind of problem; `name` ends its `type`."""
+
+    name: str
+    status: int
+    title: str
+    example: str
+
+
+UNKNOWN_PARTITION = Kind(
+    "unknown-partition",
+    404,
+    "No such partition",
+    "partition 7 does not exist: there are 4",
+)
+NOT_HERE = Kind(
+    "partition-not-here", 404, "Partition not here", "this process does not own partition 2"
+)
+UNKNOWN_OPERATION = Kind(
+    "unknown-operation",
+    404,
+    "No such operation",
+    "operation 'x' is not known",
+)
+NOT_OWNED = Kind(
+    "partition-not-live", 409, "Partition not owned or not live", "partition 2 is loading, not live"
+)
+NOTHING_LIVE = Kind(
+    "nothing-live", 409, "No live partition", "no partition of this process is live"
+)
+BUSY = Kind(
+    "snapshot-running", 409, "A snapshot is already running", "a snapshot of partition 0 is running"
+)
+MALFORMED = Kind(
+    "malformed-body", 400, "The body is not JSON", "not JSON at character 14: expected value"
+)
+MEDIA = Kind("media-type", 415, "The body is not declared as JSON", "Content-Type is 'text/plain'")
+INVALID = Kind(
+    "invalid-request",
+    422,
+    "The request is not valid",
+    "body.partitions.0: input should be a valid integer",
+)
+NOT_REACHED = Kind(
+    "cluster-not-reached", 503, "The Kafka cluster was not reached yet", "no broker answered so far"
+)
+INTERNAL = Kind(
+    "internal", 500, "Internal error", "the request failed; the log of the service has the reason"
+)
+
+
+class FieldError(Model):
+    """One thing that is wrong with a request; `where` is a path such as `body.partitions.0`."""
+
+    where: str
+    message: str
+
+
+class Problem(Model):
+    """An RFC 9457 problem document. Members after `instance` are ours, absent when empty."""
+
+    type: Annotated[str, Field(examples=[URN + UNKNOWN_PARTITION.name])]
+    title: str
+    status: Annotated[int, Field(ge=400, le=599)]
+    detail: str
+    instance: Annotated[str, Field(description="Path of the request.")]
+    hint: str | None = None
+    partition: int | None = None
+    partition_count: int | None = None
+    operation_id: str | None = None
+    errors: tuple[FieldError, ...] | None = None
+
+
+class ProblemError(Exception):
+    """Raised by a route; answered as a problem document."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        detail: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        **members: object,
+    ) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+        self.headers = dict(headers or {})
+        self.members = members
+
+
+def install(app: FastAPI) -> None:
+    """Every error of `app` becomes a problem document, also those of the framework."""
+    for error in (
+        ProblemError,
+        UnknownPartition,
+        NotOwned,
+        Busy,
+        RequestValidationError,
+        HTTPException,
+        Exception,
+    ):
+        app.add_exception_handler(error, _answer)
+
+
+def documented(*kinds: Kind) -> dict[int | str, dict[str, Any]]:
+    """The `responses=` of a route: its kinds, grouped by status, each with an example."""
+    responses: dict[int | str, dict[str, Any]] = {}
+    for kind in (*kinds, INTERNAL):
+        response = responses.setdefault(
+            kind.status,
+            {
+                "description": HTTPStatus(kind.status).phrase,
+                "content": {
+                    MEDIA_TYPE: {
+                        "schema": {"$ref": "#/components/schemas/Problem"},
+                        "examples": {},
+                    }
+                },
+            },
+        )
+        if kind is NOT_REACHED:
+            response["headers"] = RETRY_AFTER
+        document = _document(kind, kind.example, "/trigger-snapshot", {})
+        response["content"][MEDIA_TYPE]["examples"][kind.name] = {"value": document}
+    return responses
+
+
+RETRY_AFTER = {
+    "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer", "minimum": 1}}
+}
+
+
+def not_reached() -> ProblemError:
+    """Nothing can be said about partitions before the cluster was reached once."""
+    return ProblemError(
+        NOT_REACHED,
+        "no broker of kafka.bootstrap.servers has answered since this process started",
+        headers={"Retry-After": "5"},
+        hint="the service keeps trying; GET /readyz and the log say what it meets",
+    )
+
+
+def unknown_partition(partition: int, partition_count: int) -> ProblemError:
+    """`partition_count` >= 1."""
+    return ProblemError(
+        UNKNOWN_PARTITION,
+        f"partition {partition} does not exist: there are {partition_count}"
+        f" (0 to {partition_count - 1})",
+        partition=partition,
+        partition_count=partition_count,
+    )
+
+
+def _document(kind: Kind, detail: str, path: str, members: Mapping[str, object]) -> dict[str, Any]:
+    problem = Problem.model_validate(
+        {
+            "type": URN + kind.name if kind.name else "about:blank",
+            "title": kind.title,
+            "status": kind.status,
+            "detail": detail,
+            "instance": path,
+            **members,
+        }
+    )
+    return problem.model_dump(mode="json", exclude_none=True)
+
+
+async def _answer(request: Request, error: Exception) -> JSONResponse:
+    problem = _as_problem(request, error)
+    document = _document(problem.kind, problem.detail, request.url.path, problem.members)
+    return JSONResponse(
+        document, problem.kind.status, headers=problem.headers, media_type=MEDIA_TYPE
+    )
+
+
+def _as_problem(request: Request, error: Exception) -> ProblemError:
+    match error:
+        case ProblemError():
+            return error
+        case UnknownPartition(partition_count=None):
+            return not_reached()
+        case UnknownPartition(partition=partition, partition_count=int(count)):
+            return unknown_partition(partition, count)
+        case NotOwned():
+            return ProblemError(
+                NOT_OWNED,
+                f"partition {error.partition}: {error.detail}",
+                partition=error.partition,
+                hint="GET /restore-status shows this process; ask the process that owns it",
+            )
+        case Busy():
+            return _busy(error)
+        case RequestValidationError():
+            return _invalid(request, error)
+        case HTTPException():
+            return _framework(request, error)
+        case _:
+            return ProblemError(INTERNAL, INTERNAL.example)
+
+
+def _busy(error: Busy) -> ProblemError:
+    operation = error.operation_id
+    return ProblemError(
+        BUSY,
+        f"a snapshot of partition {error.partition} is already running",
+        partition=error.partition,
+        operation_id=operation,
+        hint=f"GET /api/v1/operations/{operation}" if operation else "try again when it has ended",
+    )
+
+
+def _framework(request: Request, error: HTTPException) -> ProblemError:
+    """Unknown path, method not allowed, undecodable body: what routing and parsing refuse."""
+    if error.status_code == MALFORMED.status:
+        return ProblemError(MALFORMED, "the body cannot be decoded as JSON in UTF-8")
+    kind = Kind("", error.status_code, HTTPStatus(error.status_code).phrase, "")
+    headers = dict(error.headers or {})
+    if "Allow" in headers:
+        # Each route knows only its own method; a path may have several routes.
+        headers["Allow"] = ", ".join(_methods(request))
+    return ProblemError(
+        kind, str(error.detail), headers=headers, hint="GET /openapi.json lists what exists"
+    )
+
+
+def _methods(request: Request) -> list[str]:
+    paths = request.app.openapi()["paths"]
+    return sorted(
+        method.upper()
+        for template, operations in paths.items()
+        if compile_path(template)[0].match(request.url.path)
+        for method in operations
+    )
+
+
+def _invalid(request: Request, error: RequestValidationError) -> ProblemError:
+    found = error.errors()
+    for each in found:
+        if each["type"] == "json_invalid":
+            at, reason = each["loc"][-1], each.get("ctx", {}).get("error", "")
+            return ProblemError(MALFORMED, f"not JSON at character {at}: {reason}")
+    media = request.headers.get("content-type", "")
+    if found[0]["loc"] == ("body",) and "json" not in media:
+        return ProblemError(
+            MEDIA,
+            f"Content-Type is {media!r}, not 'application/json'",
+            hint="curl -H 'Content-Type: application/json' ...",
+        )
+    return ProblemError(INVALID, _sentence(found), errors=_field_errors(found))
+
+
+def _field_errors(found: Sequence[Any]) -> tuple[FieldError, ...]:
+    # The value is not echoed: it may be huge, or a secret that went astray.
+    return tuple(
+        FieldError(
+            where=".".join(str(part) for part in each["loc"]),
+            message=each["msg"].removeprefix("Value error, "),
+        )
+        for each in found[:20]
+    )
+
+
+def _sentence(found: Sequence[Any]) -> str:
+    first = _field_errors(found[:1])[0]
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return f"{first.where}: {first.message[:1].lower()}{first.message[1:]}{more}"

@@ -1,0 +1,116 @@
+"""Full snapshots on demand, and what became of them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Path, Response
+
+from snapreplay.api import problems, schemas
+from snapreplay.api.context import Context, Here
+from snapreplay.service.core.phase import Phase
+
+router = APIRouter(tags=["snapshots"])
+
+_REQUESTS = {
+    "all": {"summary": "All live partitions of this process", "value": {}},
+    "some": {
+        "summary": "Two partitions, with a reason",
+        "value": {"partitions": [0, 2], "reason": "before deploy 42"},
+    },
+}
+_ACCEPTED = {
+    "description": "Accepted: follow the operation.",
+    "headers": {
+        "Location": {"description": "Path of the operation.", "schema": {"type": "string"}},
+        **problems.RETRY_AFTER,
+    },
+}
+_TRIGGER_RESPONSES = {
+    202: _ACCEPTED,
+    **problems.documented(
+        problems.MALFORMED,
+        problems.UNKNOWN_PARTITION,
+        problems.NOT_OWNED,
+        problems.NOTHING_LIVE,
+        problems.BUSY,
+        problems.MEDIA,
+        problems.INVALID,
+        problems.NOT_REACHED,
+    ),
+}
+
+
+@router.post(
+    "/trigger-snapshot",
+    status_code=202,
+    operation_id="trigger_snapshot",
+    summary="Write full snapshots now",
+    responses=_TRIGGER_RESPONSES,
+)
+@router.post(
+    "/api/v1/snapshots",
+    status_code=202,
+    operation_id="create_snapshots",
+    summary="Write full snapshots now (the same as /trigger-snapshot)",
+    responses=_TRIGGER_RESPONSES,
+)
+async def trigger_snapshot(
+    here: Here,
+    response: Response,
+    request: Annotated[schemas.SnapshotRequest | None, Body(openapi_examples=_REQUESTS)] = None,
+) -> schemas.Operation:
+    """Asks for a full snapshot of each of these partitions; processing goes on meanwhile. Without a
+    body: of all that are live. All or nothing: when one partition is refused, none is started."""
+    wanted = request or schemas.SnapshotRequest()
+    partitions = _checked(here, wanted.partitions)
+    operation = here.control.trigger_snapshot(partitions, wanted.reason)
+    response.headers["Location"] = f"/api/v1/operations/{operation.id}"
+    response.headers["Retry-After"] = "1"
+    return schemas.Operation.model_validate(operation)
+
+
+def _checked(here: Context, partitions: list[int] | None) -> list[int] | None:
+    if here.control.facts().partition_count is None:
+        raise problems.not_reached()
+    if partitions is not None:
+        return sorted(set(partitions))
+    if not any(each.phase is Phase.LIVE for each in here.control.partitions()):
+        raise problems.ProblemError(
+            problems.NOTHING_LIVE,
+            "no partition of this process is live: there is nothing to write",
+            hint="GET /restore-status says what they are doing",
+        )
+    return None
+
+
+@router.get("/api/v1/snapshots", operation_id="list_snapshots", responses=problems.documented())
+async def list_snapshots(here: Here) -> schemas.Snapshots:
+    """Full snapshots this process wrote or used, newest first, at most 500."""
+    return schemas.Snapshots.model_validate({"items": tuple(here.control.snapshots())})
+
+
+@router.get("/api/v1/operations", operation_id="list_operations", responses=problems.documented())
+async def list_operations(here: Here) -> schemas.Operations:
+    """The last 1,000 at most, newest first."""
+    return schemas.Operations.model_validate({"items": tuple(here.control.operations())})
+
+
+@router.get(
+    "/api/v1/operations/{operation_id}",
+    operation_id="get_operation",
+    responses=problems.documented(problems.UNKNOWN_OPERATION, problems.INVALID),
+)
+async def get_operation(
+    here: Here, operation_id: Annotated[str, Path(max_length=200)]
+) -> schemas.Operation:
+    """What became of an operation: ask again while `state` is `running`."""
+    operation = here.control.operation(operation_id)
+    if operation is None:
+        raise problems.ProblemError(
+            problems.UNKNOWN_OPERATION,
+            f"operation {operation_id!r} is not known: the last 1,000 of this process are kept,"
+            " and none from before its start",
+            hint="GET /api/v1/operations lists them",
+        )
+    return schemas.Operation.model_validate(operation)

@@ -1,0 +1,57 @@
+"""Where every partition is: recovery, position, state."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from snapreplay.api import problems, schemas, views
+from snapreplay.api.context import Context, Here
+
+router = APIRouter(tags=["partitions"])
+
+
+@router.get("/restore-status", operation_id="restore_status", responses=problems.documented())
+@router.get("/api/v1/restore", operation_id="get_restore", responses=problems.documented())
+async def restore_status(here: Here) -> schemas.RestoreStatus:
+    """The running or last recovery of every partition of this process: phase, snapshot, road,
+    progress, seconds per phase, proof. Answers before any partition is assigned, too."""
+    return views.restore_status(here.control.facts(), here.control.partitions())
+
+
+@router.get("/api/v1/partitions", operation_id="list_partitions", responses=problems.documented())
+async def list_partitions(here: Here) -> schemas.Partitions:
+    """Partitions this process owns or lately owned, ordered by number."""
+    now = here.now()
+    return schemas.Partitions(
+        items=tuple(views.partition(each, now) for each in here.control.partitions())
+    )
+
+
+@router.get(
+    "/api/v1/partitions/{partition}",
+    operation_id="get_partition",
+    responses=problems.documented(
+        problems.UNKNOWN_PARTITION, problems.NOT_HERE, problems.INVALID, problems.NOT_REACHED
+    ),
+)
+async def get_partition(here: Here, partition: schemas.PathPartition) -> schemas.Partition:
+    """One partition of this process."""
+    for status in here.control.partitions():
+        if status.partition == partition:
+            return views.partition(status, here.now())
+    raise _missing(here, partition)
+
+
+def _missing(here: Context, partition: int) -> problems.ProblemError:
+    count = here.control.facts().partition_count
+    if count is None:
+        return problems.not_reached()
+    if partition >= count:
+        return problems.unknown_partition(partition, count)
+    return problems.ProblemError(
+        problems.NOT_HERE,
+        f"partition {partition} exists (there are {count}), but this process does not own it",
+        partition=partition,
+        partition_count=count,
+        hint="ask the process that owns it",
+    )

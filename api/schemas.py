@@ -1,0 +1,297 @@
+"""What HTTP says and takes, as pydantic models: the border that `docs/openapi.json` describes.
+
+Times are RFC 3339 in UTC, durations `_seconds` floats, sizes `_bytes` ints, percents 0 to 100.
+Fields mirror `service.status` and `service.control` and are filled from those objects by attribute.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import Path
+from pydantic import AliasChoices, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+
+from snapreplay.service.core.phase import Phase
+
+PARTITION_MAX = 2**31 - 1  # Kafka's partition numbers are int32
+
+
+def _from_unix(value: object) -> object:
+    return datetime.fromtimestamp(value, UTC) if isinstance(value, float | int) else value
+
+
+Time = Annotated[AwareDatetime, BeforeValidator(_from_unix)]
+Count = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0)]
+PartitionNumber = Annotated[
+    int, Field(ge=0, le=PARTITION_MAX, description="Number of a state partition.", examples=[0])
+]
+
+
+def _canonical(value: object) -> object:
+    # int() also takes "+1", "1_0", " 1" and "1.0": one partition has one URL.
+    if isinstance(value, str) and not re.fullmatch(r"0|[1-9][0-9]{0,9}", value):
+        raise ValueError("a partition is a number, such as 0")
+    return value
+
+
+PathPartition = Annotated[
+    PartitionNumber, BeforeValidator(_canonical), Path(description="Number of a state partition.")
+]
+
+
+def one_of(*values: str) -> Any:
+    """Documented as an enum, not enforced: a new word must never make a status unreadable."""
+    return Field(json_schema_extra={"enum": list(values)})
+
+
+Road = Annotated[str, one_of("changes", "replay")]
+
+
+class Model(BaseModel):
+    """No coercion, no unknown fields: `false` is not a partition, a typing error is not ignored."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, from_attributes=True)
+
+
+def _whole(value: object) -> object:
+    # JSON has one kind of number: 2.0 is an integer there, and what some clients send.
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+class SnapshotRequest(Model):
+    """Which partitions to write a full snapshot of, and why."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"partitions": [0, 2], "reason": "before deploy 42"}]}
+    )
+
+    partitions: Annotated[
+        list[Annotated[PartitionNumber, BeforeValidator(_whole)]] | None,
+        Field(
+            min_length=1,
+            max_length=10_000,
+            description="Left out: all partitions of this process that are live.",
+        ),
+    ] = None
+    reason: Annotated[
+        str, Field(max_length=500, description="Kept with the operation and the snapshot.")
+    ] = ""
+
+
+class OperationPart(Model):
+    """One partition's share of an operation."""
+
+    partition: PartitionNumber
+    state: Annotated[str, one_of("pending", "running", "succeeded", "skipped", "failed")]
+    snapshot_id: str | None
+    detail: str
+
+
+class Operation(Model):
+    """An asynchronous request and what became of it."""
+
+    id: Annotated[str, Field(description="Sorts by time of creation.")]
+    kind: Annotated[str, one_of("snapshot")]
+    state: Annotated[str, one_of("running", "succeeded", "failed")]
+    reason: str
+    parts: tuple[OperationPart, ...]
+    created_at: Time
+    finished_at: Time | None
+
+
+class Operations(Model):
+    """The last 1,000 at most, newest first."""
+
+    items: tuple[Operation, ...]
+
+
+class Progress(Model):
+    """How far the present phase is; `eta_seconds` is null while the rate is not known."""
+
+    unit: Annotated[str, one_of("bytes", "changes", "records")]
+    from_: Annotated[
+        Count,
+        Field(validation_alias=AliasChoices("from_", "from"), serialization_alias="from"),
+    ]
+    current: Count
+    target: Count
+    remaining: Count
+    percent: Annotated[float, Field(ge=0, le=100)]
+    rate_per_second: Seconds | None
+    eta_seconds: Seconds | None
+
+
+class SnapshotUsed(Model):
+    """The full snapshot a recovery started from."""
+
+    snapshot_id: str
+    batch: Count
+    manifest_offset: Count
+    entries: Count
+    size_bytes: Count
+    created_at: Time
+
+
+class Fallback(Model):
+    """A newer snapshot that could not be used."""
+
+    from_snapshot_id: str
+    reason: str
+
+
+class DigestProof(Model):
+    """Recorded by the last increment against computed from what was restored."""
+
+    recorded: str
+    computed: str
+    equal: bool
+    batches_compared: Count
+
+
+class PartitionError(Model):
+    """An error with its way out; `hint` is the command to run where there is one."""
+
+    kind: str
+    message: str
+    hint: str
+    reaction: Annotated[
+        str, one_of("retry", "rebuild", "release", "stop", "handler_policy", "refuse")
+    ]
+    record_id: str
+    at: Time
+
+
+class Restore(Model):
+    """The running or last recovery of one partition. Null fields are not known (yet)."""
+
+    partition: PartitionNumber
+    phase: Phase
+    owner_epoch: Count | None
+    percent: Annotated[
+        float,
+        Field(ge=0, le=100, description="Towards live: loading is one half, advancing the other."),
+    ]
+    attempts: Annotated[Count, Field(description="0 before the first attempt.")]
+    started_at: Time | None
+    finished_at: Time | None
+    road: Road | None
+    snapshot: Annotated[SnapshotUsed | None, Field(description="Null: started from genesis.")]
+    fallback: Fallback | None
+    progress: Progress | None
+    seconds_per_phase: dict[str, Seconds]
+    entries: Count
+    records_replayed: Count
+    proof: DigestProof | None
+    error: PartitionError | None
+
+
+class RestoreSummary(Model):
+    """Over the partitions of this process that were not handed over."""
+
+    partitions_by_phase: Annotated[
+        dict[str, Count], Field(examples=[{"live": 3, "loading": 1}], description="Only those > 0.")
+    ]
+    all_live: Annotated[bool, Field(description="False also while no partition is assigned.")]
+    percent: Annotated[
+        float | None, Field(description="Mean over partitions; null without partitions.")
+    ]
+
+
+class RestoreStatus(Model):
+    """Where every partition of this process is on its way to live."""
+
+    app_id: str
+    instance_id: str
+    summary: RestoreSummary
+    partitions: tuple[Restore, ...]
+
+
+class Input(Model):
+    """One input topic's side of a partition; `lag` is an upper bound, markers make it larger."""
+
+    topic: str
+    position: Count
+    end_offset: Count | None
+    lag: Count | None
+
+
+class Snapshot(Model):
+    """A full snapshot; it exists for recovery when `state` is `pointed`."""
+
+    partition: PartitionNumber
+    snapshot_id: str
+    state: Annotated[str, one_of("writing", "written", "pointed", "failed")]
+    reason: str
+    batch: Count
+    started_at: Time
+    finished_at: Time | None
+    entries: Count
+    chunks: Count
+    size_bytes: Count
+    manifest_offset: Count | None
+    digest: str | None
+    error: str | None
+
+
+class Snapshots(Model):
+    """Those this process wrote or used, newest first, at most 500."""
+
+    items: tuple[Snapshot, ...]
+
+
+class Partition(Model):
+    """One partition owned by this process now, or lately (`phase` is then `closed`)."""
+
+    partition: PartitionNumber
+    phase: Phase
+    owner_epoch: Count | None
+    batch: Count | None
+    inputs: tuple[Input, ...]
+    state_entries: Count
+    state_bytes: Count
+    records_total: Count
+    skipped_total: Count
+    digest: str | None
+    snapshot: Annotated[Snapshot | None, Field(description="The newest, whatever its state.")]
+    last_pointed_snapshot_at: Time | None
+    error: PartitionError | None
+    updated_at: Time
+    progress_age_seconds: Annotated[Seconds, Field(description="Since the last progress.")]
+
+
+class Partitions(Model):
+    """Ordered by partition."""
+
+    items: tuple[Partition, ...]
+
+
+class Facts(Model):
+    """Who this process is; the cluster's facts are null until it was reached once."""
+
+    app_id: str
+    app_version: str
+    version: str
+    instance_id: str
+    process_id: str
+    host: str
+    started_at: Time
+    cluster_id: str | None
+    partition_count: Count | None
+
+
+class Check(Model):
+    """One line of a probe's answer."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+class Probe(Model):
+    """`ok` when all checks are; the status code says the same (200, 503)."""
+
+    status: Annotated[str, one_of("ok", "failing")]
+    checks: tuple[Check, ...]

@@ -1,0 +1,91 @@
+"""From what the service publishes to what HTTP shows, where it is more than reading attributes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from snapreplay.api import schemas
+from snapreplay.service.control import Check, ServiceFacts
+from snapreplay.service.core.phase import Phase
+from snapreplay.service.status import PartitionStatus
+from snapreplay.service.status import RestoreStatus as Recovery
+
+
+def restore_status(
+    facts: ServiceFacts, partitions: Sequence[PartitionStatus]
+) -> schemas.RestoreStatus:
+    return schemas.RestoreStatus(
+        app_id=facts.app_id,
+        instance_id=facts.instance_id,
+        summary=_summary([each for each in partitions if each.phase is not Phase.CLOSED]),
+        partitions=tuple(_restore(each) for each in partitions),
+    )
+
+
+def _summary(held: Sequence[PartitionStatus]) -> schemas.RestoreSummary:
+    percents = [each.restored_percent for each in held]
+    return schemas.RestoreSummary(
+        partitions_by_phase=dict(Counter(each.phase.value for each in held)),
+        all_live=bool(held) and all(each.phase is Phase.LIVE for each in held),
+        percent=sum(percents) / len(percents) if percents else None,
+    )
+
+
+def _restore(status: PartitionStatus) -> schemas.Restore:
+    recovery = status.restore or Recovery(attempt=0, started_at=0.0)
+    return schemas.Restore.model_validate(
+        {
+            "partition": status.partition,
+            "phase": status.phase,
+            "owner_epoch": status.owner_epoch,
+            "percent": status.restored_percent,
+            "attempts": recovery.attempt,
+            "started_at": recovery.started_at if status.restore else None,
+            "finished_at": recovery.finished_at,
+            "road": recovery.road,
+            "snapshot": recovery.snapshot,
+            "fallback": _fallback(recovery),
+            "progress": recovery.progress,
+            "seconds_per_phase": recovery.seconds_per_phase,
+            "entries": recovery.entries,
+            "records_replayed": recovery.records_replayed,
+            "proof": recovery.proof,
+            "error": status.error,
+        }
+    )
+
+
+def _fallback(recovery: Recovery) -> schemas.Fallback | None:
+    if recovery.fallback_from is None:
+        return None
+    return schemas.Fallback(
+        from_snapshot_id=recovery.fallback_from, reason=recovery.fallback_reason or ""
+    )
+
+
+_PARTITION_FIELDS = [
+    name for name in schemas.Partition.model_fields if name != "progress_age_seconds"
+]
+
+
+def partition(status: PartitionStatus, now: float) -> schemas.Partition:
+    """`now` in Unix seconds. The age is 0 when the clock was set back."""
+    return schemas.Partition.model_validate(
+        {
+            **{
+                name: getattr(status, name)
+                for name in status.__struct_fields__
+                if name != "restore"
+            },
+            "progress_age_seconds": max(0.0, now - status.updated_at),
+        }
+    )
+
+
+def probe(checks: Sequence[Check]) -> schemas.Probe:
+    """`ok` when every check is; no check at all is ok too."""
+    return schemas.Probe(
+        status="ok" if all(check.ok for check in checks) else "failing",
+        checks=tuple(schemas.Check.model_validate(check) for check in checks),
+    )

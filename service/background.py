@@ -1,0 +1,56 @@
+"""A thread with an event loop of its own: HTTP and membership live there, so that neither a slow handler nor a
+CPU-bound replay starves probes or heartbeats."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+JOIN_SECONDS = 5.0
+
+
+class BackgroundLoop:
+    """Start once, stop once. `run` may be awaited from any other loop."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin `work` there; the future is the caller's way to its result."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Have `work` done there and wait for it here."""
+        return await asyncio.wrap_future(self.submit(work))
+
+    def stop(self) -> None:
+        """End the loop and its tasks; bounded. Idempotent."""
+        if self._loop.is_closed():
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(JOIN_SECONDS)
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            tasks = asyncio.all_tasks(self._loop)
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                self._loop.run_until_complete(asyncio.wait(tasks, timeout=JOIN_SECONDS))
+            self._loop.close()

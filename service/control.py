@@ -1,0 +1,112 @@
+"""What HTTP and the command line may ask of a running service. Thread-safe by contract: callers live in the
+HTTP thread, the service in another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from snapreplay.service.status import PartitionStatus, SnapshotStatus
+
+
+class OperationPart(msgspec.Struct, frozen=True):
+    """One partition's share of an operation."""
+
+    partition: int
+    state: str  # "pending", "running", "succeeded", "skipped", "failed"
+    snapshot_id: str | None = None
+    detail: str = ""
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """An asynchronous request and what became of it. `id` sorts by time of creation."""
+
+    id: str
+    kind: str  # "snapshot"
+    state: str  # "running", "succeeded", "failed"
+    reason: str
+    parts: tuple[OperationPart, ...]
+    created_at: float
+    finished_at: float | None = None
+
+
+class ServiceFacts(msgspec.Struct, frozen=True):
+    """Who this process is. `partition_count` is None until the cluster was reached once."""
+
+    app_id: str
+    app_version: str
+    version: str
+    instance_id: str
+    process_id: str
+    host: str
+    started_at: float
+    cluster_id: str | None = None
+    partition_count: int | None = None
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One line of a probe's answer."""
+
+    name: str
+    ok: bool
+    detail: str = ""
+
+
+class UnknownPartition(LookupError):
+    """No such partition in this app: `partition_count` says how many there are."""
+
+    def __init__(self, partition: int, partition_count: int | None) -> None:
+        super().__init__(partition, partition_count)
+        self.partition = partition
+        self.partition_count = partition_count
+
+
+class NotOwned(LookupError):
+    """The partition exists but another process owns it, or nobody yet. Also when it is ours but not LIVE."""
+
+    def __init__(self, partition: int, detail: str) -> None:
+        super().__init__(partition, detail)
+        self.partition = partition
+        self.detail = detail
+
+
+class Busy(RuntimeError):
+    """An operation of this kind is already running on that partition."""
+
+    def __init__(self, partition: int, operation_id: str | None) -> None:
+        super().__init__(partition, operation_id)
+        self.partition = partition
+        self.operation_id = operation_id
+
+
+class Control(Protocol):
+    """Every method returns at once and may be called from any thread."""
+
+    def facts(self) -> ServiceFacts: ...
+
+    def partitions(self) -> Sequence[PartitionStatus]:
+        """Owned or lately owned ones, ordered by number; empty before the first assignment."""
+
+    def snapshots(self) -> Sequence[SnapshotStatus]:
+        """Full snapshots this process wrote or used, newest first, at most 500."""
+
+    def trigger_snapshot(self, partitions: Sequence[int] | None, reason: str) -> Operation:
+        """Ask for a full snapshot of these owned partitions (None: of all that are LIVE).
+
+        Raises:
+            UnknownPartition, NotOwned, Busy: nothing was started.
+        """
+
+    def operation(self, operation_id: str) -> Operation | None:
+        """None when unknown or evicted (the last 1,000 are kept)."""
+
+    def operations(self) -> Sequence[Operation]:
+        """Newest first."""
+
+    def live_checks(self) -> Sequence[Check]:
+        """Why this process should (not) be killed: loop alive, progress age. Never restore or FAILED."""
+
+    def ready_checks(self) -> Sequence[Check]:
+        """Ready = member of the group and every assigned partition LIVE. No partition is ready too."""

@@ -1,0 +1,1 @@
+"""Decisions: pure, without clock, sockets, logging or asyncio."""

@@ -1,0 +1,127 @@
+"""The chain of increments as its owner extends it: from the last one and a batch to the next one. Pure.
+
+Invariants: batch numbers rise by one; each range starts where the last of its topic ended; the pointers are
+those of committed increments of this chain, newest first, at most K.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from snapreplay.snapshots.format.records import (
+    NO_OFFSET,
+    ChangesRef,
+    Genesis,
+    Increment,
+    Origin,
+    Pointer,
+)
+from snapreplay.snapshots.program.fold import Applied
+from snapreplay.snapshots.state.digest import Digest
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What the owner needs of the past to write the next increment.
+
+    Attributes:
+        last: the newest committed increment; `last_offset` is its offset in T-ZengLiang.
+        new_pointer: a written snapshot, waiting for the increment that makes it exist.
+        fallback_from: set after a recovery that could not use the newest snapshot, until it is recorded.
+    """
+
+    origin: Origin
+    owner_epoch: int
+    last: Increment
+    last_offset: int
+    pointers_max: int
+    new_pointer: Pointer | None = None
+    fallback_from: str | None = None
+
+    @property
+    def batch(self) -> int:
+        return self.last.batch
+
+    def pointing_to(self, pointer: Pointer) -> Chain:
+        """The chain whose next increment points to this snapshot."""
+        return replace(self, new_pointer=pointer)
+
+    def committed(self, increment: Increment, offset: int) -> Chain:
+        """The chain after `increment` was acknowledged at `offset` and its transaction answered OK.
+
+        A pointer that arrived while that transaction was under way waits for the next one.
+        """
+        pointed = increment.pointers[:1]
+        waiting = self.new_pointer if [self.new_pointer] != pointed else None
+        return replace(
+            self, last=increment, last_offset=offset, new_pointer=waiting, fallback_from=None
+        )
+
+    def next_increment(
+        self, applied: Applied | None, changes: ChangesRef | None, written_at_ms: int
+    ) -> Increment:
+        """The commit record of `applied`; None makes an empty increment that only points."""
+        common = msgspec.structs.replace(
+            self.last,
+            origin=self.origin,
+            owner_epoch=self.owner_epoch,
+            batch=self.last.batch + 1,
+            previous_offset=self.last_offset,
+            ranges=[],
+            record_count=0,
+            skipped=[],
+            pointers=self._pointers(),
+            changes=changes,
+            outputs={},
+            written_at_ms=written_at_ms,
+            fallback_from=self.fallback_from,
+            decision=None,
+            migrated_from=None,
+        )
+        if applied is None:
+            return common
+        outputs = Counter(o.topic for o in (*applied.outputs, *applied.dead_letters))
+        return msgspec.structs.replace(
+            common,
+            ranges=applied.ranges,
+            positions=self.last.positions | applied.positions,
+            record_count=applied.record_count,
+            skipped=applied.skipped,
+            anchors=self.last.anchors | applied.anchors,
+            outputs=dict(outputs),
+            stream_time_ms=applied.stream_time_ms,
+            digest=applied.sealed.digest,
+        )
+
+    def _pointers(self) -> list[Pointer]:
+        kept = self.last.pointers
+        if self.new_pointer is not None:
+            kept = [self.new_pointer, *kept]
+        return kept[: self.pointers_max]
+
+
+def genesis_increment(
+    origin: Origin, owner_epoch: int, genesis: Genesis, digest: Digest | None, written_at_ms: int
+) -> Increment:
+    """Batch 0: nothing applied, nothing pointed to. `digest` is the empty state's, or None."""
+    return Increment(
+        origin=origin,
+        owner_epoch=owner_epoch,
+        batch=0,
+        previous_offset=NO_OFFSET,
+        ranges=[],
+        positions=dict(genesis.start_offsets),
+        record_count=0,
+        skipped=[],
+        anchors={},
+        pointers=[],
+        changes=None,
+        outputs={},
+        stream_time_ms=-1,
+        digest=digest,
+        genesis=genesis,
+        written_at_ms=written_at_ms,
+    )

@@ -1,0 +1,142 @@
+"""What the last increment says, held against what this process expects. Pure; every refusal names both facts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from snapreplay.snapshots.errors import SnapreplayError, StopError
+from snapreplay.snapshots.format.records import Claim, Increment
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Who we are and what the cluster looks like now."""
+
+    app_id: str
+    cluster_id: str
+    partition: int
+    partition_count: int
+    inputs: frozenset[str]
+    increments_topic: str
+    instance_id: str
+    process_id: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """The last increment before our claim, and its offset in T-ZengLiang.
+
+    `foreign_records` counts records after it that are not ours (no magic): reported, otherwise ignored.
+    """
+
+    increment: Increment
+    offset: int
+    foreign_records: int = 0
+
+
+class NotInitialised(StopError):
+    """No genesis and no increment: never taken for a new app."""
+
+
+class LogPinned(StopError):
+    """A foreign transaction holds back the last stable offset of T-ZengLiang for longer than it may."""
+
+
+class DuplicateInstance(StopError):
+    """Two processes use the same instance id; the one with the older claim stays down."""
+
+
+class WrongLog(StopError):
+    """The increments belong to another app, cluster, set of inputs or number of partitions."""
+
+
+class NoRoad(StopError):
+    """Neither the changes nor the input can bring the snapshot forward."""
+
+
+def no_genesis(expected: Expected) -> SnapreplayError:
+    return NotInitialised(
+        f"partition {expected.partition} of {expected.increments_topic} holds no increment of"
+        f" app {expected.app_id!r}, not even the genesis",
+        hint="a new app: `snapreplay init MODULE:APP`; an app that ran before: its increments were deleted,"
+        " restore the topic, do not initialise it again",
+        topic=expected.increments_topic,
+        partition=expected.partition,
+    )
+
+
+def pinned(claim_offset: int, end_offset: int, high_watermark: int) -> SnapreplayError:
+    return LogPinned(
+        f"our claim at offset {claim_offset} stays invisible: last stable offset {end_offset},"
+        f" high watermark {high_watermark}",
+        hint="another transactional id left a transaction open in this topic:"
+        " `kafka-transactions.sh find-hanging`, then `abort`; or one broker answers as a stale leader",
+        claim_offset=claim_offset,
+        last_stable_offset=end_offset,
+        high_watermark=high_watermark,
+    )
+
+
+def duplicate_instance(expected: Expected, newer: Claim) -> SnapreplayError | None:
+    """The error, when the newer owner calls itself by our instance id."""
+    if newer.instance_id != expected.instance_id or newer.process_id == expected.process_id:
+        return None
+    return DuplicateInstance(
+        f"process {newer.pid} on host {newer.host} uses our instance id {newer.instance_id!r}"
+        f" and has taken partition {expected.partition}",
+        hint="give every process its own: `--instance-id NAME` or SNAPREPLAY_INSTANCE_ID; then restart this one",
+        instance_id=newer.instance_id,
+        other_host=newer.host,
+        other_pid=newer.pid,
+    )
+
+
+def no_road(first: SnapreplayError, second: SnapreplayError) -> SnapreplayError:
+    return NoRoad(
+        f"neither road leads to the last increment: {first.message}; and {second.message}",
+        hint=second.hint or first.hint,
+        **{**second.facts, **first.facts},
+    )
+
+
+def refuse(expected: Expected, owner_epoch: int, found: Found) -> SnapreplayError | None:
+    """Why the last increment must not be continued by this process, or None."""
+    increment, genesis = found.increment, found.increment.genesis
+    checks = [
+        ("app id", increment.origin.app_id, expected.app_id, "the topics belong to another app"),
+        (
+            "cluster id",
+            genesis.cluster_id,
+            expected.cluster_id,
+            "offsets of another cluster mean nothing here: check kafka.bootstrap.servers",
+        ),
+        (
+            "partition count",
+            genesis.partition_count,
+            expected.partition_count,
+            "keys have moved between partitions: state cannot follow; make a new topic with the old count",
+        ),
+        (
+            "inputs",
+            ", ".join(sorted(genesis.start_offsets)),
+            ", ".join(sorted(expected.inputs)),
+            "the same app id was initialised on other inputs: use another app id or the old inputs",
+        ),
+    ]
+    for name, recorded, now, hint in checks:
+        if recorded != now:
+            return WrongLog(
+                f"{name} recorded in {expected.increments_topic}-{expected.partition}"
+                f" at offset {found.offset} is {recorded!r}, now it is {now!r}",
+                hint=hint,
+                recorded=recorded,
+                found=now,
+            )
+    if increment.owner_epoch > owner_epoch:
+        return WrongLog(
+            f"the last increment's owner epoch {increment.owner_epoch} lies beyond our claim {owner_epoch}",
+            hint="the increments log is shorter than it was (topic re-created, unclean election?)",
+            recorded=increment.owner_epoch,
+            found=owner_epoch,
+        )
+    return None

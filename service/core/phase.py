@@ -1,0 +1,56 @@
+"""Where one partition is. One enum, one table of allowed transitions. Pure.
+
+ASSIGNED → FENCING → CLAIMING → LOCATING → LOADING → ADVANCING → LIVE; an interrupted recovery starts again
+from FENCING, whatever it had done. Kafka Streams' words are in ARCHITECTURE.md's glossary.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """Lower-case values: they are what HTTP, metrics and logs show."""
+
+    ASSIGNED = "assigned"  # ours by the group, nothing done yet
+    FENCING = "fencing"  # starting the transactional producer: older owners can commit nothing more
+    CLAIMING = "claiming"  # committing the claim record: its offset is the owner epoch
+    LOCATING = "locating"  # reading the claim back, then finding the last increment before it
+    LOADING = "loading"  # reading the full snapshot the increment points to
+    ADVANCING = "advancing"  # bringing it forward by changes or by replay
+    LIVE = "live"  # processing input
+    SUSPENDED = "suspended"  # paused by an operator
+    FENCED = "fenced"  # a newer owner exists
+    FAILED = "failed"  # an operator is needed; the status carries the hint
+    CLOSED = "closed"  # moved away, or shut down
+
+
+RECOVERING = (
+    Phase.FENCING,
+    Phase.CLAIMING,
+    Phase.LOCATING,
+    Phase.LOADING,
+    Phase.ADVANCING,
+)
+
+ALLOWED: dict[Phase, frozenset[Phase]] = {
+    Phase.ASSIGNED: frozenset({Phase.FENCING, Phase.SUSPENDED, Phase.FAILED, Phase.CLOSED}),
+    **{
+        phase: frozenset(
+            {Phase.FENCING, after, Phase.SUSPENDED, Phase.FENCED, Phase.FAILED, Phase.CLOSED}
+        )
+        for phase, after in zip(RECOVERING, (*RECOVERING[1:], Phase.LIVE), strict=True)
+    },
+    Phase.LIVE: frozenset(
+        {Phase.FENCING, Phase.SUSPENDED, Phase.FENCED, Phase.FAILED, Phase.CLOSED}
+    ),
+    Phase.SUSPENDED: frozenset({Phase.FENCING, Phase.CLOSED}),
+    Phase.FENCED: frozenset({Phase.FENCING, Phase.FAILED, Phase.CLOSED}),
+    Phase.FAILED: frozenset({Phase.FENCING, Phase.CLOSED}),
+    Phase.CLOSED: frozenset(),
+}
+
+
+def may_follow(before: Phase, after: Phase) -> bool:
+    """Whether a partition in `before` may go to `after`. Staying in a phase is no transition."""
+    return after in ALLOWED[before]

@@ -1,0 +1,438 @@
+"""The order of a recovery, as one pure function: `step(recovery, event) -> (recovery, effect)`.
+
+The order is the correctness argument (docs: ARCHITECTURE.md "A recovery's way"):
+
+    fence     older owners of this transactional id can commit nothing more
+    claim     one committed record whose acknowledged offset F is the owner epoch
+    locate    a read_committed reader must deliver the claim at F itself: a stale leader, or a foreign open
+              transaction that pins the last stable offset, cannot; then the last increment before F
+    load      the newest usable full snapshot it points to, or nothing when the log is whole from genesis
+    advance   by the recorded changes, or by replaying the input; the digest must be the recorded one
+    check     the inputs are the logs that were processed
+    live
+
+Whatever fails transiently starts again from the fence, with back-off. Whatever a person must decide ends in
+`Fail`. Pure: no clock, no ids, no IO; one effect at a time, its outcome is the next event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TypeVar, assert_never
+
+from snapreplay.service.core import located, locate
+from snapreplay.service.core.located import Expected, Found
+from snapreplay.service.core.phase import Phase
+from snapreplay.snapshots.errors import Reaction, SnapreplayError, StopError
+from snapreplay.snapshots.format.records import Claim
+from snapreplay.snapshots.plan import LogStarts, Start, plan_start
+
+T = TypeVar("T")
+
+
+class Road(StrEnum):
+    """How the state is brought forward from the snapshot to the last increment."""
+
+    CHANGES = "changes"
+    REPLAY = "replay"
+
+    @property
+    def other(self) -> Road:
+        return Road.REPLAY if self is Road.CHANGES else Road.CHANGES
+
+
+# ---- events: what happened -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Start, or start again after a wait."""
+
+
+@dataclass(frozen=True)
+class FenceDone:
+    """The transactional producer has started."""
+
+
+@dataclass(frozen=True)
+class ClaimAcknowledged:
+    """The claim record's transaction answered OK."""
+
+    claim_id: str
+    offset: int
+
+
+@dataclass(frozen=True)
+class ClaimHidden:
+    """The reader did not deliver the claim: `end_offset <= F` even after the grace on one client."""
+
+    end_offset: int
+    high_watermark: int
+    waited_ms: int
+
+
+@dataclass(frozen=True)
+class ClaimSeen:
+    """The reader delivered the record at F and it is ours. `newer` is a claim found after it."""
+
+    log_start_offset: int
+    newer: Claim | None
+
+
+@dataclass(frozen=True)
+class WindowRead:
+    """A window before the claim was read to its end."""
+
+    found: Found | None
+
+
+@dataclass(frozen=True)
+class StartsRead:
+    """Fresh log starts of our topics and of the inputs."""
+
+    starts: LogStarts
+
+
+@dataclass(frozen=True)
+class StartLoaded:
+    """The state is that of the start (snapshot, or empty at genesis), checked."""
+
+
+@dataclass(frozen=True)
+class SnapshotUnusable:
+    """A snapshot cannot be used: damaged, incomplete, trimmed."""
+
+    snapshot_id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Advanced:
+    """The state is that of the last increment, digest compared."""
+
+
+@dataclass(frozen=True)
+class RoadClosed:
+    """This road cannot be taken from this start (damaged changes, trimmed input)."""
+
+    road: Road
+    error: SnapreplayError
+
+
+@dataclass(frozen=True)
+class InputsChecked:
+    """Each input still is the log that was processed, and reaches to our position."""
+
+
+@dataclass(frozen=True)
+class EffectFailed:
+    """The last effect raised."""
+
+    error: SnapreplayError
+
+
+Event = (
+    Begin
+    | FenceDone
+    | ClaimAcknowledged
+    | ClaimHidden
+    | ClaimSeen
+    | WindowRead
+    | StartsRead
+    | StartLoaded
+    | SnapshotUnusable
+    | Advanced
+    | RoadClosed
+    | InputsChecked
+    | EffectFailed
+)
+
+# ---- effects: what to do next ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fence:
+    """Start a new transactional producer (discarding any old one)."""
+
+
+@dataclass(frozen=True)
+class WriteClaim:
+    """Commit one claim record with a new random id."""
+
+
+@dataclass(frozen=True)
+class SeeClaim:
+    """Read the claim back. `fresh_client`: with a new connection, perhaps to another broker."""
+
+    claim_id: str
+    offset: int
+    fresh_client: bool
+
+
+@dataclass(frozen=True)
+class ReadWindow:
+    """Read a window of T-ZengLiang and report the last increment in it."""
+
+    window: locate.Window
+
+
+@dataclass(frozen=True)
+class ReadStarts:
+    """Read the log starts afresh."""
+
+    last: Found
+
+
+@dataclass(frozen=True)
+class Load:
+    """Make the state that of the start."""
+
+    start: Start
+
+
+@dataclass(frozen=True)
+class Advance:
+    """Bring the state forward; nothing to do when the start is the last increment itself."""
+
+    start: Start
+    last: Found
+    road: Road
+
+
+@dataclass(frozen=True)
+class CheckInputs:
+    """Compare the anchors, and the positions with the inputs' bounds."""
+
+    last: Found
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Back off, then `Begin`."""
+
+    delay_ms: int
+    error: SnapreplayError
+
+
+@dataclass(frozen=True)
+class GoLive:
+    """Recovered."""
+
+    last: Found
+    owner_epoch: int
+    start: Start
+    fallback_from: str | None
+
+
+@dataclass(frozen=True)
+class Yield:
+    """A newer owner exists."""
+
+    newer: Claim
+
+
+@dataclass(frozen=True)
+class Fail:
+    """An operator must act."""
+
+    error: SnapreplayError
+
+
+Effect = (
+    Fence
+    | WriteClaim
+    | SeeClaim
+    | ReadWindow
+    | ReadStarts
+    | Load
+    | Advance
+    | CheckInputs
+    | Wait
+    | GoLive
+    | Yield
+    | Fail
+)
+
+# ---- state -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`pin_patience_ms`: how long a foreign transaction may pin the last stable offset (its own longest
+    timeout plus 15 s). Back-off doubles from min to max."""
+
+    pin_patience_ms: int = 915_000
+    backoff_ms_min: int = 100
+    backoff_ms_max: int = 10_000
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """One recovery. `attempt` counts from 1 and rises with every return to the fence."""
+
+    expected: Expected
+    road: Road
+    limits: Limits = Limits()
+    phase: Phase = Phase.ASSIGNED
+    attempt: int = 0
+    claim_id: str = ""
+    owner_epoch: int = -1
+    log_start_offset: int = 0
+    window: locate.Window | None = None
+    last: Found | None = None
+    starts: LogStarts | None = None
+    start: Start | None = None
+    unusable: tuple[tuple[str, str], ...] = ()
+    closed_road: RoadClosed | None = None
+
+    @property
+    def fallback_from(self) -> str | None:
+        """The newest snapshot, when it could not be used."""
+        return self.unusable[0][0] if self.unusable else None
+
+    @property
+    def chosen_road(self) -> Road:
+        return self.closed_road.road.other if self.closed_road else self.road
+
+
+def step(recovery: Recovery, event: Event) -> tuple[Recovery, Effect]:
+    """The next state and what to do. Same input, same output."""
+    match event:
+        case Begin():
+            return _begin(recovery)
+        case FenceDone():
+            return replace(recovery, phase=Phase.CLAIMING), WriteClaim()
+        case ClaimAcknowledged(claim_id, offset):
+            claimed = replace(recovery, phase=Phase.LOCATING, claim_id=claim_id, owner_epoch=offset)
+            return claimed, SeeClaim(claim_id, offset, fresh_client=False)
+        case ClaimHidden():
+            return _claim_hidden(recovery, event)
+        case ClaimSeen(_, newer) if newer is not None:
+            return _newer_owner(recovery, newer)
+        case ClaimSeen(log_start_offset):
+            return _search_from_claim(recovery, log_start_offset)
+        case WindowRead(found):
+            return _window_read(recovery, found)
+        case StartsRead(starts):
+            return _choose_start(replace(recovery, starts=starts))
+        case SnapshotUnusable(snapshot_id, reason):
+            worse = (*recovery.unusable, (snapshot_id, reason))
+            return _choose_start(replace(recovery, unusable=worse))
+        case StartLoaded():
+            return _advance(recovery)
+        case RoadClosed():
+            return _road_closed(recovery, event)
+        case Advanced():
+            return recovery, CheckInputs(_some(recovery.last))
+        case InputsChecked():
+            return _live(recovery)
+        case EffectFailed(error):
+            return _failed(recovery, error)
+        case _:
+            assert_never(event)
+
+
+def _begin(recovery: Recovery) -> tuple[Recovery, Effect]:
+    """Forget what this attempt's predecessor found: nothing read before a fence counts after it."""
+    fresh = Recovery(
+        recovery.expected,
+        recovery.road,
+        recovery.limits,
+        phase=Phase.FENCING,
+        attempt=recovery.attempt + 1,
+    )
+    return fresh, Fence()
+
+
+def _claim_hidden(recovery: Recovery, event: ClaimHidden) -> tuple[Recovery, Effect]:
+    if event.waited_ms > recovery.limits.pin_patience_ms:
+        return recovery, Fail(
+            located.pinned(recovery.owner_epoch, event.end_offset, event.high_watermark)
+        )
+    return recovery, SeeClaim(recovery.claim_id, recovery.owner_epoch, fresh_client=True)
+
+
+def _newer_owner(recovery: Recovery, newer: Claim) -> tuple[Recovery, Effect]:
+    duplicate = located.duplicate_instance(recovery.expected, newer)
+    if duplicate is not None:
+        return recovery, Fail(duplicate)
+    return replace(recovery, phase=Phase.FENCED), Yield(newer)
+
+
+def _search_from_claim(recovery: Recovery, log_start_offset: int) -> tuple[Recovery, Effect]:
+    window = locate.first_window(recovery.owner_epoch, log_start_offset)
+    searching = replace(recovery, log_start_offset=log_start_offset, window=window)
+    if window is None:
+        return searching, Fail(located.no_genesis(recovery.expected))
+    return searching, ReadWindow(window)
+
+
+def _window_read(recovery: Recovery, found: Found | None) -> tuple[Recovery, Effect]:
+    if found is not None:
+        problem = located.refuse(recovery.expected, recovery.owner_epoch, found)
+        if problem is not None:
+            return recovery, Fail(problem)
+        return replace(recovery, last=found), ReadStarts(found)
+    window = locate.next_window(
+        _some(recovery.window), recovery.owner_epoch, recovery.log_start_offset
+    )
+    if window is None:
+        return recovery, Fail(located.no_genesis(recovery.expected))
+    return replace(recovery, window=window), ReadWindow(window)
+
+
+def _choose_start(recovery: Recovery) -> tuple[Recovery, Effect]:
+    last = _some(recovery.last)
+    try:
+        start = plan_start(
+            last.increment, last.offset, _some(recovery.starts), dict(recovery.unusable)
+        )
+    except StopError as error:
+        return recovery, Fail(error)
+    return replace(recovery, phase=Phase.LOADING, start=start), Load(start)
+
+
+def _advance(recovery: Recovery) -> tuple[Recovery, Effect]:
+    advance = Advance(_start(recovery), _some(recovery.last), recovery.chosen_road)
+    return replace(recovery, phase=Phase.ADVANCING), advance
+
+
+def _road_closed(recovery: Recovery, event: RoadClosed) -> tuple[Recovery, Effect]:
+    """Once: the other road from the same start. The state is half-way, so it is loaded again."""
+    if recovery.closed_road is not None:
+        return recovery, Fail(located.no_road(recovery.closed_road.error, event.error))
+    again = replace(recovery, phase=Phase.LOADING, closed_road=event)
+    return again, Load(_start(recovery))
+
+
+def _live(recovery: Recovery) -> tuple[Recovery, Effect]:
+    live = replace(recovery, phase=Phase.LIVE)
+    return live, GoLive(
+        _some(recovery.last), recovery.owner_epoch, _start(recovery), recovery.fallback_from
+    )
+
+
+def _failed(recovery: Recovery, error: SnapreplayError) -> tuple[Recovery, Effect]:
+    """RELEASE here proves nothing: a stale coordinator refuses good epochs. Only a newer claim in the log does."""
+    match error.reaction:
+        case Reaction.RETRY | Reaction.RELEASE:
+            doublings = min(recovery.attempt - 1, 16)
+            delay_ms = min(
+                recovery.limits.backoff_ms_max, recovery.limits.backoff_ms_min << doublings
+            )
+            return recovery, Wait(delay_ms, error)
+        case _:
+            return recovery, Fail(error)
+
+
+def _start(recovery: Recovery) -> Start:
+    if recovery.start is None:
+        raise AssertionError("an event arrived before the one it follows")
+    return recovery.start
+
+
+def _some(value: T | None) -> T:
+    if value is None:
+        raise AssertionError("an event arrived before the one it follows")
+    return value

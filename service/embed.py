@@ -1,0 +1,274 @@
+"""A running service: in a process of its own (`run`), or inside an asyncio program (`running`, `Service`)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Protocol
+
+from snapreplay.service.background import BackgroundLoop
+from snapreplay.service.control import Control
+from snapreplay.service.core import names
+from snapreplay.service.core.located import DuplicateInstance
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.membership import Membership
+from snapreplay.service.partition.context import ClusterView, Identity
+from snapreplay.service.partition.snapshots import OnDone
+from snapreplay.service.preflight import inspect
+from snapreplay.service.service_control import ServiceControl
+from snapreplay.service.settings import Settings, load_settings
+from snapreplay.service.status import PartitionStatus, StatusBoard
+from snapreplay.service.supervisor import Supervisor
+from snapreplay.snapshots.errors import RetryableError, SnapreplayError, UsageError
+from snapreplay.snapshots.program.app import App
+
+log = logging.getLogger("snapreplay")
+
+RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.5, 10.0
+
+
+class Http(Protocol):
+    """Serves `Control` over HTTP in the loop it is called in. `snapreplay.api.server.HttpServer` is one."""
+
+    async def serve(self, control: Control, host: str, port: int) -> tuple[str, int]:
+        """Begin to listen; returns the address bound to."""
+
+    async def close(self) -> None: ...
+
+
+class NotLive(SnapreplayError):
+    """The partitions did not become LIVE in time, or one of them FAILED."""
+
+
+class Service:
+    """One app in this process. `start` once, `stop` once, both in the loop that is to run the handlers."""
+
+    def __init__(
+        self, app: App[Any], settings: Settings | None = None, http: Http | None = None
+    ) -> None:
+        app.validate()
+        self.app = app
+        self.settings = settings or load_settings()
+        self._http = http
+        self._identity = Identity.of_this_process(self.settings.instance_id)
+        self._board = StatusBoard()
+        self._background = BackgroundLoop("snapreplay-control")
+        self._cluster = KafkaCluster(self.settings)
+        self._supervisor: Supervisor | None = None
+        self._membership: Membership | None = None
+        self._bringing_up: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._control = ServiceControl(app, self._identity, self._board, self._request_snapshot)
+        self.http_address: tuple[str, int] | None = None
+
+    @property
+    def control(self) -> Control:
+        """What HTTP sees; thread-safe."""
+        return self._control
+
+    def restore_status(self) -> list[PartitionStatus]:
+        """Every owned partition, ordered by number; empty before the first assignment."""
+        return self._board.all()
+
+    def view(self, partition: int) -> Mapping[Any, Any]:
+        """Read-only state of a LIVE partition as of the last committed batch.
+
+        Raises:
+            KeyError: the partition is not LIVE here.
+            UsageError: the state is no map.
+        """
+        runner = self._supervisor.runners.get(partition) if self._supervisor else None
+        if runner is None or runner.store is None:
+            raise KeyError(partition)
+        return runner.store.committed_view()
+
+    async def start(self) -> None:
+        """HTTP is up when this returns; the cluster may still be out of reach (see `wait_live`).
+
+        Raises:
+            UsageError: the HTTP port is taken.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._background.start()
+        if self._http is not None:
+            http = self.settings.http
+            self.http_address = await self._background.run(
+                self._http.serve(self._control, http.host, http.port)
+            )
+        self._bringing_up = self._loop.create_task(self._bring_up(), name="bring-up")
+        self._control.beat_every_second(self._loop)
+
+    async def wait_started(self) -> None:
+        """Until the app is checked against the cluster and membership has begun.
+
+        Raises:
+            UsageError, StopError: refused, with the command that repairs it.
+        """
+        if self._bringing_up is None:
+            raise UsageError("the service was not started")
+        await asyncio.shield(self._bringing_up)
+
+    async def wait_live(self, timeout_seconds: float | None = None) -> None:
+        """Until this process is a member and every partition it owns is LIVE.
+
+        Raises:
+            UsageError, StopError: refused at start.
+            NotLive: in time it did not, or a partition FAILED; names phase and error.
+        """
+        changed = self._control.changes(asyncio.get_running_loop())
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self.wait_started()
+                while not self._control.ready():
+                    self._raise_failed()
+                    await changed.wait()
+                    changed.clear()
+        except TimeoutError:
+            raise self._not_live(f"not LIVE after {timeout_seconds} s") from None
+
+    async def stop(self) -> None:
+        """Finish the batch under way, write a last snapshot, leave the group. Bounded by timeouts.shutdown_ms."""
+        if self._bringing_up is not None:
+            self._bringing_up.cancel()
+            with suppress(asyncio.CancelledError, SnapreplayError):
+                await self._bringing_up
+        if self._supervisor is not None:
+            await self._supervisor.stop(
+                final_snapshot=self.settings.snapshot.before_stop,
+                deadline_seconds=self.settings.timeouts.shutdown_ms / 1000,
+            )
+        if self._background.alive:
+            if self._membership is not None:
+                await self._background.run(self._membership.leave())
+            if self._http is not None:
+                await self._background.run(self._http.close())
+        self._background.stop()
+        self._control.stop()
+
+    async def _bring_up(self) -> None:
+        view = await self._inspect()
+        self._control.reached(view)
+        loop = asyncio.get_running_loop()
+        supervisor = self._supervisor = Supervisor(
+            self.app,
+            self.settings,
+            self._cluster,
+            view,
+            self._identity,
+            self._board,
+            self._duplicate,
+        )
+
+        async def assigned(partitions: set[int]) -> None:
+            self._control.member_of(partitions)
+            loop.call_soon_threadsafe(supervisor.assigned, set(partitions))
+
+        async def revoked(partitions: set[int]) -> None:
+            log.info("rebalance: partitions %s run on until the new assignment", sorted(partitions))
+
+        self._membership = Membership(
+            self.settings,
+            self.app.app_id,
+            names.increments_topic(self.app.app_id),
+            assigned,
+            revoked,
+        )
+        self._background.submit(self._membership.run())
+
+    async def _inspect(self) -> ClusterView:
+        pause = RETRY_SECONDS_MIN
+        while True:
+            try:
+                return await inspect(self.app, self.settings, self._cluster)
+            except RetryableError as error:
+                self._control.unreachable(error)
+                log.warning("cluster not reached, next try in %.1f s: %s", pause, error)
+                await asyncio.sleep(pause)
+                pause = min(RETRY_SECONDS_MAX, pause * 2)
+
+    def _request_snapshot(self, partition: int, reason: str, done: OnDone) -> None:
+        """From any thread."""
+        if self._loop is None or self._supervisor is None:
+            done("failed", None, "the service is not running")
+            return
+        supervisor = self._supervisor
+
+        def ask() -> None:
+            runner = supervisor.runners.get(partition)
+            if runner is None or not runner.request_snapshot(reason, done):
+                done("failed", None, "the partition is not LIVE here any more")
+
+        self._loop.call_soon_threadsafe(ask)
+
+    def _duplicate(self, error: DuplicateInstance) -> None:
+        """The older claim stays down: out of the group, without sending a LeaveGroup for the other's membership."""
+        log.error("%s", error)
+        self._control.duplicate(error)
+        membership, self._membership = self._membership, None
+        if membership is not None:
+            self._background.submit(membership.abandon())
+        if self._supervisor is not None:
+            for runner in self._supervisor.runners.values():
+                runner.refuse(error)
+
+    def _raise_failed(self) -> None:
+        failed = [s for s in self._board.all() if s.phase == "failed"]
+        if failed:
+            raise self._not_live("a partition FAILED")
+
+    def _not_live(self, why: str) -> NotLive:
+        states = ", ".join(f"{s.partition}: {s.phase.value}" for s in self._board.all())
+        errors = [s.error for s in self._board.all() if s.error is not None]
+        detail = f"; {errors[0].message}" if errors else ""
+        reached = self._control.unreachable_reason
+        return NotLive(
+            f"{why} (partitions: {states or 'none assigned'}{detail}{f'; {reached}' if reached else ''})",
+            hint=errors[0].hint
+            if errors
+            else "is the cluster reachable, and did `snapreplay init` run?",
+        )
+
+
+@asynccontextmanager
+async def running(
+    app: App[Any], settings: Settings | None = None, http: Http | None = None
+) -> AsyncIterator[Service]:
+    """A started service for the length of the block; stopped gracefully after it."""
+    service = Service(app, settings, http)
+    try:
+        await service.start()
+        yield service
+    finally:
+        await service.stop()
+
+
+def run(app: App[Any], settings: Settings | None = None, http: Http | None = None) -> int:
+    """Run until SIGTERM or Ctrl-C, then stop gracefully. Returns the process's exit code: 0.
+
+    Raises:
+        UsageError, StopError: refused before any partition was touched.
+    """
+    return asyncio.run(_run(Service(app, settings, http)))
+
+
+async def _run(service: Service) -> int:
+    loop = asyncio.get_running_loop()
+    signalled = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signalled.set)
+    try:
+        await service.start()
+        waiting = loop.create_task(signalled.wait())
+        started = loop.create_task(service.wait_started())
+        await asyncio.wait([waiting, started], return_when=asyncio.FIRST_COMPLETED)
+        if started.done():
+            started.result()
+            await waiting
+        else:
+            started.cancel()
+    finally:
+        await service.stop()
+    return 0

@@ -1,0 +1,127 @@
+"""`init`: batch 0 in every partition. Nothing else ever takes an empty log for a new app."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal
+
+from snapreplay.service.clock import wall_ms
+from snapreplay.service.core import locate
+from snapreplay.service.core.chain import genesis_increment
+from snapreplay.service.core.located import Found
+from snapreplay.service.partition.claiming import claim_record
+from snapreplay.service.partition.context import ClusterView, Context, Identity
+from snapreplay.service.partition.increments import last_in_window
+from snapreplay.service.ports import Cluster, LogRecord, TopicPartition
+from snapreplay.service.preflight import inspect
+from snapreplay.service.settings import Settings
+from snapreplay.snapshots.errors import StopError, UsageError
+from snapreplay.snapshots.format.envelope import encode, headers_of
+from snapreplay.snapshots.format.records import Genesis
+from snapreplay.snapshots.program.app import App
+from snapreplay.snapshots.state.store import store_of
+
+Start = Literal["earliest", "latest"]
+
+
+class AlreadyInitialised(UsageError):
+    """The app has processed something: a genesis now would forget it."""
+
+
+async def init_app(
+    app: App[Any], settings: Settings, cluster: Cluster, start: Start = "earliest"
+) -> list[str]:
+    """Write the genesis of every partition that has none.
+
+    Partitions that hold only their genesis are left alone, so an interrupted `init` can be repeated.
+
+    Returns:
+        One line per partition.
+
+    Raises:
+        AlreadyInitialised: a partition is past its genesis; nothing was written.
+        StopError: increments are gone but snapshots exist.
+        UsageError, Unreachable: as preflight.
+    """
+    view = await inspect(app, settings, cluster)
+    identity = Identity.of_this_process(settings.instance_id)
+    contexts = [
+        Context(app, settings, cluster, view, identity, number, asyncio.Semaphore(1))
+        for number in range(view.partition_count)
+    ]
+    existing = [await _last(context) for context in contexts]
+    for context, found in zip(contexts, existing, strict=True):
+        _check_new(context, found)
+    return [
+        f"partition {context.partition}: already initialised"
+        if found is not None
+        else await _write(context, view, start)
+        for context, found in zip(contexts, existing, strict=True)
+    ]
+
+
+def _check_new(context: Context, found: Found | None) -> None:
+    if found is not None and found.increment.batch > 0:
+        raise AlreadyInitialised(
+            f"partition {context.partition} of app {context.app.app_id!r} is at batch"
+            f" {found.increment.batch}: already initialised",
+            hint="nothing to do: `snapreplay run`; to start anew use another app id",
+            batch=found.increment.batch,
+        )
+
+
+async def _last(context: Context) -> Found | None:
+    """The last increment, without fencing anybody: a running owner must not notice `init`."""
+    reader = await context.cluster.reader()
+    try:
+        bounds = await reader.bounds(context.increments)
+        window = locate.first_window(bounds.end_offset, bounds.start_offset)
+        while window is not None:
+            found = await last_in_window(reader, context.increments, window)
+            if found is not None:
+                return found
+            window = locate.next_window(window, bounds.end_offset, bounds.start_offset)
+        snapshots = await reader.bounds(context.snapshots)
+    finally:
+        await reader.close()
+    if snapshots.end_offset > 0:
+        raise StopError(
+            f"{context.increments.topic}-{context.partition} holds no increment, but"
+            f" {context.snapshots.topic}-{context.partition} holds snapshots: the increments were lost",
+            hint="restore the increments topic; to start anew delete both topics, or use another app id",
+        )
+    return None
+
+
+async def _write(context: Context, view: ClusterView, start: Start) -> str:
+    starts = await _start_offsets(context, start)
+    genesis = Genesis(view.cluster_id, view.partition_count, starts)
+    digest = store_of(context.app.state()).digest
+    producer = await context.cluster.fence(context.transactional_id)
+    try:
+        claim = claim_record(context, context.identity.process_id)
+        (epoch,) = await producer.commit(context.partition, (), (claim,))
+        increment = genesis_increment(context.origin, epoch, genesis, digest, wall_ms())
+        record = LogRecord(
+            context.increments.topic, encode(increment), headers=headers_of(increment)
+        )
+        await producer.commit(context.partition, (), (record,))
+    finally:
+        await producer.discard()
+    listed = ", ".join(f"{topic} from offset {offset}" for topic, offset in starts.items())
+    return f"partition {context.partition}: initialised, {listed}"
+
+
+async def _start_offsets(context: Context, start: Start) -> dict[str, int]:
+    reader = await context.cluster.reader()
+    try:
+        bounds = {
+            name: await reader.bounds(TopicPartition(name, context.partition))
+            for name in context.input_names
+        }
+    finally:
+        await reader.close()
+    return {
+        name: each.start_offset if start == "earliest" else each.end_offset
+        for name, each in bounds.items()
+    }

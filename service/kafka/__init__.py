@@ -1,0 +1,1 @@
+"""Kafka by aiokafka: everything that imports the client is in this folder."""

@@ -1,0 +1,248 @@
+"""Topics, cluster facts, trimming and group members, through aiokafka's admin client.
+
+That client answers with raw responses and raises for next to nothing: every code is looked at here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.admin import NewTopic as ClientNewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.coordinator.protocol import ConsumerProtocol
+from aiokafka.errors import OffsetOutOfRangeError, PolicyViolationError, for_code
+from aiokafka.structs import TopicPartition as ClientPartition
+
+from snapreplay.service.kafka.closing import close_client
+from snapreplay.service.kafka.config import client_arguments
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, client_error
+from snapreplay.service.ports import (
+    ClusterFacts,
+    NewTopic,
+    OffsetBeyondEnd,
+    TopicFacts,
+    TopicPartition,
+    Unreachable,
+)
+from snapreplay.service.settings import Settings
+from snapreplay.snapshots.errors import StopError
+
+TOPIC_CONFIG = (
+    "cleanup.policy",
+    "retention.ms",
+    "retention.bytes",
+    "max.message.bytes",
+    "min.insync.replicas",
+    "unclean.leader.election.enable",
+    "message.timestamp.type",
+)
+_UNKNOWN_TOPIC = 3
+
+
+@dataclass(frozen=True)
+class GroupMember:
+    """A member of a consumer group as its coordinator knows it."""
+
+    member_id: str
+    client_id: str
+    host: str
+    partitions: frozenset[TopicPartition]
+
+
+class KafkaAdmin:
+    """One call, one client. Each raises Unreachable when Kafka does not answer within the request timeouts."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._deadline_s = 3 * settings.request_timeout_ms / 1000
+
+    async def topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
+        """See `ports.Cluster.topics`."""
+        wanted = set(names)
+        async with self._client("describing topics") as client:
+            found = {
+                entry["topic"]: entry["partitions"]
+                for entry in await self._listing(client)
+                if entry["topic"] in wanted
+            }
+            config = await _topic_config(client, sorted(found))
+        return {
+            name: TopicFacts(
+                name=name,
+                partition_count=len(partitions),
+                replication_factor=min((len(p["replicas"]) for p in partitions), default=0),
+                config=config.get(name, {}),
+            )
+            for name, partitions in found.items()
+        }
+
+    async def topic_names(self) -> list[str]:
+        """See `ports.Cluster.topic_names`."""
+        async with self._client("listing topics") as client:
+            return sorted(entry["topic"] for entry in await self._listing(client))
+
+    async def create_topics(self, topics: Sequence[NewTopic]) -> None:
+        """See `ports.Cluster.create_topics`."""
+        if not topics:
+            return
+        async with self._client("creating topics") as client:
+            factor = await self._default_replication(client, topics)
+            request = [
+                ClientNewTopic(
+                    topic.name,
+                    topic.partition_count,
+                    factor if topic.replication_factor == -1 else topic.replication_factor,
+                    topic_configs=topic.config,
+                )
+                for topic in topics
+            ]
+            answer = await client.create_topics(request)
+            for name, code, reason in answer.topic_errors:
+                if code:
+                    raise _not_created(name, code, reason)
+            await self._await_leaders(client, topics)
+
+    async def facts(self) -> ClusterFacts:
+        """See `ports.Cluster.facts`."""
+        async with self._client("asking for cluster facts") as client:
+            cluster = await client.describe_cluster()
+            brokers = [broker["node_id"] for broker in cluster["brokers"]]
+            config = await _config(client, ConfigResourceType.BROKER, [str(brokers[0])])
+        return ClusterFacts(
+            cluster_id=cluster["cluster_id"] or "",
+            broker_count=len(brokers),
+            broker_config=config[str(brokers[0])],
+        )
+
+    async def delete_records(self, partition: TopicPartition, before_offset: int) -> int:
+        """See `ports.Cluster.delete_records`.
+
+        Raises:
+            StopError: the topic's cleanup.policy does not allow it.
+            OffsetBeyondEnd: above the high watermark.
+            ValueError: negative. -1 would cut through an open transaction beyond the last stable offset.
+        """
+        if before_offset < 0:
+            raise ValueError(f"delete_records needs an explicit offset, not {before_offset}")
+        name = f"{partition.topic}-{partition.partition}"
+        source = ClientPartition(*partition)
+        async with self._client(f"trimming {name}") as client:
+            try:
+                starts = await client.delete_records({source: RecordsToDelete(before_offset)})
+            except PolicyViolationError as error:
+                raise StopError(
+                    f"{name} cannot be trimmed: its cleanup.policy is not delete",
+                    hint=f"kafka-configs.sh --alter --topic {partition.topic}"
+                    " --add-config cleanup.policy=delete",
+                    topic=partition.topic,
+                ) from error
+            except OffsetOutOfRangeError as error:
+                raise OffsetBeyondEnd(
+                    f"{name} cannot be trimmed below {before_offset}: its end is lower",
+                    topic=partition.topic,
+                    partition=partition.partition,
+                    offset=before_offset,
+                ) from error
+        return int(starts[source])
+
+    async def group_members(self, group_id: str) -> list[GroupMember]:
+        """Who owns what, asked of the group's coordinator; empty when the group does not exist."""
+        async with self._client(f"describing group {group_id}") as client:
+            (answer,) = await client.describe_consumer_groups([group_id])
+            ((code, _, _, _, _, members, *_),) = answer.groups
+            if code:
+                raise Unreachable(f"no description of group {group_id}: {for_code(code).__name__}")
+        return [
+            GroupMember(member_id, client_id, host.removeprefix("/"), _assigned(assignment))
+            for member_id, client_id, host, _, assignment in members
+        ]
+
+    @asynccontextmanager
+    async def _client(self, doing: str) -> AsyncIterator[AIOKafkaAdminClient]:
+        client = AIOKafkaAdminClient(**client_arguments(self._settings))
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                await client.start()
+                yield client
+        except CLIENT_ERRORS as error:
+            raise client_error(error, doing) from error
+        finally:
+            await close_client(client._client)
+
+    async def _listing(self, client: AIOKafkaAdminClient) -> list[dict[str, Any]]:
+        """All topics: to ask for one by name would create it on a cluster that still auto-creates."""
+        return [entry for entry in await client.describe_topics() if not entry["error_code"]]
+
+    async def _default_replication(
+        self, client: AIOKafkaAdminClient, topics: Sequence[NewTopic]
+    ) -> int:
+        if all(topic.replication_factor != -1 for topic in topics):
+            return -1
+        cluster = await client.describe_cluster()
+        node = str(cluster["brokers"][0]["node_id"])
+        config = await _config(client, ConfigResourceType.BROKER, [node])
+        return int(config[node].get("default.replication.factor", "1"))
+
+    async def _await_leaders(self, client: AIOKafkaAdminClient, topics: Sequence[NewTopic]) -> None:
+        """Brokers learn of a new topic one after another; bounded by the client's deadline."""
+        while True:
+            leaders = {
+                entry["topic"]: [partition["leader"] for partition in entry["partitions"]]
+                for entry in await self._listing(client)
+            }
+            if all(_led(leaders.get(topic.name, []), topic.partition_count) for topic in topics):
+                return
+            await asyncio.sleep(0.02)
+
+
+def _led(leaders: Sequence[int], partition_count: int) -> bool:
+    return len(leaders) == partition_count and all(leader >= 0 for leader in leaders)
+
+
+async def _topic_config(
+    client: AIOKafkaAdminClient, names: Sequence[str]
+) -> Mapping[str, dict[str, str]]:
+    if not names:
+        return {}
+    full = await _config(client, ConfigResourceType.TOPIC, names)
+    return {
+        name: {key: config[key] for key in TOPIC_CONFIG if key in config}
+        for name, config in full.items()
+    }
+
+
+async def _config(
+    client: AIOKafkaAdminClient, kind: ConfigResourceType, names: Sequence[str]
+) -> dict[str, dict[str, str]]:
+    """Name → config; topics that vanished meanwhile are absent."""
+    found = {}
+    for answer in await client.describe_configs([ConfigResource(kind, name) for name in names]):
+        for code, message, _, name, entries in answer.resources:
+            if code == _UNKNOWN_TOPIC:
+                continue
+            if code:
+                raise for_code(code)(f"no configuration of {name}: {message}")
+            found[name] = {entry[0]: entry[1] for entry in entries if entry[1] is not None}
+    return found
+
+
+def _assigned(assignment: bytes) -> frozenset[TopicPartition]:
+    if not assignment:
+        return frozenset()
+    decoded = ConsumerProtocol.ASSIGNMENT.decode(assignment)
+    return frozenset(TopicPartition(*source) for source in decoded.partitions())
+
+
+def _not_created(name: str, code: int, reason: str | None) -> StopError:
+    known = for_code(code).__name__
+    return StopError(
+        f"topic {name} was not created: {reason or known}",
+        hint=f"kafka-topics.sh --describe --topic {name} shows whether it exists",
+        topic=name,
+        error=known,
+    )

@@ -1,0 +1,77 @@
+"""An idempotent producer outside any transaction, for full snapshots: a long one holds back no reader."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiokafka import AIOKafkaProducer
+
+from snapreplay.service.kafka.closing import CLOSE_S, bounded, cut_producer
+from snapreplay.service.kafka.config import producer_arguments
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, client_error, commit_error
+from snapreplay.service.ports import LogRecord, RefusedRecord
+from snapreplay.service.settings import Settings
+
+
+class KafkaAppender:
+    """`ports.Appender`. `start` first; one task at a time."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._deadline_s = settings.timeouts.commit_ms / 1000
+        self._producer = AIOKafkaProducer(**producer_arguments(settings, None))
+        self._healthy = False
+        self._closed = False
+
+    async def start(self) -> None:
+        """Raises Unreachable within timeouts.commit_ms; then it is closed."""
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                await self._producer.start()
+        except CLIENT_ERRORS as error:
+            await self.close()
+            raise client_error(error, "starting a snapshot's producer") from error
+        except BaseException:
+            await self.close()
+            raise
+        self._healthy = True
+
+    async def append(self, record: LogRecord, partition: int) -> int:
+        """See `ports.Appender.append`. After an error only `close` is left to call."""
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                offset = await self._append(record, partition)
+        except CLIENT_ERRORS as error:
+            self._healthy = False
+            refused = commit_error(error, "of a snapshot", record.topic)
+            if isinstance(refused, RefusedRecord):
+                raise refused from error
+            raise client_error(error, f"appending to {record.topic}-{partition}") from error
+        except BaseException:
+            self._healthy = False
+            raise
+        if offset < 0:
+            self._healthy = False
+            raise RefusedRecord(
+                f"a record for {record.topic}-{partition} was stored, but its offset is unknown",
+                hint="the snapshot is abandoned; the next one starts anew",
+                topic=record.topic,
+                error="duplicate sequence",
+            )
+        return offset
+
+    async def close(self) -> None:
+        """Bounded, idempotent, never raises. Flushes only what is healthy."""
+        if self._closed:
+            return
+        self._closed = True
+        if not (self._healthy and await bounded(self._producer.stop(), CLOSE_S)):
+            await cut_producer(self._producer)
+
+    async def _append(self, record: LogRecord, partition: int) -> int:
+        batch = self._producer.create_batch()
+        batch.append(
+            timestamp=None, key=record.key, value=record.value, headers=list(record.headers)
+        )
+        sent = await self._producer.send_batch(batch, record.topic, partition=partition)
+        answer = await sent
+        return int(answer.offset)

@@ -1,0 +1,160 @@
+"""From outputs and log records to full record batches per partition.
+
+`send` costs a future and several awaits per record, a batch one for thousands: 0.7 M against 0.18 M records
+per second (measured, 100 bytes, one partition).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from aiokafka.partitioner import murmur2
+from aiokafka.producer.message_accumulator import BatchBuilder
+
+from snapreplay.service.ports import LogRecord, RefusedRecord, TopicPartition
+from snapreplay.snapshots.program.record import Output
+
+BATCH_OVERHEAD_BYTES = 128
+"""Kept free below a topic's max.message.bytes; the header of a record batch is 61 bytes."""
+
+_NO_HEADERS: list[tuple[str, bytes]] = []
+
+
+@dataclass(frozen=True)
+class TopicShape:
+    """What must be known of a topic before the first record for it is batched."""
+
+    partition_count: int
+    batch_bytes: int  # a batch is full at this size
+    record_bytes_max: (
+        int  # the topic's max.message.bytes; one record may fill a batch beyond batch_bytes
+    )
+
+
+class _Lane:
+    """The batches of one partition; the last one is still open."""
+
+    __slots__ = ("append", "batches", "compression", "shape", "target")
+
+    def __init__(self, target: TopicPartition, shape: TopicShape, compression: int) -> None:
+        self.target, self.shape, self.compression = target, shape, compression
+        self.batches: list[BatchBuilder] = []
+        self.start()
+
+    def start(self) -> None:
+        """Make a new last batch."""
+        size = self.shape.batch_bytes - BATCH_OVERHEAD_BYTES
+        batch = BatchBuilder(size, self.compression, is_transactional=True)
+        self.batches.append(batch)
+        self.append = batch.append
+
+    def add(self, record: Output | LogRecord, timestamp_ms: int | None) -> None:
+        """Raises RefusedRecord for one that its topic does not take."""
+        key, value, headers = record.key, record.value, record.headers
+        # The client wants a list; a shared empty one costs nothing.
+        listed = list(headers) if headers else _NO_HEADERS
+        added = self.append(timestamp=timestamp_ms, key=key, value=value, headers=listed)
+        if added is None:
+            self.start()
+            added = self.append(timestamp=timestamp_ms, key=key, value=value, headers=listed)
+        # Only the first record of a batch may pass the batch's size, so only there can one be too large.
+        if added.offset == 0 and added.size + BATCH_OVERHEAD_BYTES > self.shape.record_bytes_max:
+            size_bytes = len(key or b"") + len(value or b"")
+            raise _too_large(self.target.topic, size_bytes, self.shape.record_bytes_max)
+
+
+class Batches:
+    """Batches of one transaction, per partition in the order of their records."""
+
+    def __init__(self, shapes: Mapping[str, TopicShape], compression: int) -> None:
+        self._shapes = shapes
+        self._compression = compression
+        self._lanes: dict[str, dict[int, _Lane]] = {}
+
+    def add_outputs(
+        self, outputs: Iterable[Output], state_topic: str, state_partition: int
+    ) -> None:
+        """Choose each one's partition and append it.
+
+        An explicit partition; or the state's own, for a key that is the input's under an equal partition
+        count, and for no key; or Kafka's hash of the key.
+
+        Raises:
+            RefusedRecord: no such partition, or larger than its topic takes.
+        """
+        same = self._shapes[state_topic].partition_count
+        counts = {topic: shape.partition_count for topic, shape in self._shapes.items()}
+        for output in outputs:
+            topic, key, partition = output.topic, output.key, output.partition
+            count = counts[topic]
+            if partition is None:
+                if key is None or (output.same_key and count == same):
+                    partition = state_partition % count
+                else:
+                    partition = murmur_positive(key) % count
+            try:
+                lane = self._lanes[topic][partition]
+            except KeyError:
+                lane = self._lane(topic, partition)
+            lane.add(output, output.timestamp_ms)
+
+    def add_records(
+        self, records: Iterable[LogRecord], partition: int
+    ) -> list[tuple[TopicPartition, int, int]]:
+        """Append in order. Returns for each its partition, batch number in it, and place in that batch."""
+        places = []
+        for record in records:
+            lane = self._lane(record.topic, partition)
+            lane.add(record, None)
+            places.append((lane.target, len(lane.batches) - 1, lane.batches[-1].record_count() - 1))
+        return places
+
+    @property
+    def runs(self) -> dict[TopicPartition, list[BatchBuilder]]:
+        """What to send; never empty lists."""
+        return {
+            lane.target: lane.batches for lanes in self._lanes.values() for lane in lanes.values()
+        }
+
+    @property
+    def record_count(self) -> int:
+        """In all batches together."""
+        return sum(batch.record_count() for run in self.runs.values() for batch in run)
+
+    def _lane(self, topic: str, partition: int) -> _Lane:
+        lanes = self._lanes.setdefault(topic, {})
+        if partition not in lanes:
+            shape = self._shapes[topic]
+            if not 0 <= partition < shape.partition_count:
+                raise _no_such_partition(topic, partition, shape.partition_count)
+            target = TopicPartition(topic, partition)
+            lanes[partition] = _Lane(target, shape, self._compression)
+        return lanes[partition]
+
+
+@lru_cache(maxsize=1 << 17)
+def murmur_positive(key: bytes) -> int:
+    """Kafka's hash of a key, as all its clients choose partitions by it. Pure Python, hence the cache."""
+    return int(murmur2(key)) & 0x7FFFFFFF
+
+
+def _no_such_partition(topic: str, partition: int, count: int) -> RefusedRecord:
+    return RefusedRecord(
+        f"topic {topic} has no partition {partition}: it has {count}",
+        hint="send to a partition below the count, or let the key decide",
+        topic=topic,
+        error="no such partition",
+    )
+
+
+def _too_large(topic: str, size_bytes: int, limit: int) -> RefusedRecord:
+    return RefusedRecord(
+        f"a record of {size_bytes} bytes for topic {topic} does not fit its max.message.bytes={limit}",
+        hint=f"kafka-configs.sh --alter --topic {topic} --add-config max.message.bytes=…",
+        topic=topic,
+        error="too large",
+        size_bytes=size_bytes,
+        limit_bytes=limit,
+    )

@@ -1,0 +1,93 @@
+"""Ending clients in bounded time, whatever they are doing. The only place that reaches into their insides."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaError
+
+log = logging.getLogger(__name__)
+
+CLOSE_S = 2.0
+_CANCEL_ROUNDS = 40
+_ROUND_S = 0.05
+
+
+async def bounded(work: Coroutine[Any, Any, object], seconds: float) -> bool:
+    """Run `work` in a task of its own; False when it had to be cancelled. Never raises its errors.
+
+    Own task: `stop()` directly after `start()` raises a CancelledError of its own making (aiokafka 0.14.0),
+    which must not look like ours.
+    """
+    task = asyncio.create_task(work)
+    try:
+        done, _ = await asyncio.wait([task], timeout=seconds)
+    finally:
+        if not task.done():
+            task.cancel()
+    if not done:
+        await asyncio.wait([task], timeout=_ROUND_S)
+        return False
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.debug("closing a Kafka client: %r", error)
+    return True
+
+
+async def close_consumer(consumer: AIOKafkaConsumer) -> None:
+    """Ask nicely, then cut. Bounded by about twice CLOSE_S, never raises."""
+    await asyncio.sleep(0)
+    if not await bounded(consumer.stop(), CLOSE_S):
+        await close_client(consumer._client)
+
+
+async def close_client(client: AIOKafkaClient) -> None:
+    """Bounded by CLOSE_S, never raises."""
+    await bounded(client.close(), CLOSE_S)
+
+
+async def cut_producer(producer: AIOKafkaProducer) -> None:
+    """Forced close: no task, no socket, no pending send is left, also with every broker dead.
+
+    `stop()` would flush, and wait for ever for brokers that are gone. Measured with a dead broker: 11 of 11
+    producers ended in 0.05 s, always with two cancels, because the sender swallows the first one.
+    """
+    producer._closed = True
+    doomed = KafkaError("this producer was discarded")
+    sender = producer._sender.sender_task
+    children = _children(sender)
+    for _ in range(_CANCEL_ROUNDS):
+        if sender is None or sender.done():
+            break
+        sender.cancel()
+        await asyncio.wait([sender], timeout=_ROUND_S)
+    producer._message_accumulator.fail_all(doomed)
+    transactions = producer._txn_manager
+    if transactions is not None and transactions._transaction_waiter is not None:
+        transactions.fatal_error(doomed)
+        transactions._transaction_waiter.exception()  # looked at: nobody may be waiting
+    await close_client(producer.client)
+    await _end(children)
+
+
+def _children(sender: asyncio.Task[None] | None) -> set[asyncio.Task[Any]]:
+    """Requests the sender has under way; the second cancel orphans all but one of them."""
+    frame = getattr(sender.get_coro(), "cr_frame", None) if sender is not None else None
+    return set(frame.f_locals.get("tasks", ())) if frame is not None else set()
+
+
+async def _end(tasks: set[asyncio.Task[Any]]) -> None:
+    left = {task for task in tasks if not task.done()}
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left, timeout=CLOSE_S)
+    for task in tasks:
+        if task.done() and not task.cancelled():
+            task.exception()
+        elif not task.done():
+            log.error("a request of a discarded producer is still running: %r", task)

@@ -1,0 +1,136 @@
+"""Arguments of every aiokafka client, from the settings. One place decides what a client of ours looks like.
+
+Sizes and pauses are measured on a real broker: reads are fastest at 1 MiB per fetch for small records and
+2 MiB for snapshot chunks (bigger answers block the loop while they are decoded); a fence behind an open
+transaction costs one `retry_backoff_ms`.
+"""
+
+from __future__ import annotations
+
+import random
+import ssl
+from functools import lru_cache
+from typing import Any
+
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from snapreplay.service.kafka.properties import PROPERTIES
+from snapreplay.service.settings import Settings
+from snapreplay.snapshots.errors import UsageError
+
+MIB = 1024 * 1024
+FETCH_BYTES = MIB
+LARGE_FETCH_BYTES = 2 * MIB
+HASTY_FETCH_WAIT_MS = 10
+_DEFAULTS: dict[str, object] = {
+    "client.id": "snapreplay",
+    "retry.backoff.ms": 20,
+    "metadata.max.age.ms": 30_000,
+}
+
+
+def client_arguments(settings: Settings) -> dict[str, Any]:
+    """What all clients share. The addresses are shuffled anew, so that a new client tries another one.
+
+    Raises:
+        UsageError: a PEM file cannot be loaded.
+    """
+    arguments = _arguments(settings, "common")
+    servers = settings.bootstrap_servers
+    arguments["bootstrap_servers"] = random.sample(servers, len(servers))
+    arguments["request_timeout_ms"] = settings.request_timeout_ms
+    if "SSL" in str(settings.kafka.get("security.protocol", "")):
+        given = sorted((n, v) for n, v in settings.kafka.items() if n.startswith("ssl."))
+        arguments["ssl_context"] = _ssl_context(tuple(given))
+    return arguments
+
+
+def consumer_arguments(
+    settings: Settings, *, read_committed: bool, large: bool, patient: bool = False
+) -> dict[str, Any]:
+    """A group-less reader. `large` is for records near 1 MiB (snapshot chunks), `patient` for following a log's
+    end: the client fetches ahead, and a seek waits for the answer to the last, futile fetch (0.4 s of a
+    restart, measured with Kafka's default of 500 ms)."""
+    return {
+        **({} if patient else {"fetch_max_wait_ms": HASTY_FETCH_WAIT_MS}),
+        "max_partition_fetch_bytes": LARGE_FETCH_BYTES if large else FETCH_BYTES,
+        **client_arguments(settings),
+        **_arguments(settings, "consumer"),
+        "isolation_level": "read_committed" if read_committed else "read_uncommitted",
+        "auto_offset_reset": "none",
+        "enable_auto_commit": False,
+    }
+
+
+def membership_arguments(settings: Settings, group_id: str) -> dict[str, Any]:
+    """The paused member of the group. Its requests must outlive a rebalance: JoinGroup waits for all."""
+    group = settings.group
+    return {
+        **client_arguments(settings),
+        "request_timeout_ms": max(settings.request_timeout_ms, group.rebalance_timeout_ms + 5000),
+        "group_id": group_id,
+        "group_instance_id": settings.instance_id,
+        "session_timeout_ms": group.session_timeout_ms,
+        "heartbeat_interval_ms": group.heartbeat_interval_ms,
+        "rebalance_timeout_ms": group.rebalance_timeout_ms,
+        "max_partition_fetch_bytes": 1024,
+        "auto_offset_reset": "latest",  # nothing is ever fetched; "none" would be an error to log
+        "enable_auto_commit": False,
+    }
+
+
+def producer_arguments(settings: Settings, transactional_id: str | None) -> dict[str, Any]:
+    """A partition's transactional producer, or without an id an idempotent one for snapshots."""
+    arguments = {
+        "max_batch_size": MIB,
+        **client_arguments(settings),
+        **_arguments(settings, "producer"),
+        "linger_ms": 0,
+        "acks": "all",
+    }
+    if transactional_id is None:
+        arguments["compression_type"] = None  # chunks are compressed already
+        return arguments | {"enable_idempotence": True}
+    return arguments | {
+        "transactional_id": transactional_id,
+        "transaction_timeout_ms": settings.timeouts.transaction_ms,
+    }
+
+
+def c_extension_loaded() -> bool:
+    """Whether aiokafka's record code is compiled; without it everything is 20 to 200 times slower."""
+    return bool(DefaultRecordBatchBuilder.__module__.endswith("_crecords.default_records"))
+
+
+def _arguments(settings: Settings, client: str) -> dict[str, Any]:
+    values = _DEFAULTS | settings.kafka
+    return {
+        name.replace(".", "_"): value
+        for name, value in values.items()
+        if PROPERTIES[name].client == client
+    }
+
+
+@lru_cache(maxsize=4)
+def _ssl_context(properties: tuple[tuple[str, object], ...]) -> ssl.SSLContext:
+    """PEM files are read once per process and set of properties."""
+    given = dict(properties)
+    try:
+        context = ssl.create_default_context(cafile=_text(given.get("ssl.cafile")))
+        certificate = _text(given.get("ssl.certfile"))
+        if certificate is not None:
+            context.load_cert_chain(
+                certificate, _text(given.get("ssl.keyfile")), _text(given.get("ssl.password"))
+            )
+    except (OSError, ssl.SSLError) as error:
+        named = ", ".join(f"kafka.{n}={v}" for n, v in properties if n.endswith("file"))
+        raise UsageError(
+            f"the PEM files of {named} cannot be loaded: {error}",
+            hint="they must be readable PEM files, certificate and key of one pair",
+        ) from error
+    context.check_hostname = bool(given.get("ssl.check.hostname", True))
+    return context
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)

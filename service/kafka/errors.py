@@ -1,0 +1,92 @@
+"""What aiokafka raises, as errors of the ports. One table for sends and commits, one for everything else.
+
+Facts (real broker 4.3.1): a fence and a transaction timeout both come as INVALID_PRODUCER_EPOCH on all
+requests, so they are not told apart; a producer whose task has died raises AssertionError or
+IllegalOperation; INVALID_TXN_STATE comes from late or doubled requests.
+"""
+
+from __future__ import annotations
+
+from aiokafka import errors as kafka
+
+from snapreplay.service.ports import CommitInDoubt, Fenced, RefusedRecord, Unreachable
+from snapreplay.snapshots.errors import SnapreplayError, StopError
+
+CLIENT_ERRORS = (kafka.KafkaError, kafka.IllegalOperation, AssertionError, OSError, TimeoutError)
+"""All that a call into aiokafka is seen to raise."""
+
+_FENCED = (kafka.ProducerFenced, kafka.InvalidProducerEpoch)
+_REFUSED = (
+    kafka.MessageSizeTooLargeError,
+    kafka.RecordListTooLargeError,
+    kafka.InvalidTimestampError,
+    kafka.InvalidTopicError,
+    kafka.PolicyViolationError,
+    kafka.UnknownTopicOrPartitionError,
+)
+_FORBIDDEN = (
+    kafka.TopicAuthorizationFailedError,
+    kafka.TransactionalIdAuthorizationFailed,
+    kafka.ClusterAuthorizationFailedError,
+    kafka.GroupAuthorizationFailedError,
+    kafka.AuthenticationFailedError,
+    kafka.AuthenticationMethodNotSupported,
+    kafka.UnsupportedSaslMechanismError,
+)
+
+
+def commit_error(error: BaseException, transactional_id: str, topic: str = "") -> SnapreplayError:
+    """What an error inside a transaction means; `topic` is the one of the failed send, where known."""
+    if isinstance(error, SnapreplayError):
+        return error
+    if isinstance(error, _FENCED):
+        return Fenced(
+            f"the broker refuses the epoch of producer {transactional_id}: a newer owner, or our"
+            " transaction timed out",
+            transactional_id=transactional_id,
+        )
+    if isinstance(error, _REFUSED):
+        where = f"a record for topic {topic}" if topic else "a record"
+        return RefusedRecord(
+            f"the broker refuses {where}: {describe(error)}",
+            hint=f"kafka-configs.sh --describe --topic {topic or 'TOPIC'} shows its limits",
+            topic=topic,
+            error=describe(error),
+        )
+    if isinstance(error, _FORBIDDEN):
+        return _forbidden(error, f"transaction of {transactional_id}")
+    return CommitInDoubt(
+        f"the transaction of {transactional_id} ended without a clean OK: {describe(error)}",
+        transactional_id=transactional_id,
+        error=describe(error),
+    )
+
+
+def client_error(error: BaseException, doing: str) -> SnapreplayError:
+    """What an error outside of a transaction means; `doing` completes "while …"."""
+    if isinstance(error, SnapreplayError):
+        return error
+    if isinstance(error, _FORBIDDEN):
+        return _forbidden(error, doing)
+    if isinstance(error, kafka.InvalidTransactionTimeout):
+        return StopError(
+            f"the broker refuses our transaction timeout while {doing}",
+            hint="lower timeouts.transaction_ms, or raise transaction.max.timeout.ms on the brokers",
+        )
+    return Unreachable(f"no good answer from Kafka while {doing}: {describe(error)}")
+
+
+def describe(error: BaseException) -> str:
+    """Class and text; the text alone is often empty."""
+    text = str(error)
+    name = type(error).__name__
+    if isinstance(error, TimeoutError) and not text:
+        return "deadline passed"
+    return text if text.startswith(name) else f"{name}: {text}" if text else name
+
+
+def _forbidden(error: BaseException, doing: str) -> StopError:
+    return StopError(
+        f"Kafka does not allow it ({doing}): {describe(error)}",
+        hint="give this user the ACLs, or correct kafka.sasl.* and kafka.security.protocol",
+    )

@@ -1,0 +1,1 @@
+"""One partition's life: recover, then process, then hand over."""

@@ -1,0 +1,158 @@
+"""From the snapshot's state to the last increment's: two roads, one proof.
+
+By changes the recorded entries are folded in; by replay the handlers run again over the recorded ranges, outputs
+dropped. Either way the digest is compared after every batch, so the first differing one is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from snapreplay.service.core.recovery import Road
+from snapreplay.service.partition.context import Context
+from snapreplay.service.partition.increments import Base, ChangesLost, Step
+from snapreplay.service.partition.replay import Replayer, ReplayFailed
+from snapreplay.service.partition.report import Reporter
+from snapreplay.service.status import DigestProof
+from snapreplay.snapshots.errors import StopError
+from snapreplay.snapshots.format.changes import check_changes
+from snapreplay.snapshots.format.records import Increment
+from snapreplay.snapshots.state.contract import Store
+
+
+class DigestMismatch(StopError):
+    """The state after a batch is not the one that was committed, though every record read is intact."""
+
+
+class CodeChanged(StopError):
+    """Replay under another app version gives another state: the handlers changed, nothing is corrupt."""
+
+
+@dataclass
+class Tally:
+    """What advancing covered: batches, each compared by digest, and the records they had applied."""
+
+    batches: int = 0
+    records: int = 0
+
+
+async def advance(
+    context: Context,
+    store: Store,
+    steps: AsyncIterator[Step],
+    road: Road,
+    reporter: Reporter,
+    base: Base,
+    last: Increment,
+) -> Tally:
+    """Bring `store` from the state of `base` to that after `last`.
+
+    Raises:
+        ChangesLost, DamagedError: by changes only; the other road may lead there.
+        OffsetTrimmed: by replay only; the input is gone.
+        DigestMismatch, CodeChanged: STOP.
+    """
+    tally = Tally()
+    replayer = None
+    if road is Road.REPLAY:
+        replayer = Replayer(context, store, base.positions, last.positions)
+    try:
+        async for step in steps:
+            if replayer is None:
+                _apply_changes(step, store)
+            else:
+                await _replay(context, replayer, step)
+            store.stream_time_ms = step.increment.stream_time_ms
+            _compare(context, step, store, road)
+            tally.batches += 1
+            tally.records += step.increment.record_count
+            reporter.progress("batches", base.batch, step.increment.batch, last.batch)
+            reporter.restore(
+                records_replayed=tally.records if replayer else 0, entries=_entries(store)
+            )
+    finally:
+        if replayer is not None:
+            await replayer.close()
+    return tally
+
+
+def prove(store: Store, last: Increment, tally: Tally) -> DigestProof | None:
+    """The comparison that ends a recovery; None for a state that keeps no digest.
+
+    Raises:
+        DigestMismatch: the state is not the last increment's.
+    """
+    if last.digest is None:
+        return None
+    if store.digest != last.digest:
+        raise DigestMismatch(
+            f"restored state has digest {store.digest}, batch {last.batch} recorded {last.digest}",
+            hint="run `snapreplay audit`; nothing was written",
+        )
+    return DigestProof(str(last.digest), str(store.digest), max(1, tally.batches))
+
+
+def _apply_changes(step: Step, store: Store) -> None:
+    increment = step.increment
+    if increment.changes is None:
+        if increment.ranges:
+            raise ChangesLost(
+                f"batch {increment.batch} was written without changes (changes = false)"
+            )
+        return
+    for stores in check_changes(increment.changes, step.changes):
+        store.apply_changes(stores.get("default", {}))
+
+
+async def _replay(context: Context, replayer: Replayer, step: Step) -> None:
+    """A refusal by handlers of another version than the batch's says that the code changed."""
+    try:
+        await replayer.apply(step)
+    except ReplayFailed as error:
+        if step.increment.origin.app_version == context.app.version:
+            raise
+        raise code_changed(error.message, step.increment, context.app.version) from error
+
+
+def _compare(context: Context, step: Step, store: Store, road: Road) -> None:
+    recorded = step.increment.digest
+    if recorded is None or store.digest == recorded:
+        return
+    increment, app = step.increment, context.app
+    facts = {
+        "batch": increment.batch,
+        "offset": step.offset,
+        "recorded": str(recorded),
+        "computed": str(store.digest),
+    }
+    where = f"batch {increment.batch} (increment at offset {step.offset})"
+    if road is Road.REPLAY and increment.origin.app_version != app.version:
+        raise code_changed(where, increment, app.version, **facts)
+    raise DigestMismatch(
+        f"{where} by {road.value}: digest {store.digest}, recorded {recorded};"
+        f" written by {increment.origin.fingerprint}",
+        hint="by replay: the handlers are not deterministic, `snapreplay.testing.check` names the first record;"
+        " restart with restore.road = changes"
+        if road is Road.REPLAY
+        else "run `snapreplay audit`; restart with restore.road = replay",
+        **facts,
+    )
+
+
+def code_changed(where: str, increment: Increment, version: str, **facts: object) -> CodeChanged:
+    """Both versions and the three ways out."""
+    return CodeChanged(
+        f"{where} was processed by app version {increment.origin.app_version}, this is {version}:"
+        " replaying with changed handlers gives another state",
+        hint="restart with restore.road = changes (needs no handler code); or start the old version, `snapreplay"
+        " trigger-snapshot --wait`, stop it, start the new one",
+        recorded_version=increment.origin.app_version,
+        version=version,
+        **facts,
+    )
+
+
+def _entries(store: Store) -> int:
+    digest = store.digest
+    return digest.count if digest is not None else 0

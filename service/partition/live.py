@@ -1,0 +1,233 @@
+"""Processing: poll, apply, commit; while one batch's transaction commits (IO) the next is applied (CPU).
+
+Order inside one turn: apply N+1 on top of N → settle N (merge) → mark a snapshot if one is due (nothing uncommitted
+is merged here, so its image is a committed state) → seal N+1 and start its transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from snapreplay.service.core.flood import FloodGauge, FloodLimits
+from snapreplay.service.partition.committer import Committed, Committer
+from snapreplay.service.partition.context import Context
+from snapreplay.service.partition.recoverer import Recovered
+from snapreplay.service.partition.report import Reporter
+from snapreplay.service.partition.slices import feed
+from snapreplay.service.partition.snapshots import SnapshotKeeper
+from snapreplay.service.ports import Reader, TopicPartition
+from snapreplay.service.status import InputStatus
+from snapreplay.snapshots.errors import RecordError, StopError
+from snapreplay.snapshots.program.fold import Applied, ErrorPolicy, Fold
+from snapreplay.snapshots.program.interleave import interleave
+from snapreplay.snapshots.program.record import InputRecord
+from snapreplay.snapshots.state.contract import Store
+
+IDLE_POLL_MS = 100  # bounds how late a stop, a trigger or a finished snapshot is noticed
+BUSY_POLL_MS = 5  # a transaction is under way: look at its answer soon
+
+
+class HandlerFailed(StopError):
+    """A record cannot be applied and the policy is `fail`."""
+
+
+class DeadLetterFlood(StopError):
+    """Too many records were dead-lettered."""
+
+
+class Live:
+    """One LIVE partition. `run()` returns after `stop()`, or raises what ended it."""
+
+    def __init__(
+        self,
+        context: Context,
+        store: Store,
+        recovered: Recovered,
+        reporter: Reporter,
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._reporter = reporter
+        self._committer = Committer(context, store, recovered.producer, recovered.chain)
+        self.snapshots = SnapshotKeeper(context, store, self._committer, reporter, recovered)
+        self._positions = dict(recovered.chain.last.positions)
+        self._policy = ErrorPolicy(context.settings.errors.policy)
+        self._fold = Fold(
+            context.app,
+            store,
+            context.partition,
+            output_limits=context.view.output_limits,
+            policy=self._policy,
+        )
+        self._gauge = FloodGauge()
+        self._reader: Reader | None = None
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Finish the batch under way, then let `run` return."""
+        self._stopping = True
+
+    async def run(self) -> None:
+        """
+        Raises:
+            HandlerFailed, DeadLetterFlood: everything before is committed, a snapshot of it is pointed to.
+            Fenced, CommitInDoubt, RefusedRecord, ProducerSpent, Unreachable, OffsetTrimmed: recover.
+        """
+        try:
+            self._reader = await self._context.cluster.reader(patient=True)
+            await self._reader.follow(
+                {self._partition(name): offset for name, offset in self._positions.items()}
+            )
+            while not self._stopping:
+                await self._turn(await self._poll())
+            self._settled(await self._committer.settle())
+        except (HandlerFailed, DeadLetterFlood):
+            await self._last_snapshot("failed_partition")
+            raise
+        finally:
+            if self._reader is not None:
+                await self._reader.close()
+
+    async def hand_over(self) -> None:
+        """After `run` returned: a last snapshot, so that the next owner has nothing to advance."""
+        await self._last_snapshot("shutdown")
+
+    async def close(self) -> None:
+        """Whatever is under way is given up; the log says what happened."""
+        await self.snapshots.close()
+        await self._committer.discard()
+
+    async def _turn(self, records: Sequence[InputRecord]) -> None:
+        if not records or self._in_place:
+            await self._settle_and_mark(wait=self._in_place or self._committer.answered)
+        if not records:
+            if self._committer.idle and self._committer.chain.new_pointer is not None:
+                self._start(None)
+            return
+        failure = await self._feed(records)
+        if not self._in_place:
+            await self._settle_and_mark(wait=True)
+        await self._commit(self._finish(records, failure))
+
+    @property
+    def _in_place(self) -> bool:
+        """A state that is no map is changed in place, so nothing may be under way or marked meanwhile."""
+        return not self._store.keeps_changes
+
+    async def _settle_and_mark(self, *, wait: bool) -> None:
+        if wait:
+            self._settled(await self._committer.settle())
+        if self._committer.idle:
+            self.snapshots.begin_if_due()
+
+    async def _feed(self, records: Sequence[InputRecord]) -> RecordError | None:
+        """Apply on top of what is being committed. A failed batch is dropped whole here."""
+        self._fold.begin(self._positions)
+        try:
+            await feed(self._fold, records)
+        except RecordError as error:
+            self._fold.abandon()
+            return error
+        return None
+
+    def _finish(self, records: Sequence[InputRecord], failure: RecordError | None) -> Applied:
+        """Seal the batch; a failed one runs again record by record, so that only the failing record is lost."""
+        if failure is None:
+            try:
+                return self._fold.finish()
+            except RecordError as error:
+                self._fold.abandon()
+                failure = error
+        if not self._store.can_roll_back:
+            raise self._handler_failed(failure)
+        return self._fold.isolate(self._positions, records)
+
+    async def _commit(self, applied: Applied) -> None:
+        if applied.ranges:
+            self._positions |= applied.positions
+            self._start(applied)
+        else:
+            self._store.drop()
+        if applied.failure is not None:
+            self._settled(await self._committer.settle())
+            raise self._handler_failed(applied.failure)
+
+    def _start(self, applied: Applied | None) -> None:
+        self._committer.check_producer()
+        self._committer.start(applied)
+
+    def _settled(self, committed: Committed | None) -> None:
+        if committed is None:
+            return
+        applied = committed.applied
+        self.snapshots.committed(committed.increment, applied.record_count if applied else 0)
+        self._report(committed)
+        if applied is not None:
+            self._check_flood(applied)
+
+    def _check_flood(self, applied: Applied) -> None:
+        errors = self._context.settings.errors
+        limits = FloodLimits(
+            errors.dead_letters_in_a_row_max, errors.dead_letters_percent_max, errors.window_records
+        )
+        skipped = len(applied.dead_letters)
+        self._gauge = self._gauge.after(applied.record_count, skipped, limits)
+        flood = self._gauge.flooded(limits)
+        if flood is not None:
+            raise DeadLetterFlood(
+                f"partition {self._context.partition}: {flood}",
+                hint="a bad deploy? The input is not drained any further: look at the dead-letter topic's headers,"
+                " deploy a fixed handler, restart",
+            )
+
+    def _handler_failed(self, failure: RecordError) -> HandlerFailed:
+        return HandlerFailed(
+            failure.message,
+            hint=failure.hint
+            or "deploy a fixed handler and restart: it goes on at exactly this record; or set"
+            " errors.policy = dead_letter",
+            record_id=failure.record_id,
+        )
+
+    def _report(self, committed: Committed) -> None:
+        status, applied = self._reporter.status, committed.applied
+        digest = self._store.digest
+        self._reporter.update(
+            batch=committed.increment.batch,
+            inputs=self._inputs(),
+            state_entries=digest.count if digest else 0,
+            state_bytes=self._store.size_bytes,
+            records_total=status.records_total + (applied.record_count if applied else 0),
+            skipped_total=status.skipped_total + (len(applied.dead_letters) if applied else 0),
+            digest=str(digest) if digest else None,
+        )
+
+    def _inputs(self) -> tuple[InputStatus, ...]:
+        if self._reader is None:
+            return ()
+        return tuple(
+            InputStatus(name, position, self._reader.end_offset(self._partition(name)))
+            for name, position in self._committer.chain.last.positions.items()
+        )
+
+    async def _last_snapshot(self, reason: str) -> None:
+        """Written and pointed to while we are still the owner; commits nothing else."""
+        self._settled(await self._committer.settle())
+        if not self._store.can_roll_back and reason == "failed_partition":
+            return  # the object holds a part of the failed batch
+        await self.snapshots.write_now(reason)
+        if self._committer.chain.new_pointer is not None:
+            self._start(None)
+            self._settled(await self._committer.settle())
+
+    async def _poll(self) -> Sequence[InputRecord]:
+        if self._reader is None:
+            raise AssertionError("polling comes after following")
+        timeout_ms = IDLE_POLL_MS if self._committer.idle else BUSY_POLL_MS
+        fetched = await self._reader.poll(self._context.settings.batch.records_max, timeout_ms)
+        await asyncio.sleep(0)
+        return interleave([records for records in fetched.values() if records])
+
+    def _partition(self, topic: str) -> TopicPartition:
+        return TopicPartition(topic, self._context.partition)

@@ -1,0 +1,282 @@
+"""One recovery: performs the effects that `core.recovery.step` asks for, and reports what it does."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from dataclasses import dataclass
+from typing import assert_never
+
+from snapreplay.service.core import recovery as core
+from snapreplay.service.core.chain import Chain
+from snapreplay.service.core.phase import Phase
+from snapreplay.service.core.recovery import Recovery, Road, step
+from snapreplay.service.partition import increments, inputs, starts
+from snapreplay.service.partition.advance import advance, prove
+from snapreplay.service.partition.claiming import await_claim, claim_record
+from snapreplay.service.partition.context import Context
+from snapreplay.service.partition.increments import Base, ChangesLost
+from snapreplay.service.partition.loading import load_manifest, load_state
+from snapreplay.service.partition.report import Reporter
+from snapreplay.service.ports import OffsetTrimmed, Producer, Reader
+from snapreplay.service.status import SnapshotUsed
+from snapreplay.snapshots.errors import DamagedError, RebuildError, ReleaseError, SnapreplayError
+from snapreplay.snapshots.format.records import Claim, Pointer
+from snapreplay.snapshots.plan import FromGenesis, FromSnapshot
+from snapreplay.snapshots.state.contract import Store
+
+PIN_SLACK_MS = 15_000  # brokers look for transactions over their timeout every 10 s
+
+
+class Superseded(ReleaseError):
+    """The log shows a newer claim: another process owns the partition."""
+
+    def __init__(self, newer: Claim, partition: int) -> None:
+        super().__init__(
+            f"process {newer.pid} on host {newer.host} has claimed partition {partition} after us",
+            host=newer.host,
+            pid=newer.pid,
+            instance_id=newer.instance_id,
+        )
+        self.newer = newer
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """A LIVE partition: its producer is fenced in, its store is the last committed state.
+
+    `records_since_snapshot` were applied after the snapshot it started from; `snapshot_now` when that snapshot
+    was not the newest, so that the next recovery need not find the same damage.
+    """
+
+    producer: Producer
+    chain: Chain
+    records_since_snapshot: int
+    snapshot_now: bool
+
+
+class Recoverer:
+    """Use once. `recover()` ends with a `Recovered`, or raises what only others can solve."""
+
+    def __init__(self, context: Context, store: Store, reporter: Reporter) -> None:
+        self._context = context
+        self._store = store
+        self._reporter = reporter
+        self._producer: Producer | None = None
+        self._log_reader: Reader | None = None
+        self._base: Base | None = None
+        self._records_since = 0
+        self._claimed_at = 0.0
+        self._loading = False
+
+    async def recover(self) -> Recovered:
+        """
+        Raises:
+            Superseded: a newer owner exists.
+            StopError, UsageError: an operator must act.
+        """
+        backoff = self._context.settings.restore
+        limits = core.Limits(
+            self._context.view.transaction_timeout_max_ms + PIN_SLACK_MS,
+            backoff.retry_backoff_ms,
+            backoff.retry_backoff_max_ms,
+        )
+        recovery = Recovery(
+            self._context.expected, Road(self._context.settings.restore.road), limits
+        )
+        self._reporter.restore_started()
+        try:
+            recovered = await self._run(recovery)
+            await self._close_log_reader()
+            self._producer = None  # handed over: from here on it is not ours to discard
+            return recovered
+        finally:
+            self._end_load()
+            await self._discard_producer()
+            await self._close_log_reader()
+
+    async def _run(self, recovery: Recovery) -> Recovered:
+        event: core.Event = core.Begin()
+        while True:
+            recovery, effect = step(recovery, event)
+            self._report(recovery)
+            match effect:
+                case core.GoLive():
+                    return self._recovered(effect)
+                case core.Fail(error):
+                    raise error
+                case core.Yield(newer):
+                    raise Superseded(newer, self._context.partition)
+                case core.Wait(delay_ms, error):
+                    self._reporter.failed(error)
+                    self._end_load()
+                    await asyncio.sleep(delay_ms / 1000)
+                    event = core.Begin()
+                case _:
+                    event = await self._attempt(effect)
+
+    async def _attempt(self, effect: core.Effect) -> core.Event:
+        try:
+            return await self._perform(effect)
+        except SnapreplayError as error:
+            return core.EffectFailed(error)
+
+    async def _perform(self, effect: core.Effect) -> core.Event:
+        match effect:
+            case core.Fence():
+                return await self._fence()
+            case core.WriteClaim():
+                return await self._claim()
+            case core.SeeClaim():
+                return await self._see_claim(effect)
+            case core.ReadWindow(window):
+                reader = await self._reader()
+                found = await increments.last_in_window(reader, self._context.increments, window)
+                return core.WindowRead(found)
+            case core.ReadStarts(last):
+                return core.StartsRead(await starts.read_starts(self._context, last))
+            case core.Load():
+                return await self._load(effect)
+            case core.Advance():
+                return await self._advance(effect)
+            case core.CheckInputs(last):
+                await inputs.check_inputs(self._context, last.increment)
+                return core.InputsChecked()
+            case core.Wait() | core.GoLive() | core.Yield() | core.Fail():
+                raise AssertionError(f"{effect} is not performed but ends or pauses the recovery")
+            case _:
+                assert_never(effect)
+
+    async def _fence(self) -> core.Event:
+        await self._discard_producer()
+        await self._close_log_reader()
+        self._producer = await self._context.cluster.fence(self._context.transactional_id)
+        return core.FenceDone()
+
+    async def _claim(self) -> core.Event:
+        claim_id = uuid.uuid4().hex
+        record = claim_record(self._context, claim_id)
+        if self._producer is None:
+            raise AssertionError("claiming comes after the fence")
+        offsets = await self._producer.commit(self._context.partition, (), (record,))
+        self._claimed_at = asyncio.get_running_loop().time()
+        return core.ClaimAcknowledged(claim_id, offsets[0])
+
+    async def _see_claim(self, effect: core.SeeClaim) -> core.Event:
+        if effect.fresh_client:
+            await self._close_log_reader()
+        reader = await self._reader()
+        return await await_claim(self._context, reader, effect, self._claimed_at)
+
+    async def _load(self, effect: core.Load) -> core.Event:
+        await self._begin_load()
+        match effect.start:
+            case FromGenesis(genesis, log_start_offset):
+                self._store.clear()
+                self._base = Base.before_genesis(genesis, log_start_offset)
+                return core.StartLoaded()
+            case FromSnapshot(pointer):
+                return await self._load_snapshot(pointer)
+            case _:
+                assert_never(effect.start)
+
+    async def _load_snapshot(self, pointer: Pointer) -> core.Event:
+        context = self._context
+        reader = await context.cluster.reader(read_committed=False, large=True)
+        try:
+            manifest = await load_manifest(reader, context.snapshots, pointer)
+            size_bytes = sum(ref.size_bytes for ref in manifest.chunks)
+            self._reporter.snapshot_used(
+                SnapshotUsed(
+                    manifest.snapshot_id,
+                    manifest.batch,
+                    pointer.manifest_offset,
+                    manifest.entry_count,
+                    size_bytes,
+                    manifest.created_at_ms / 1000,
+                )
+            )
+            await load_state(
+                reader,
+                context.snapshots,
+                manifest,
+                context.app.schema_version,
+                self._store,
+                lambda done, total: self._reporter.progress("bytes", 0, done, total),
+            )
+        except RebuildError as error:
+            return core.SnapshotUnusable(pointer.snapshot_id, error.message)
+        finally:
+            await reader.close()
+        self._reporter.restore(entries=manifest.entry_count)
+        self._base = Base.of_snapshot(manifest)
+        return core.StartLoaded()
+
+    async def _advance(self, effect: core.Advance) -> core.Event:
+        base, last = self._base, effect.last
+        if base is None:
+            raise AssertionError("advancing comes after loading")
+        reader = await self._reader()
+        walk = increments.walk(reader, self._context.increments, base, last.offset)
+        if base.batch < last.increment.batch:
+            self._reporter.restore(road=effect.road.value)
+        try:
+            tally = await advance(
+                self._context, self._store, walk, effect.road, self._reporter, base, last.increment
+            )
+        except (ChangesLost, DamagedError, OffsetTrimmed) as error:
+            return core.RoadClosed(effect.road, error)
+        proof = prove(self._store, last.increment, tally)
+        if proof is not None:
+            self._reporter.proven(proof)
+        self._records_since = tally.records
+        return core.Advanced()
+
+    def _recovered(self, live: core.GoLive) -> Recovered:
+        if self._producer is None:
+            raise AssertionError("LIVE comes after the fence")
+        context = self._context
+        chain = Chain(
+            context.origin,
+            live.owner_epoch,
+            live.last.increment,
+            live.last.offset,
+            context.settings.retention.snapshots_kept,
+            fallback_from=live.fallback_from,
+        )
+        return Recovered(self._producer, chain, self._records_since, live.fallback_from is not None)
+
+    def _report(self, recovery: Recovery) -> None:
+        if recovery.phase is not Phase.LIVE:  # the runner enters it, when all of it is there
+            self._reporter.phase(recovery.phase)
+        reasons = dict(recovery.unusable)
+        self._reporter.restore(
+            attempt=recovery.attempt,
+            fallback_from=recovery.fallback_from,
+            fallback_reason=reasons.get(recovery.fallback_from or ""),
+        )
+
+    async def _reader(self) -> Reader:
+        if self._log_reader is None:
+            self._log_reader = await self._context.cluster.reader()
+        return self._log_reader
+
+    async def _close_log_reader(self) -> None:
+        reader, self._log_reader = self._log_reader, None
+        if reader is not None:
+            await reader.close()
+
+    async def _discard_producer(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.discard()
+
+    async def _begin_load(self) -> None:
+        if not self._loading:
+            await self._context.restores.acquire()
+            self._loading = True
+
+    def _end_load(self) -> None:
+        if self._loading:
+            self._context.restores.release()
+            self._loading = False

@@ -1,0 +1,137 @@
+"""The input once more, batch by batch as it was applied: same order, same skips, no outputs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+from snapreplay.service.partition.context import Context
+from snapreplay.service.partition.increments import Step
+from snapreplay.service.partition.slices import feed
+from snapreplay.service.ports import Reader, TopicPartition
+from snapreplay.snapshots.errors import RecordError, StopError
+from snapreplay.snapshots.program.fold import ErrorPolicy, Fold
+from snapreplay.snapshots.program.ranges import InputRange, SkippedRange
+from snapreplay.snapshots.program.record import InputRecord
+from snapreplay.snapshots.state.contract import Store
+
+
+class InputDiffers(StopError):
+    """A range of the input holds more or fewer records than when it was processed."""
+
+
+class ReplayFailed(StopError):
+    """A handler refused in replay a record that it accepted, or that was not listed as skipped."""
+
+
+class Replayer:
+    """Replays recorded batches into a store. One reader per input, because ranges of several inputs alternate."""
+
+    def __init__(
+        self, context: Context, store: Store, positions: Mapping[str, int], end: Mapping[str, int]
+    ) -> None:
+        """`positions` are those of the state in `store`, `end` those of the last batch to replay."""
+        self._context = context
+        self._store = store
+        self._positions = dict(positions)
+        self._end = end
+        self._fold = Fold(
+            context.app,
+            store,
+            context.partition,
+            output_limits=context.view.output_limits,
+            policy=ErrorPolicy.FAIL,
+        )
+        self._inputs: dict[str, _InputCursor] = {}
+
+    async def apply(self, step: Step) -> None:
+        """One batch. Skips exactly what the increment lists, and nothing else.
+
+        Raises:
+            InputDiffers, ReplayFailed: STOP.
+            OffsetTrimmed: the input's records are gone.
+        """
+        increment = step.increment
+        records: list[InputRecord] = []
+        for part in increment.ranges:
+            cursor = await self._cursor(part)
+            records += _without(await cursor.take(part), increment.skipped)
+        self._fold.begin(self._positions)
+        try:
+            await feed(self._fold, records)
+            self._fold.finish()
+        except RecordError as error:
+            self._fold.abandon()
+            raise ReplayFailed(
+                f"replaying batch {increment.batch}: {error.message}",
+                hint=error.hint,
+                record_id=error.record_id,
+                batch=increment.batch,
+            ) from error
+        self._store.merge()
+        self._positions |= increment.positions
+
+    async def close(self) -> None:
+        for cursor in self._inputs.values():
+            await cursor.close()
+
+    async def _cursor(self, part: InputRange) -> _InputCursor:
+        cursor = self._inputs.get(part.topic)
+        if cursor is None:
+            partition = TopicPartition(part.topic, self._context.partition)
+            reader = await self._context.cluster.reader()
+            cursor = _InputCursor(reader, partition, part.start_offset, self._end[part.topic])
+            self._inputs[part.topic] = cursor
+        return cursor
+
+
+class _InputCursor:
+    """One input partition, read forward once."""
+
+    def __init__(self, reader: Reader, partition: TopicPartition, start: int, end: int) -> None:
+        self._reader = reader
+        self._slices: AsyncIterator[Sequence[InputRecord]] = reader.read(partition, start, end)
+        self._slice: Sequence[InputRecord] = ()
+        self._next = 0
+
+    async def take(self, part: InputRange) -> list[InputRecord]:
+        """The records of this range; ranges must come in rising order."""
+        taken: list[InputRecord] = []
+        while True:
+            while self._next < len(self._slice):
+                record = self._slice[self._next]
+                if record.offset >= part.end_offset:
+                    return _counted(taken, part)
+                taken.append(record)
+                self._next += 1
+            if taken and taken[-1].offset == part.end_offset - 1:
+                return _counted(taken, part)
+            following = await anext(self._slices, None)
+            if following is None:
+                return _counted(taken, part)
+            self._slice, self._next = following, 0
+
+    async def close(self) -> None:
+        await self._reader.close()
+
+
+def _counted(records: list[InputRecord], part: InputRange) -> list[InputRecord]:
+    if len(records) != part.record_count:
+        raise InputDiffers(
+            f"input {part.topic} holds {len(records)} records in offsets {part.start_offset} to"
+            f" {part.end_offset}, when processed it held {part.record_count}",
+            hint="the input was compacted, trimmed or re-created: restart with restore.road = changes",
+            recorded=part.record_count,
+            found=len(records),
+        )
+    return records
+
+
+def _without(records: list[InputRecord], skipped: Sequence[SkippedRange]) -> list[InputRecord]:
+    if not skipped:
+        return records
+    gone = {
+        (part.topic, offset)
+        for part in skipped
+        for offset in range(part.start_offset, part.end_offset)
+    }
+    return [record for record in records if (record.topic, record.offset) not in gone]

@@ -1,0 +1,101 @@
+"""The partition's status as its runner changes it: every change is published whole."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from snapreplay.service.clock import wall_seconds
+from snapreplay.service.core.phase import RECOVERING, Phase, may_follow
+from snapreplay.service.status import (
+    DigestProof,
+    PartitionStatus,
+    Problem,
+    Progress,
+    RestoreStatus,
+    SnapshotStatus,
+    SnapshotUsed,
+    StatusBoard,
+)
+from snapreplay.snapshots.errors import RecordError, SnapreplayError
+
+
+def problem_of(error: BaseException) -> Problem:
+    """The error as people see it; anything outside the error tree is a defect and says so."""
+    if isinstance(error, SnapreplayError):
+        record_id = error.record_id if isinstance(error, RecordError) else ""
+        return Problem(
+            type(error).__name__,
+            error.message,
+            error.hint,
+            error.reaction.value,
+            record_id,
+            wall_seconds(),
+        )
+    hint = "this is a defect of snapreplay: please report it with the log's traceback"
+    return Problem(type(error).__name__, repr(error), hint, "stop", "", wall_seconds())
+
+
+class Reporter:
+    """Source of truth for one partition's status; only its runner calls it."""
+
+    def __init__(self, board: StatusBoard, partition: int) -> None:
+        self._board = board
+        self.status = PartitionStatus(partition=partition, phase=Phase.ASSIGNED)
+        self._phase_since = 0.0
+        self._progress_since = 0.0
+        self.update()
+
+    def update(self, **changes: Any) -> None:
+        """Publish with these fields changed."""
+        self.status = msgspec.structs.replace(self.status, updated_at=wall_seconds(), **changes)
+        self._board.publish(self.status)
+
+    def phase(self, phase: Phase) -> None:
+        """Enter a phase; staying in it is no change. Time spent goes to the recovery's split."""
+        before = self.status.phase
+        if phase is before:
+            return
+        if not may_follow(before, phase):
+            raise AssertionError(f"{before} cannot be followed by {phase}")
+        now = asyncio.get_running_loop().time()
+        restore = self.status.restore
+        if restore is not None and before in RECOVERING:
+            spent = restore.seconds_per_phase.get(before.value, 0.0) + now - self._phase_since
+            seconds = {**restore.seconds_per_phase, before.value: spent}
+            restore = msgspec.structs.replace(restore, seconds_per_phase=seconds, progress=None)
+        self._phase_since = now
+        self.update(phase=phase, restore=restore)
+
+    def restore_started(self) -> None:
+        """A new recovery: everything known of the last one is dropped."""
+        self.update(restore=RestoreStatus(attempt=1, started_at=wall_seconds()))
+
+    def restore(self, **changes: Any) -> None:
+        restore = self.status.restore
+        if restore is not None:
+            self.update(restore=msgspec.structs.replace(restore, **changes))
+
+    def progress(self, unit: str, from_: int, current: int, target: int) -> None:
+        """Rate and time left are those since this phase's progress began."""
+        now = asyncio.get_running_loop().time()
+        if current <= from_:
+            self._progress_since = now
+        elapsed = now - self._progress_since
+        rate = (current - from_) / elapsed if elapsed > 0 and current > from_ else None
+        eta = (target - current) / rate if rate else None
+        self.restore(progress=Progress(unit, from_, current, target, rate, eta))
+
+    def snapshot_used(self, used: SnapshotUsed) -> None:
+        self.restore(snapshot=used)
+
+    def proven(self, proof: DigestProof) -> None:
+        self.restore(proof=proof)
+
+    def snapshot(self, status: SnapshotStatus) -> None:
+        self.update(snapshot=status)
+
+    def failed(self, error: BaseException) -> None:
+        self.update(error=problem_of(error))

@@ -1,0 +1,232 @@
+"""One partition from its assignment to its end: recover, process, and again after whatever is not final."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from snapreplay.service.clock import wall_seconds
+from snapreplay.service.core.phase import Phase
+from snapreplay.service.core import located
+from snapreplay.service.metrics import PartitionMetrics, Result
+from snapreplay.service.partition.context import Context
+from snapreplay.service.partition.live import Live
+from snapreplay.service.partition.ownership import newer_owner
+from snapreplay.service.partition.recoverer import Recoverer, Superseded
+from snapreplay.service.partition.report import Reporter, problem_of
+from snapreplay.service.partition.snapshots import OnDone
+from snapreplay.service.ports import Fenced, RefusedRecord
+from snapreplay.service.status import StatusBoard
+from snapreplay.snapshots.errors import Reaction, SnapreplayError, StopError
+from snapreplay.snapshots.state.contract import Store
+from snapreplay.snapshots.state.store import store_of
+
+T = TypeVar("T")
+
+log = logging.getLogger("snapreplay.partition")
+
+FENCED_BACKOFF_SECONDS_MAX = 60.0
+SAME_BATCH_REFUSED_MAX = 3
+
+
+class RefusedAgain(StopError):
+    """The broker refused the same batch several times: it always will."""
+
+
+class PartitionRunner:
+    """Owns everything of one partition. `run` is its only task; the other methods are called from the same loop."""
+
+    def __init__(
+        self, context: Context, board: StatusBoard, on_failed: Callable[[BaseException], None]
+    ) -> None:
+        """`on_failed` hears what made the partition FAILED."""
+        self._context = context
+        self._on_failed = on_failed
+        self._reporter = Reporter(board, context.partition)
+        self._metrics = PartitionMetrics(context.app.app_id, context.partition)
+        self._live: Live | None = None
+        self._store: Store | None = None
+        self._stop = asyncio.Event()
+        self._final_snapshot = False
+        self._refused: SnapreplayError | None = None
+        self._fences = 0
+        self._failures_at: tuple[int, int] = (-1, 0)  # batch, refusals in a row
+
+    @property
+    def phase(self) -> Phase:
+        return self._reporter.status.phase
+
+    @property
+    def store(self) -> Store | None:
+        """The live state; None unless LIVE."""
+        return self._store if self._live is not None else None
+
+    def request_snapshot(self, reason: str, done: OnDone) -> bool:
+        """Ask for a full snapshot. False when the partition is not LIVE."""
+        if self._live is None:
+            return False
+        self._live.snapshots.request(reason, done)
+        return True
+
+    def stop(self, *, final_snapshot: bool) -> None:
+        """Finish the batch under way and end `run`. With `final_snapshot` a LIVE partition writes one first."""
+        self._final_snapshot = final_snapshot
+        self._stop.set()
+        if self._live is not None:
+            self._live.stop()
+
+    def refuse(self, error: SnapreplayError) -> None:
+        """End processing for good: the cluster changed under us. The partition stays, FAILED."""
+        self._refused = error
+        if self._live is not None:
+            self._live.stop()
+
+    async def run(self) -> None:
+        """Ends when stopped, or when a person must act (FAILED; then it waits for `stop`)."""
+        try:
+            while not self._stop.is_set():
+                await self._incarnation()
+        finally:
+            self._reporter.phase(Phase.CLOSED)
+
+    async def _incarnation(self) -> None:
+        """One ownership, from the fence to whatever ends it. Every outcome is decided here, by the error's type."""
+        try:
+            await self._recover_and_process()
+        except Superseded as error:
+            await self._fenced(error)
+        except Fenced as error:
+            await self._after_fence(error)
+        except SnapreplayError as error:
+            await self._reacted(error)
+        except Exception as error:  # a defect must stop this partition only, and say so
+            log.exception("partition %d: unexpected error", self._context.partition)
+            await self._fail(error)
+
+    async def _recover_and_process(self) -> None:
+        store = self._store = store_of(self._context.app.state())
+        recoverer = Recoverer(self._context, store, self._reporter)
+        recovery = asyncio.get_running_loop().create_task(recoverer.recover())
+        recovered = await self._unless_stopped(recovery)
+        if recovered is None:
+            return
+        live = Live(self._context, store, recovered, self._reporter)
+        self._live = live
+        try:
+            self._went_live(recovered.chain.batch, recovered.chain.owner_epoch)
+            if self._stop.is_set():
+                live.stop()
+            await live.run()
+            if self._refused is not None:
+                raise self._refused
+            if self._final_snapshot:
+                await live.hand_over()
+        finally:
+            self._live = None
+            await live.close()
+
+    async def _unless_stopped(self, recovery: asyncio.Task[T]) -> T | None:
+        """The recovery's result; None when `stop` came first: an interrupted restore loses nothing."""
+        stopped = asyncio.get_running_loop().create_task(self._stop.wait())
+        try:
+            await asyncio.wait([recovery, stopped], return_when=asyncio.FIRST_COMPLETED)
+            if recovery.done():
+                return recovery.result()
+            return None
+        finally:
+            for task in (recovery, stopped):
+                if not task.done():
+                    task.cancel()
+                    await asyncio.wait([task])
+
+    def _went_live(self, batch: int, owner_epoch: int) -> None:
+        self._fences = 0
+        self._reporter.update(batch=batch, owner_epoch=owner_epoch, error=None)
+        self._reporter.restore(finished_at=wall_seconds(), progress=None)
+        self._reporter.phase(Phase.LIVE)
+        restore = self._reporter.status.restore
+        seconds = sum(restore.seconds_per_phase.values()) if restore else 0.0
+        self._metrics.restore_ended(
+            Result.SUCCEEDED, restore.road if restore else None, seconds=seconds
+        )
+        log.info(
+            "partition %d LIVE at batch %d, owner epoch %d, after %.3f s",
+            self._context.partition,
+            batch,
+            owner_epoch,
+            seconds,
+        )
+
+    async def _fenced(self, error: Superseded) -> None:
+        """A newer owner exists. If the group still gives us the partition we try again, ever more slowly; the
+        supervisor ends us when it does not."""
+        self._metrics.fenced()
+        self._fences += 1
+        self._reporter.phase(Phase.FENCED)
+        self._reporter.failed(error)
+        log.warning("partition %d: %s", self._context.partition, error)
+        await self._sleep(min(FENCED_BACKOFF_SECONDS_MAX, 2.0 ** (self._fences - 1)))
+
+    async def _after_fence(self, error: Fenced) -> None:
+        """Our transaction may only have timed out. Before we fence anybody the log says whether somebody claimed."""
+        owner_epoch = self._reporter.status.owner_epoch
+        try:
+            newer = None
+            if owner_epoch is not None:
+                newer = await newer_owner(self._context, owner_epoch)
+        except SnapreplayError as unknown:
+            await self._reacted(unknown)
+            return
+        if newer is None:
+            await self._reacted(error)
+            return
+        duplicate = located.duplicate_instance(self._context.expected, newer)
+        if duplicate is not None:
+            await self._fail(duplicate)
+        else:
+            await self._fenced(Superseded(newer, self._context.partition))
+
+    async def _reacted(self, error: SnapreplayError) -> None:
+        log.warning("partition %d: %s: %s", self._context.partition, type(error).__name__, error)
+        if error.reaction not in (Reaction.RETRY, Reaction.RELEASE, Reaction.REBUILD):
+            await self._fail(error)
+            return
+        self._reporter.failed(error)
+        refused = self._refused_again(error)
+        if refused is not None:
+            await self._fail(refused)
+            return
+        await self._sleep(self._context.settings.restore.retry_backoff_ms / 1000)
+
+    def _refused_again(self, error: SnapreplayError) -> RefusedAgain | None:
+        """A deterministic refusal is not doubt: the same batch is not tried for ever."""
+        if not isinstance(error, RefusedRecord):
+            return None
+        batch, count = self._reporter.status.batch or 0, self._failures_at[1]
+        count = count + 1 if self._failures_at[0] == batch else 1
+        self._failures_at = (batch, count)
+        if count < SAME_BATCH_REFUSED_MAX:
+            return None
+        return RefusedAgain(
+            f"the batch after {batch} was refused {count} times: {error.message}",
+            hint=error.hint or "raise the topic's limit, or make the handler's outputs fit it",
+            **error.facts,
+        )
+
+    async def _fail(self, error: BaseException) -> None:
+        problem = problem_of(error)
+        self._metrics.failed(problem.kind, problem.reaction)
+        self._reporter.failed(error)
+        self._reporter.phase(Phase.FAILED)
+        log.error("partition %d FAILED: %s", self._context.partition, error)
+        self._on_failed(error)
+        await self._stop.wait()
+
+    async def _sleep(self, seconds: float) -> None:
+        """Back off, but end at once when stopped."""
+        try:
+            await asyncio.wait_for(self._stop.wait(), seconds)
+        except TimeoutError:
+            return

@@ -1,0 +1,168 @@
+"""Which full snapshots a LIVE partition takes, one at a time, and whom to tell when one is pointed to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from snapreplay.service.clock import wall_seconds
+from snapreplay.service.core.policy import SinceSnapshot, SnapshotPolicy, snapshot_due
+from snapreplay.service.partition import snapshotter
+from snapreplay.service.partition.committer import Committer
+from snapreplay.service.partition.context import Context
+from snapreplay.service.partition.recoverer import Recovered
+from snapreplay.service.partition.report import Reporter
+from snapreplay.snapshots.errors import Reaction, SnapreplayError
+from snapreplay.snapshots.format.records import Increment, Pointer
+from snapreplay.snapshots.state.contract import Store
+
+RETRY_AFTER_SECONDS = 10.0  # a snapshot that failed is not tried again at once
+
+OnDone = Callable[[str, str | None, str], None]
+"""Called with (state, snapshot id, detail); state is "succeeded", "skipped" or "failed"."""
+
+
+class SnapshotKeeper:
+    """Takes snapshots when the policy or a person asks. Lives and dies with one LIVE incarnation, so a pointer
+    from a dead one can never reach the chain."""
+
+    def __init__(
+        self,
+        context: Context,
+        store: Store,
+        committer: Committer,
+        reporter: Reporter,
+        recovered: Recovered,
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._committer = committer
+        self._reporter = reporter
+        settings = context.settings.snapshot
+        self._policy = SnapshotPolicy(
+            settings.every_records or None,
+            int(settings.every_seconds * 1000) or None,
+            settings.jitter_ratio,
+        )
+        self._records = recovered.records_since_snapshot
+        self._marked = 0
+        self._since = asyncio.get_running_loop().time()
+        self._not_before = 0.0
+        self._wanted = "fallback" if recovered.snapshot_now else None
+        self._waiting: list[OnDone] = []
+        self._pointing: list[tuple[str, list[OnDone]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was applied since the newest snapshot was marked."""
+        return self._records > 0
+
+    @property
+    def writing(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    def request(self, reason: str, done: OnDone) -> None:
+        """On demand. `done` is called once the snapshot is pointed to, is not needed, or has failed."""
+        self._wanted = self._wanted or reason
+        self._waiting.append(done)
+
+    def begin_if_due(self) -> None:
+        """Call while nothing uncommitted is merged or sealed.
+
+        Raises:
+            ImageDiffers: the last image was not the committed state.
+        """
+        if self.writing:
+            return
+        self._raise_fatal()
+        reason = self._wanted or self._due()
+        if reason is None:
+            return
+        if self._waiting and not self.changed and self._wanted != "fallback":
+            self._skip()
+            return
+        self._task = asyncio.get_running_loop().create_task(self._write(self._mark(reason)))
+
+    async def write_now(self, reason: str) -> None:
+        """Finish the one under way, then write the last one; its pointer waits in the chain."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+            self._raise_fatal()
+        if self.changed:
+            await self._write(self._mark(reason))
+
+    def committed(self, increment: Increment, record_count: int) -> None:
+        """An increment was committed: its newest pointer, if new, now exists for everybody."""
+        self._records += record_count
+        pointed = {pointer.snapshot_id for pointer in increment.pointers}
+        for snapshot_id, waiting in [p for p in self._pointing if p[0] in pointed]:
+            self._pointing.remove((snapshot_id, waiting))
+            self._now_pointed(snapshot_id)
+            for done in waiting:
+                done("succeeded", snapshot_id, "")
+
+    async def close(self) -> None:
+        """Abandon what is being written, and tell everybody who waits."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        waiting = [*self._waiting, *(done for _, dones in self._pointing for done in dones)]
+        self._waiting, self._pointing = [], []
+        for done in waiting:
+            done("failed", None, "the partition was released before the snapshot was pointed to")
+
+    def _raise_fatal(self) -> None:
+        task, self._task = self._task, None
+        if task is not None and not task.cancelled():
+            task.result()
+
+    def _due(self) -> str | None:
+        now = asyncio.get_running_loop().time()
+        if now < self._not_before:
+            return None
+        since = SinceSnapshot(self._records, int((now - self._since) * 1000))
+        return snapshot_due(self._policy, since, self._context.app.app_id, self._context.partition)
+
+    def _skip(self) -> None:
+        pointers = self._committer.chain.last.pointers
+        newest = pointers[0].snapshot_id if pointers else None
+        waiting, self._waiting, self._wanted = self._waiting, [], None
+        for done in waiting:
+            done("skipped", newest, "nothing was applied since the newest snapshot")
+
+    def _mark(self, reason: str) -> snapshotter.Mark:
+        self._wanted = None
+        self._marked, self._records = self._records, 0
+        self._since = asyncio.get_running_loop().time()
+        return snapshotter.mark(self._store, self._committer.chain, reason)
+
+    async def _write(self, marked: snapshotter.Mark) -> None:
+        waiting, self._waiting = self._waiting, []
+        try:
+            pointer = await snapshotter.write(self._context, marked, self._reporter)
+        except SnapreplayError as error:
+            self._failed(error, waiting)
+            if error.reaction is Reaction.STOP:
+                raise
+            return
+        self._pointer_ready(pointer, waiting)
+
+    def _pointer_ready(self, pointer: Pointer, waiting: list[OnDone]) -> None:
+        self._committer.chain = self._committer.chain.pointing_to(pointer)
+        self._pointing.append((pointer.snapshot_id, waiting))
+
+    def _failed(self, error: SnapreplayError, waiting: list[OnDone]) -> None:
+        """What was applied before the mark is unsaved again: at least one record, so that it is due later."""
+        self._records += max(1, self._marked)
+        self._not_before = asyncio.get_running_loop().time() + RETRY_AFTER_SECONDS
+        for done in waiting:
+            done("failed", None, error.message)
+
+    def _now_pointed(self, snapshot_id: str) -> None:
+        status = self._reporter.status.snapshot
+        if status is not None and status.snapshot_id == snapshot_id:
+            pointed = msgspec.structs.replace(status, state="pointed")
+            self._reporter.update(snapshot=pointed, last_pointed_snapshot_at=wall_seconds())

@@ -1,0 +1,177 @@
+"""Writing full snapshots beside the processing: chunks, then the manifest, whose offset goes to the chain."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+import zlib
+from dataclasses import dataclass
+
+import msgspec
+
+from snapreplay.service.clock import wall_ms, wall_seconds
+from snapreplay.service.core.chain import Chain
+from snapreplay.service.partition.context import Context
+from snapreplay.service.partition.report import Reporter
+from snapreplay.service.ports import Appender, LogRecord
+from snapreplay.service.status import SnapshotStatus
+from snapreplay.snapshots.errors import RetryableError, SnapreplayError, StopError
+from snapreplay.snapshots.format.chunks import ChunkWriter
+from snapreplay.snapshots.format.envelope import Kind, encode, headers_for, headers_of
+from snapreplay.snapshots.format.records import ChunkRef, Manifest, Pointer
+from snapreplay.snapshots.state.contract import Cursor, Store
+from snapreplay.snapshots.state.digest import EMPTY, MASK, Digest
+
+
+class ImageDiffers(StopError):
+    """The image's entries do not add up to the digest of the batch it is of: a defect, nothing was pointed to."""
+
+
+class OffsetUnknown(RetryableError):
+    """An append was acknowledged without an offset; what cannot be pointed to is abandoned."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The moment a snapshot is of: a committed batch, nothing uncommitted merged."""
+
+    cursor: Cursor
+    chain: Chain
+    reason: str
+    snapshot_id: str
+    began: float
+    shard_count: int
+
+
+def mark(store: Store, chain: Chain, reason: str) -> Mark:
+    """Begin: from here on changed shards are copied first. Only while no batch is sealed."""
+    return Mark(
+        store.mark(), chain, reason, uuid.uuid4().hex, wall_seconds(), store.shard_count
+    )
+
+
+async def write(context: Context, marked: Mark, reporter: Reporter) -> Pointer:
+    """Write the snapshot. It exists only when a committed increment holds the pointer returned here.
+
+    Raises:
+        Unreachable, RefusedRecord, OffsetUnknown: abandoned; what was written is an orphan nobody reads.
+        ImageDiffers: STOP.
+    """
+    status = SnapshotStatus(
+        context.partition,
+        marked.snapshot_id,
+        "writing",
+        marked.reason,
+        marked.chain.batch,
+        marked.began,
+    )
+    reporter.snapshot(status)
+    writer = _Writer(context, marked)
+    try:
+        pointer = await writer.write()
+    except SnapreplayError as error:
+        failed = msgspec.structs.replace(
+            status, state="failed", finished_at=wall_seconds(), error=error.message
+        )
+        reporter.snapshot(failed)
+        raise
+    finally:
+        marked.cursor.release()
+        await writer.close()
+    reporter.snapshot(
+        msgspec.structs.replace(
+            status,
+            state="written",
+            finished_at=wall_seconds(),
+            entries=writer.sums.count,
+            chunks=len(writer.refs),
+            size_bytes=sum(ref.size_bytes for ref in writer.refs),
+            manifest_offset=pointer.manifest_offset,
+            digest=str(writer.sums),
+        )
+    )
+    return pointer
+
+
+class _Writer:
+    def __init__(self, context: Context, marked: Mark) -> None:
+        self._context = context
+        self._marked = marked
+        self._appender: Appender | None = None
+        self.refs: list[ChunkRef] = []
+        self.sums: Digest = EMPTY
+
+    async def write(self) -> Pointer:
+        self._appender = await self._context.cluster.appender()
+        await self._write_chunks(self._appender)
+        manifest = self._manifest()
+        record = LogRecord(
+            self._context.snapshots.topic, encode(manifest), headers=headers_of(manifest)
+        )
+        offset = await self._append(self._appender, record)
+        return Pointer(
+            snapshot_id=manifest.snapshot_id,
+            manifest_offset=offset,
+            first_chunk_offset=min((ref.offset for ref in self.refs), default=offset),
+            batch=manifest.batch,
+            increment_offset=manifest.increment_offset,
+            digest=manifest.digest,
+        )
+
+    async def close(self) -> None:
+        if self._appender is not None:
+            await self._appender.close()
+
+    async def _write_chunks(self, appender: Appender) -> None:
+        """Packing holds the interpreter for a few ms a chunk; compression and checksum run in a thread."""
+        limit = self._context.settings.snapshot.chunk_bytes_max
+        writer = ChunkWriter(self._marked.snapshot_id, record_bytes_max=limit)
+        while slices := self._marked.cursor.next_slices(writer.raw_bytes):
+            for part in slices:
+                self._add(len(part.entries), part.digest_a, part.digest_b)
+            for value in await asyncio.to_thread(writer.encode, slices):
+                await self._write_chunk(appender, value)
+
+    async def _write_chunk(self, appender: Appender, value: bytes) -> None:
+        headers = headers_for(Kind.CHUNK, self._marked.snapshot_id)
+        record = LogRecord(self._context.snapshots.topic, value, headers=headers)
+        offset = await self._append(appender, record)
+        self.refs.append(ChunkRef(offset, len(self.refs), len(value), zlib.crc32(value)))
+
+    async def _append(self, appender: Appender, record: LogRecord) -> int:
+        offset = await appender.append(record, self._context.partition)
+        if offset < 0:
+            raise OffsetUnknown(
+                f"{record.topic}-{self._context.partition}: appended at an unknown offset"
+            )
+        return offset
+
+    def _add(self, count: int, a: int, b: int) -> None:
+        sums = self.sums
+        self.sums = Digest(sums.count + count, (sums.a + a) & MASK, (sums.b + b) & MASK)
+
+    def _manifest(self) -> Manifest:
+        last = self._marked.chain.last
+        if last.digest is not None and self.sums != last.digest:
+            raise ImageDiffers(
+                f"snapshot {self._marked.snapshot_id} of batch {last.batch} adds up to {self.sums},"
+                f" the batch's digest is {last.digest}",
+                hint="please report this; restart the process: recovery proves the state from the log",
+            )
+        return Manifest(
+            origin=self._marked.chain.origin,
+            snapshot_id=self._marked.snapshot_id,
+            owner_epoch=self._marked.chain.owner_epoch,
+            batch=last.batch,
+            increment_offset=self._marked.chain.last_offset,
+            positions=last.positions,
+            chunks=self.refs,
+            entry_count=self.sums.count,
+            digest=last.digest,
+            entries_digest=self.sums,
+            stream_time_ms=last.stream_time_ms,
+            shard_count=self._marked.shard_count,
+            schema_version=self._context.app.schema_version,
+            created_at_ms=wall_ms(),
+            genesis=last.genesis,
+        )

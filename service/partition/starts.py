@@ -1,0 +1,76 @@
+"""Where our logs begin now, and whether T-QuanLiang proves that T-ZengLiang was cut."""
+
+from __future__ import annotations
+
+from snapreplay.service.core.located import Found
+from snapreplay.service.partition.context import Context
+from snapreplay.service.partition.decoding import is_ours
+from snapreplay.service.ports import Bounds, Reader, TopicPartition
+from snapreplay.snapshots.errors import SnapreplayError, StopError
+from snapreplay.snapshots.format.envelope import Kind, decode, kind_of
+from snapreplay.snapshots.format.records import Increment, Manifest
+from snapreplay.snapshots.plan import LogStarts
+
+TAIL_RECORDS = (
+    64  # enough for the manifest behind the newest pointer; a longer orphan tail proves nothing
+)
+
+
+class LogCut(StopError):
+    """A manifest of a later batch than the last increment: committed batches are gone from T-ZengLiang."""
+
+
+async def read_starts(context: Context, last: Found) -> LogStarts:
+    """
+    Raises:
+        LogCut: a manifest is written only after its batch's commit was answered OK, so one ahead of the last
+            increment means that increments were lost.
+    """
+    reader = await context.cluster.reader(read_committed=False)
+    try:
+        increments = await reader.bounds(context.increments)
+        snapshots = await reader.bounds(context.snapshots)
+        inputs = {
+            name: (await reader.bounds(TopicPartition(name, context.partition))).start_offset
+            for name in context.input_names
+        }
+        await _check_cut(context, reader, last, snapshots)
+    finally:
+        await reader.close()
+    return LogStarts(increments.start_offset, snapshots.start_offset, inputs)
+
+
+async def _check_cut(context: Context, reader: Reader, last: Found, bounds: Bounds) -> None:
+    start_offset = max(bounds.start_offset, bounds.end_offset - TAIL_RECORDS)
+    if last.increment.pointers:
+        start_offset = max(start_offset, last.increment.pointers[0].manifest_offset + 1)
+    if start_offset >= bounds.end_offset:
+        return
+    async for records in reader.read(context.snapshots, start_offset, bounds.end_offset):
+        for record in records:
+            manifest = _manifest(record.value or b"")
+            if manifest is not None and manifest.batch > last.increment.batch:
+                raise _cut(context, manifest, record.offset, last.increment)
+
+
+def _manifest(value: bytes) -> Manifest | None:
+    """A manifest that can be read; garbage that nobody points to is nobody's business here."""
+    try:
+        if not is_ours(value, ()) or kind_of(value) is not Kind.MANIFEST:
+            return None
+        entry = decode(value)
+    except SnapreplayError:
+        return None
+    return entry if isinstance(entry, Manifest) else None
+
+
+def _cut(context: Context, manifest: Manifest, offset: int, last: Increment) -> LogCut:
+    log = context.snapshots
+    return LogCut(
+        f"{log.topic}-{log.partition} offset {offset} holds a snapshot of batch {manifest.batch}, but the"
+        f" last increment is batch {last.batch}: {context.increments.topic} was cut",
+        hint="committed batches are lost from the increments (unclean election, deleted records): restore the"
+        " topic from a replica or a backup before going on",
+        manifest_batch=manifest.batch,
+        last_batch=last.batch,
+    )

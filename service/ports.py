@@ -1,0 +1,238 @@
+"""What the service needs of Kafka, as protocols. `service.kafka` implements them with aiokafka; a simulator
+may implement them in memory.
+
+Every call has its own deadline inside the adapter and never waits for ever. Errors are those of
+`snapshots.errors`; no client exception passes this border.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from snapreplay.snapshots.errors import ReleaseError, RetryableError
+from snapreplay.snapshots.program.record import InputRecord, Output
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+
+class Bounds(NamedTuple):
+    """`start_offset <= end_offset`. The end is the reader's own: last stable offset under read_committed."""
+
+    start_offset: int
+    end_offset: int
+
+
+class LogRecord(msgspec.Struct, frozen=True):
+    """One record of ours (claim, changes, increment, chunk, manifest) to append to `topic`."""
+
+    topic: str
+    value: bytes
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+class Unreachable(RetryableError):
+    """No broker answered within the deadline, or the connection broke. A new client may help."""
+
+
+class ReadStalled(RetryableError):
+    """A reader's position has not moved for the progress timeout although there is more to read."""
+
+
+class OffsetTrimmed(RetryableError):
+    """The offset lies below the log's start. `facts`: offset, start_offset, end_offset.
+
+    RETRY only by class: recovery decides what a trimmed offset means where it occurs.
+    """
+
+
+class OffsetBeyondEnd(RetryableError):
+    """The offset lies above the log's end: a stale leader, or the log is shorter than it was."""
+
+
+class CommitInDoubt(RetryableError):
+    """A transaction did not end with a clean OK. The producer is dead; only the log knows what happened."""
+
+
+class Fenced(ReleaseError):
+    """The broker refused our producer epoch: a newer owner, or our transaction timed out (not told apart)."""
+
+
+class RefusedRecord(RetryableError):
+    """The broker refused a record for good (size, timestamp, policy): the same batch would fail again.
+
+    `facts`: topic, error.
+    """
+
+
+class Reader(Protocol):
+    """Reads partitions without a group. One task at a time."""
+
+    async def bounds(self, partition: TopicPartition) -> Bounds:
+        """Afresh from the leader.
+
+        Raises:
+            Unreachable: no answer within the metadata timeout (default 5 minutes).
+        """
+
+    def read(
+        self, partition: TopicPartition, start_offset: int, end_offset: int
+    ) -> AsyncIterator[Sequence[InputRecord]]:
+        """Records with start_offset <= offset < end_offset, in order, in slices that are never empty.
+
+        Ends when the position has reached `end_offset`; markers and aborted records give no slice. An empty
+        poll is nothing. Replaces what the reader followed before.
+
+        Raises:
+            OffsetTrimmed, OffsetBeyondEnd: out of range, told apart by fresh bounds.
+            ReadStalled: no progress for the progress timeout.
+        """
+
+    async def read_at(self, partition: TopicPartition, offset: int) -> InputRecord | None:
+        """The record at exactly this offset; None when there is none (marker, aborted, compacted)."""
+
+    async def follow(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Assign these partitions and seek each; `poll` then gives what comes."""
+
+    async def poll(
+        self, records_max: int, timeout_ms: int
+    ) -> Mapping[TopicPartition, Sequence[InputRecord]]:
+        """New records per partition, in order, possibly none.
+
+        Raises:
+            OffsetTrimmed, OffsetBeyondEnd: as in `read`.
+        """
+
+    def position(self, partition: TopicPartition) -> int:
+        """Next offset `poll` would look at, for a followed partition; passes markers."""
+
+    def end_offset(self, partition: TopicPartition) -> int | None:
+        """End (last stable offset) as of the last fetch of a followed partition; None before the first."""
+
+    async def close(self) -> None:
+        """Bounded, idempotent, never raises."""
+
+
+class Producer(Protocol):
+    """A partition's transactional producer, already started: that was the fence.
+
+    One life: transactions until the first doubt, then `discard`.
+    """
+
+    @property
+    def needs_renewal(self) -> bool:
+        """After a commit that answered OK: whether the next transaction needs a new producer all the same.
+
+        True when a request of it went unanswered before a repetition succeeded (KAFKA-17754: the old copy
+        could still decide a later transaction), or when sequence numbers run out. Another `commit` on it
+        raises CommitInDoubt.
+        """
+
+    async def commit(
+        self, partition: int, outputs: Sequence[Output], records: Sequence[LogRecord]
+    ) -> tuple[int, ...]:
+        """One transaction: outputs, then `records` in order to `partition` of their topics.
+
+        Every single answer is checked before the commit is asked for.
+
+        Returns:
+            The acknowledged offsets of `records`, in order.
+
+        Raises:
+            Fenced, CommitInDoubt, RefusedRecord: the producer has been discarded.
+        """
+
+    async def discard(self) -> None:
+        """Forced close: no task, no socket, no pending send is left. Bounded, idempotent, never raises."""
+
+
+class Appender(Protocol):
+    """An idempotent producer outside any transaction, for full snapshots."""
+
+    async def append(self, record: LogRecord, partition: int) -> int:
+        """The acknowledged offset.
+
+        Raises:
+            Unreachable, RefusedRecord.
+        """
+
+    async def close(self) -> None: ...
+
+
+class TopicFacts(msgspec.Struct, frozen=True):
+    """What a topic is, as described by the cluster.
+
+    `config` holds cleanup.policy, retention.ms, retention.bytes, max.message.bytes, min.insync.replicas,
+    unclean.leader.election.enable, message.timestamp.type as strings.
+    """
+
+    name: str
+    partition_count: int
+    replication_factor: int
+    config: dict[str, str]
+
+
+class NewTopic(msgspec.Struct, frozen=True):
+    """A topic to create; replication_factor -1 = the cluster's default."""
+
+    name: str
+    partition_count: int
+    replication_factor: int = -1
+    config: dict[str, str] = {}
+
+
+class ClusterFacts(msgspec.Struct, frozen=True):
+    """`broker_config` of any one broker: transaction.max.timeout.ms, message.max.bytes, ... as strings."""
+
+    cluster_id: str
+    broker_count: int
+    broker_config: dict[str, str]
+
+
+class Cluster(Protocol):
+    """The way to everything in Kafka. Cheap to hold; clients are made per call."""
+
+    async def reader(
+        self, *, read_committed: bool = True, large: bool = False, patient: bool = False
+    ) -> Reader:
+        """Connected. `large` fetches more at once, for snapshots with records near 1 MiB; `patient` waits
+        longer for new records at a log's end, for following it.
+
+        Raises:
+            Unreachable: no broker answered.
+        """
+
+    async def fence(self, transactional_id: str) -> Producer:
+        """Start the transactional producer of this id: older owners can commit nothing more.
+
+        Raises:
+            Unreachable: also when our own deadline passed (`start()` has none). Try again, new addresses.
+        """
+
+    async def appender(self) -> Appender: ...
+
+    async def topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
+        """Facts of those that exist; missing ones are absent. Never creates a topic."""
+
+    async def topic_names(self) -> list[str]:
+        """All topics, sorted: for "did you mean"."""
+
+    async def create_topics(self, topics: Sequence[NewTopic]) -> None:
+        """Create and wait until every partition has a leader.
+
+        Raises:
+            StopError: names the topic and the broker's reason (exists, replication, config).
+        """
+
+    async def facts(self) -> ClusterFacts: ...
+
+    async def delete_records(self, partition: TopicPartition, before_offset: int) -> int:
+        """Trim below an explicit offset (never -1). Returns the new log start."""

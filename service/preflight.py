@@ -1,0 +1,107 @@
+"""What can be known to be wrong before any partition is touched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from snapreplay.service.partition.context import ClusterView
+from snapreplay.service.ports import Cluster, ClusterFacts, TopicFacts
+from snapreplay.service.settings import Settings
+from snapreplay.service.topics import (
+    check_own_topic,
+    incomplete,
+    missing_topic,
+    own_topics,
+    partition_count,
+)
+from snapreplay.snapshots.errors import UsageError
+from snapreplay.snapshots.program.app import App
+from snapreplay.snapshots.state.store import store_of
+
+DEFAULT_MESSAGE_BYTES_MAX = 1_048_588  # Kafka's default of max.message.bytes
+DEFAULT_TRANSACTION_TIMEOUT_MAX_MS = 900_000  # Kafka's default of transaction.max.timeout.ms
+
+
+async def inspect(app: App[Any], settings: Settings, cluster: Cluster) -> ClusterView:
+    """Check everything an app needs of the cluster.
+
+    Raises:
+        UsageError, StopError: by name, with the command that repairs it.
+        Unreachable: ask again later.
+    """
+    inputs, outputs = _names(app.inputs), _names(app.outputs)
+    own = own_topics(app, settings)
+    facts = await cluster.topics({*inputs, *outputs, *own})
+    for name in (*inputs, *outputs):
+        if name not in facts:
+            raise await missing_topic(cluster, app, name)
+    count = partition_count(app, facts)
+    _check_present(app, own, facts)
+    for name in own[:2]:
+        check_own_topic(facts[name], count)
+    _check_replayable(settings, [facts[name] for name in inputs])
+    _check_dead_letters(app, settings)
+    cluster_facts = await cluster.facts()
+    return ClusterView(
+        cluster_facts.cluster_id,
+        count,
+        {name: _message_bytes_max(facts[name]) for name in (*outputs, *own[2:])},
+        _transaction_timeout_max_ms(settings, cluster_facts),
+    )
+
+
+def _names(topics: Any) -> tuple[str, ...]:
+    return tuple(topic.name for topic in topics)
+
+
+def _message_bytes_max(facts: TopicFacts) -> int:
+    return int(facts.config.get("max.message.bytes", DEFAULT_MESSAGE_BYTES_MAX))
+
+
+def _check_present(app: App[Any], own: tuple[str, ...], facts: dict[str, TopicFacts]) -> None:
+    missing = [name for name in own if name not in facts]
+    pair = [name for name in own[:2] if name in missing]
+    if len(pair) == 1:
+        raise incomplete(app, pair[0])
+    if missing:
+        raise UsageError(
+            f"topics of app {app.app_id!r} are missing: {', '.join(missing)}",
+            hint="snapreplay topics ensure MODULE:APP"
+            + (", then snapreplay init MODULE:APP" if pair else ""),
+            topics=missing,
+        )
+
+
+def _check_replayable(settings: Settings, inputs: list[TopicFacts]) -> None:
+    """Replay of a compacted input sees fewer records than the first pass: another state for ever."""
+    if settings.changes and settings.restore.road == "changes":
+        return
+    for facts in inputs:
+        if "compact" in facts.config.get("cleanup.policy", ""):
+            raise UsageError(
+                f"input {facts.name} is compacted: it cannot be replayed",
+                hint="set changes = true and restore.road = changes",
+                topic=facts.name,
+            )
+
+
+def _check_dead_letters(app: App[Any], settings: Settings) -> None:
+    if settings.errors.policy != "dead_letter" or store_of(app.state()).can_roll_back:
+        return
+    raise UsageError(
+        f"errors.policy = dead_letter, but the state of app {app.app_id!r} cannot roll back:"
+        " half of a failed record's effects would stay",
+        hint="give the state begin() and rollback(), or use MapState, or errors.policy = fail",
+    )
+
+
+def _transaction_timeout_max_ms(settings: Settings, facts: ClusterFacts) -> int:
+    configured = facts.broker_config.get("transaction.max.timeout.ms")
+    limit_ms = int(configured) if configured else DEFAULT_TRANSACTION_TIMEOUT_MAX_MS
+    if settings.timeouts.transaction_ms > limit_ms:
+        raise UsageError(
+            f"timeouts.transaction_ms={settings.timeouts.transaction_ms} is above the cluster's"
+            f" transaction.max.timeout.ms={limit_ms}",
+            hint="lower timeouts.transaction_ms (and commit_ms), or raise the broker's limit",
+        )
+    return limit_ms

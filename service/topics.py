@@ -1,0 +1,154 @@
+"""The topics of an app: what they must be, and making them so."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from snapreplay.service.core import names
+from snapreplay.service.ports import Cluster, NewTopic, TopicFacts
+from snapreplay.service.settings import Settings
+from snapreplay.snapshots.errors import StopError, UsageError
+from snapreplay.snapshots.program.app import App
+
+KEPT_FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+"""Ours are trimmed by the owner, never by time, size or compaction (docs/FORMAT.md)."""
+
+RECORD_BYTES_NEEDED = 1_000_000
+"""max.message.bytes must leave room for a record of 900,000 bytes and its envelope."""
+
+
+class TopicsIncomplete(UsageError):
+    """One of the app's own topics exists, the other does not: never repaired by creating an empty one."""
+
+
+def own_topics(app: App[Any], settings: Settings) -> tuple[str, ...]:
+    """Increments and snapshots first; dead letters only where the policy writes them."""
+    app_id = app.app_id
+    pair = (names.increments_topic(app_id), names.snapshots_topic(app_id))
+    if settings.errors.policy == "dead_letter":
+        return (*pair, names.dead_letters_topic(app_id))
+    return pair
+
+
+async def ensure_topics(
+    app: App[Any], settings: Settings, cluster: Cluster, *, create_io_partitions: int | None = None
+) -> list[str]:
+    """Create the app's own topics with the inputs' partition count.
+
+    Args:
+        create_io_partitions: also create missing inputs and outputs, with this many partitions (`dev`).
+
+    Returns:
+        One line per topic, "created NAME ..." or "ok NAME ...".
+
+    Raises:
+        UsageError: an input or output is missing.
+        TopicsIncomplete: one of increments and snapshots exists without the other.
+        StopError: the cluster refused to create a topic.
+    """
+    lines = []
+    if create_io_partitions is not None:
+        lines += await _create_missing(cluster, _io_topics(app), create_io_partitions, {})
+    facts = await cluster.topics([*_io_topics(app), *own_topics(app, settings)])
+    count = partition_count(app, await _known(cluster, app, facts))
+    increments, snapshots, *others = own_topics(app, settings)
+    missing = [name for name in (increments, snapshots) if name not in facts]
+    if len(missing) == 1:
+        raise incomplete(app, missing[0])
+    lines += await _create_missing(cluster, [increments, snapshots, *others], count, KEPT_FOR_EVER)
+    return lines
+
+
+async def _create_missing(
+    cluster: Cluster, wanted: list[str], count: int, config: dict[str, str]
+) -> list[str]:
+    existing = await cluster.topics(wanted)
+    missing = [name for name in wanted if name not in existing]
+    await cluster.create_topics([NewTopic(name, count, config=config) for name in missing])
+    return [
+        f"created {name} ({count} partitions)" if name in missing else f"ok {name}"
+        for name in wanted
+    ]
+
+
+async def _known(
+    cluster: Cluster, app: App[Any], facts: dict[str, TopicFacts]
+) -> dict[str, TopicFacts]:
+    for name in _io_topics(app):
+        if name not in facts:
+            raise await missing_topic(cluster, app, name)
+    return facts
+
+
+def _io_topics(app: App[Any]) -> list[str]:
+    return [topic.name for topic in (*app.inputs, *app.outputs)]
+
+
+def partition_count(app: App[Any], facts: dict[str, TopicFacts]) -> int:
+    """Of the inputs, which must all have the same.
+
+    Raises:
+        UsageError: the inputs are not co-partitioned.
+    """
+    counts = {topic.name: facts[topic.name].partition_count for topic in app.inputs}
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{name} has {count}" for name, count in counts.items())
+        raise UsageError(
+            f"inputs of app {app.app_id!r} are not co-partitioned: {listed} partitions",
+            hint="one key must be in the same partition number of each input: repartition one of them",
+            **counts,
+        )
+    return next(iter(counts.values()))
+
+
+async def missing_topic(cluster: Cluster, app: App[Any], name: str) -> UsageError:
+    """The error for an input or output that does not exist, with the nearest existing name."""
+    near = difflib.get_close_matches(name, await cluster.topic_names(), n=1)
+    meant = f"did you mean {near[0]!r}? Else: " if near else ""
+    return UsageError(
+        f"topic {name!r} of app {app.app_id!r} does not exist",
+        hint=f"{meant}kafka-topics.sh --create --topic {name} --partitions N",
+        topic=name,
+    )
+
+
+def incomplete(app: App[Any], missing: str) -> TopicsIncomplete:
+    return TopicsIncomplete(
+        f"topic {missing!r} is missing, its counterpart exists: state of app {app.app_id!r} was lost or removed",
+        hint="restore the topic; to start the app anew, delete the other one too, then `snapreplay topics ensure`"
+        " and `snapreplay init`",
+        topic=missing,
+    )
+
+
+def check_own_topic(facts: TopicFacts, count: int) -> None:
+    """
+    Raises:
+        StopError: partition count, cleanup.policy, retention or max.message.bytes cannot hold our log.
+    """
+    alter = f"kafka-configs.sh --alter --topic {facts.name} --add-config"
+    if facts.partition_count != count:
+        raise StopError(
+            f"topic {facts.name} has {facts.partition_count} partitions, the inputs have {count}",
+            hint="keys have moved: state cannot follow. Make an input with the old count, or a new app id",
+            found=facts.partition_count,
+            expected=count,
+        )
+    for name, wanted in KEPT_FOR_EVER.items():
+        found = facts.config.get(name, wanted)
+        if found != wanted:
+            raise StopError(
+                f"topic {facts.name} has {name}={found}, it must be {wanted}: state would be lost",
+                hint=f"{alter} {name}={wanted}",
+                found=found,
+                expected=wanted,
+            )
+    limit = int(facts.config.get("max.message.bytes", RECORD_BYTES_NEEDED))
+    if limit < RECORD_BYTES_NEEDED:
+        raise StopError(
+            f"topic {facts.name} has max.message.bytes={limit}, our records need {RECORD_BYTES_NEEDED}",
+            hint=f"{alter} max.message.bytes=1048588",
+            found=limit,
+            expected=RECORD_BYTES_NEEDED,
+        )

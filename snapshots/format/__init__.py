@@ -1,0 +1,1 @@
+"""How our two topics are written: docs/FORMAT.md as code. Pure."""

@@ -1,0 +1,109 @@
+"""A batch's changes as records in front of its increment, and back. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from zlib import crc32
+
+from snapreplay.snapshots.errors import DamagedError, StopError
+from snapreplay.snapshots.format.envelope import HEADER_BYTES, RECORD_BYTES_MAX, decode, encode
+from snapreplay.snapshots.format.records import DEFAULT_STORE, ChangesRecord, ChangesRef
+from snapreplay.snapshots.state.contract import Changes
+
+_FRAME_BYTES = HEADER_BYTES + 64  # envelope, field names, batch, part, store count, map length
+_ENTRY_BYTES = 10  # two bin headers of at most five bytes
+
+
+class EntryTooLarge(StopError):
+    """One key with its value is larger than a record of our topics may be."""
+
+
+def split_changes(
+    batch: int,
+    changes: Changes,
+    record_bytes_max: int = RECORD_BYTES_MAX,
+    store: str = DEFAULT_STORE,
+) -> tuple[list[bytes], ChangesRef]:
+    """The batch's changes records, encoded, in the order to write them, and what its increment
+    says.
+
+    Each is at most `record_bytes_max` bytes; compressed where it pays. No changes make no record.
+    Order is kept.
+
+    Raises:
+        EntryTooLarge: an entry that fits into no record.
+    """
+    room_bytes = record_bytes_max - _FRAME_BYTES - len(store.encode())
+    values = [
+        encode(ChangesRecord(batch, part, {store: group}), compress=True)
+        for part, group in enumerate(_groups(changes, room_bytes))
+    ]
+    return values, ChangesRef(len(values), len(changes), joined_crc32(values))
+
+
+def check_changes(
+    ref: ChangesRef, values: Sequence[bytes]
+) -> Iterator[dict[str, dict[bytes, bytes | None]]]:
+    """Store name → changes, of each record in the order to apply: only after all of them proved
+    intact.
+
+    Raises:
+        DamagedError: not the records the increment speaks of (at the call), or not what their kind
+        says (at
+            the record in question).
+        UnknownFormatError: a newer version wrote them.
+    """
+    if len(values) != ref.record_count:
+        raise DamagedError(
+            f"{len(values)} changes records precede the increment, it speaks of {ref.record_count}",
+            found=len(values),
+            recorded=ref.record_count,
+        )
+    computed = joined_crc32(values)
+    if computed != ref.crc32:
+        raise DamagedError(
+            f"the changes records have crc32 {computed:08x}, their increment says {ref.crc32:08x}"
+        )
+    return _stores_of(values)
+
+
+def joined_crc32(values: Sequence[bytes]) -> int:
+    """Of all values, one behind the other; 0 for none."""
+    checksum = 0
+    for value in values:
+        checksum = crc32(value, checksum)
+    return checksum
+
+
+def _stores_of(values: Sequence[bytes]) -> Iterator[dict[str, dict[bytes, bytes | None]]]:
+    for part, value in enumerate(values):
+        record = decode(value)
+        if not isinstance(record, ChangesRecord) or record.part != part:
+            raise DamagedError(
+                f"record {part} before the increment is not part {part} of its changes"
+            )
+        yield record.stores
+
+
+def _groups(changes: Changes, room_bytes: int) -> Iterator[dict[bytes, bytes | None]]:
+    """As few as fit, by size before compression; all in one when they do."""
+    sizes = [len(k) + len(v or b"") + _ENTRY_BYTES for k, v in changes.items()]
+    if sum(sizes) <= room_bytes:
+        if changes:
+            yield dict(changes)
+        return
+    group: dict[bytes, bytes | None] = {}
+    left_bytes = room_bytes
+    for (key, value), size_bytes in zip(changes.items(), sizes, strict=True):
+        if size_bytes > room_bytes:
+            raise EntryTooLarge(
+                f"the change of key {key[:64]!r} has {size_bytes} bytes, a record {room_bytes}",
+                hint="keep less under one key: split the value over several keys",
+                size_bytes=size_bytes,
+            )
+        if size_bytes > left_bytes:
+            yield group
+            group, left_bytes = {}, room_bytes
+        group[key] = value
+        left_bytes -= size_bytes
+    yield group

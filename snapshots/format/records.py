@@ -1,0 +1,158 @@
+"""The records of our two topics as values. `docs/FORMAT.md` holds every byte and field; the codec
+is `envelope`.
+
+Fields are only ever added, with defaults; a reader ignores what it does not know, and refuses an
+unknown format version by name. Offsets are half-open and mean "next". Pure.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from snapreplay.snapshots.program.ranges import Anchor, InputRange, SkippedRange
+from snapreplay.snapshots.state.contract import ShardSlice
+from snapreplay.snapshots.state.digest import Digest
+
+NO_OFFSET = -1
+"""In the place of an offset that does not exist (the genesis has no previous increment)."""
+
+DEFAULT_STORE = "default"
+"""The only store in format version 1; records name it so that several maps need no new format."""
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Who wrote a record: compared at recovery, named in every report of a mismatch."""
+
+    app_id: str
+    app_version: str
+    fingerprint: str  # python, machine, codec versions: what determinism depends on besides the app
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """First record of an ownership. Its offset, as acknowledged, is the owner epoch."""
+
+    claim_id: str  # random; compared when the claim is read back
+    app_id: str
+    cluster_id: str
+    process_id: str  # random per process start
+    instance_id: str
+    host: str
+    pid: int
+    started_at_ms: int
+
+
+class Pointer(msgspec.Struct, frozen=True):
+    """A full snapshot that a committed increment points to, so it exists.
+
+    `first_chunk_offset` is the lowest offset it needs in T-QuanLiang (the manifest's own when it
+    has no chunks), `increment_offset` the one in T-ZengLiang: the two retention floors.
+    """
+
+    snapshot_id: str
+    manifest_offset: int
+    first_chunk_offset: int
+    batch: int
+    increment_offset: int
+    digest: Digest | None
+
+
+class ChangesRef(msgspec.Struct, frozen=True):
+    """The changes records directly before an increment, in the same transaction.
+
+    `record_count` may be 0. `crc32` is of their values, joined in order; 0 when there are none.
+    """
+
+    record_count: int
+    entry_count: int
+    crc32: int
+
+
+class Genesis(msgspec.Struct, frozen=True):
+    """What was true at `init`; repeated in every increment."""
+
+    cluster_id: str
+    partition_count: int
+    start_offsets: dict[str, int]  # input topic -> first offset this partition is to process
+
+
+class Increment(msgspec.Struct, frozen=True):
+    """The commit record of a batch: always the last record of its transaction."""
+
+    origin: Origin
+    owner_epoch: int  # offset of the owner's claim
+    batch: int  # 0 = genesis, then +1
+    previous_offset: int  # of the previous increment; NO_OFFSET for the genesis
+    ranges: list[InputRange]  # in the order applied; empty for a batch that only points
+    positions: dict[str, int]  # input topic -> next offset after this batch, for every input
+    record_count: int  # applied records, the skipped ones not counted
+    skipped: list[SkippedRange]
+    anchors: dict[str, Anchor]  # of every input with an applied record so far
+    pointers: list[Pointer]  # newest first, at most K; empty before the first snapshot
+    changes: ChangesRef | None  # None: lean mode, or a state that keeps no changes
+    outputs: dict[str, int]  # output topic -> records in this transaction
+    stream_time_ms: int  # highest record timestamp so far; -1 before the first record
+    digest: Digest | None  # of the state after the batch; None for a state that keeps none
+    genesis: Genesis
+    written_at_ms: int
+    fallback_from: str | None = (
+        None  # id of the newer snapshot that could not be used at the last restore
+    )
+    decision: dict[str, str] | None = None  # an operator's accepted finding
+    migrated_from: str | None = None  # state schema version before a migration
+
+
+class ChangesRecord(msgspec.Struct, frozen=True):
+    """Changed keys of one batch, or one part of them. Key and value are the bytes the digest is
+    made of.
+    """
+
+    batch: int
+    part: int  # 0, 1, ... in the order to apply
+    stores: dict[
+        str, dict[bytes, bytes | None]
+    ]  # store name ("default") -> key -> value, nil = deleted
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """A part of a full snapshot: whole shards, or parts of large ones, each with its digest
+    sums.
+    """
+
+    snapshot_id: str
+    sequence: int  # 0, 1, ...
+    store: str
+    slices: list[ShardSlice]
+
+
+class ChunkRef(msgspec.Struct, frozen=True, array_like=True):
+    """Where a chunk is, and what it must be: offset in T-QuanLiang, length and crc32 of the
+    record's value.
+    """
+
+    offset: int
+    sequence: int
+    size_bytes: int
+    crc32: int
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """The last record of a full snapshot: what it holds and where its chunks are."""
+
+    origin: Origin
+    snapshot_id: str  # random
+    owner_epoch: int
+    batch: int  # the state after this batch
+    increment_offset: int  # of that batch's increment
+    positions: dict[str, int]
+    chunks: list[ChunkRef]  # by sequence; empty for an empty state
+    entry_count: int
+    digest: Digest | None  # None for a state that keeps none: then `entries_digest` is the proof
+    entries_digest: Digest  # of the entries in the chunks; equals `digest` where there is one
+    stream_time_ms: int
+    shard_count: int
+    schema_version: int
+    created_at_ms: int
+    genesis: Genesis
+
+
+LogEntry = Claim | ChangesRecord | Increment | Chunk | Manifest

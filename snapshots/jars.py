@@ -1,0 +1,152 @@
+"""A directory of jars, filled once by Maven: `.jars/NAME` of a checkout, else the user's cache.
+
+Filled beside its place and renamed at the end: killed at any moment, it leaves nothing that looks
+whole. `stamp.json` says for which pom.xml it was filled and which files in which sizes make it
+whole.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from snapreplay.snapshots.errors import UsageError
+
+_STAMP = "stamp.json"
+_FETCH_DEADLINE_S = 900.0
+
+
+class JarsUnavailable(UsageError):
+    """The jars are not here and cannot be fetched: mvn is missing or failed, or no place to keep
+    them.
+    """
+
+
+def jars_dir(name: str, variable: str) -> Path:
+    """The directory named by the environment `variable`, else `.jars/NAME` of this checkout, else
+    the user's cache directory."""
+    named = os.environ.get(variable)
+    if named:
+        return Path(named).absolute()
+    project = Path(__file__).resolve().parents[1]
+    if (project / "pyproject.toml").is_file():
+        return project / ".jars" / name
+    user_cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(user_cache) / "snapreplay" / name
+
+
+def is_whole(root: Path, pom: bytes) -> bool:
+    """Whether it was filled for this pom.xml, and each file is still there in its size."""
+    try:
+        stamp = json.loads((root / _STAMP).read_text())
+        sizes: dict[str, int] = stamp["sizes"]
+        if stamp["pom"] != _hash(pom):
+            return False
+        return all((root / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def fill(root: Path, pom: bytes, filler: Callable[[Path], None]) -> bool:
+    """Make `root` whole by calling `filler` with a new directory that then takes its place.
+
+    Of several processes one fills, the others wait. Returns whether this call filled it.
+
+    Raises:
+        JarsUnavailable: the directory cannot be made. What `filler` raises passes through.
+    """
+    if is_whole(root, pom):
+        return False
+    with _only_one(root):
+        if is_whole(root, pom):
+            return False
+        for left_by_a_killed_one in root.parent.glob(f".{root.name}.new-*"):
+            shutil.rmtree(left_by_a_killed_one, ignore_errors=True)
+        fresh = root.parent / f".{root.name}.new-{os.getpid()}"
+        try:
+            fresh.mkdir()
+            filler(fresh)
+            _write_stamp(fresh, pom)
+            _replace(root, fresh)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+    return True
+
+
+def copy_dependencies(pom: Path, lib: Path, what: str) -> None:
+    """Maven's answer to pom.xml: its runtime dependencies as files in `lib`.
+
+    Raises:
+        JarsUnavailable: no mvn, or it failed; one line, with what Maven said first.
+    """
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise JarsUnavailable(
+            f"the jars of {what} are not here yet, and there is no mvn command to fetch them",
+            hint="apt-get install maven",
+        )
+    goal = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+    try:
+        done = subprocess.run(
+            [*goal, "-DincludeScope=runtime", f"-DoutputDirectory={lib}"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_FETCH_DEADLINE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise JarsUnavailable(
+            f"Maven did not fetch the jars of {what} in {_FETCH_DEADLINE_S:.0f} s",
+            hint="check the network and Maven's settings.xml, then try again",
+        ) from error
+    if done.returncode != 0:
+        said = next((line for line in done.stdout.splitlines() if "ERROR" in line), "nothing")
+        raise JarsUnavailable(
+            f"Maven could not fetch the jars of {what} (exit code {done.returncode}): {said[:300]}",
+            hint="check the network and Maven's settings.xml, then try again",
+        )
+
+
+def _write_stamp(root: Path, pom: bytes) -> None:
+    found = sorted(path for path in root.rglob("*") if path.is_file())
+    sizes = {str(path.relative_to(root)): path.stat().st_size for path in found}
+    (root / _STAMP).write_text(json.dumps({"pom": _hash(pom), "sizes": sizes}, indent=1))
+
+
+def _replace(root: Path, fresh: Path) -> None:
+    # A directory cannot be renamed over a full one; a JVM that runs from the former jars has them
+    # open and goes on.
+    former = fresh.with_name(fresh.name + "-former")
+    if root.exists():
+        root.rename(former)
+    fresh.rename(root)
+    shutil.rmtree(former, ignore_errors=True)
+
+
+@contextmanager
+def _only_one(root: Path) -> Iterator[None]:
+    """One at a time per directory; the lock goes with the process that holds it."""
+    try:
+        root.parent.mkdir(parents=True, exist_ok=True)
+        lock = (root.parent / f".{root.name}.lock").open("w")
+    except OSError as error:
+        raise JarsUnavailable(
+            f"jars cannot be kept in {root}: {error.strerror}",
+            hint="make that directory writable, or name another one",
+        ) from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _hash(pom: bytes) -> str:
+    return hashlib.sha256(pom).hexdigest()

@@ -1,0 +1,1 @@
+"""What runs on Spark. The only place that imports pyspark."""

@@ -1,0 +1,61 @@
+"""Spark's Kafka connector: four jars, found in a directory or fetched there once by Maven.
+
+python -m snapreplay.snapshots.jobs.jars
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from importlib.resources import as_file, files
+from pathlib import Path
+
+from snapreplay.snapshots import jars
+from snapreplay.snapshots.errors import SnapreplayError
+
+JARS_DIR_VARIABLE = "SNAPREPLAY_SPARK_JARS_DIR"
+
+
+def ensure() -> list[Path]:
+    """The jars, sorted; fetched first if they are not here whole (said on the standard error).
+
+    Raises:
+        JarsUnavailable: not here and not to be had.
+    """
+    root = jars.jars_dir("spark", JARS_DIR_VARIABLE)
+    pom = (files(__package__) / "pom.xml").read_bytes()
+    started = time.monotonic()
+    if jars.fill(root, pom, _copy):
+        took_s = time.monotonic() - started
+        print(f"spark: {_size(root)} in {took_s:.1f} s", file=sys.stderr)
+    return _jars_in(root)
+
+
+def _copy(fresh: Path) -> None:
+    print("spark: fetching the Kafka connector by Maven (about 10 MB, once)", file=sys.stderr)
+    with as_file(files(__package__) / "pom.xml") as pom:
+        jars.copy_dependencies(pom, fresh, "Spark's Kafka connector")
+
+
+def _jars_in(root: Path) -> list[Path]:
+    return sorted(root.glob("*.jar"))
+
+
+def _size(root: Path) -> str:
+    found = _jars_in(root)
+    return f"{len(found)} jars, {sum(jar.stat().st_size for jar in found) / 1e6:.1f} MB"
+
+
+def main() -> int:
+    """Fetch the jars if they are not here, and say where they are. Returns the exit code."""
+    try:
+        found = ensure()
+    except SnapreplayError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"spark: {_size(found[0].parent)} in {found[0].parent}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

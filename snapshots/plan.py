@@ -1,0 +1,112 @@
+"""Where a recovery starts: the newest usable snapshot, else genesis, else nowhere. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from snapreplay.snapshots.errors import StopError
+from snapreplay.snapshots.format.records import Genesis, Increment, Pointer
+
+
+class NoUsableSnapshot(StopError):
+    """No snapshot can be used and the increments log is not whole. `facts["reasons"]`: snapshot id
+    → why.
+    """
+
+
+@dataclass(frozen=True)
+class LogStarts:
+    """First offsets still present: of T-ZengLiang, T-QuanLiang, and of each input topic."""
+
+    increments_offset: int
+    snapshots_offset: int
+    inputs: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FromSnapshot:
+    """Load this snapshot, then bring it forward."""
+
+    pointer: Pointer
+
+
+@dataclass(frozen=True)
+class FromGenesis:
+    """Start from the empty state; the first increment from `log_start_offset` on is the genesis."""
+
+    genesis: Genesis
+    log_start_offset: int
+
+
+Start = FromSnapshot | FromGenesis
+
+
+def plan_start(
+    last: Increment, last_offset: int, starts: LogStarts, unusable: Mapping[str, str]
+) -> Start:
+    """The next start to try; called again with one more unusable snapshot (id → reason).
+
+    Genesis needs every increment ever written, on both roads: replay takes the order of the inputs
+    and the skipped records from them. Nothing is ever below offset 0, so a log that starts there
+    is whole.
+
+    Raises:
+        NoUsableSnapshot: names every pointer and why not.
+    """
+    reasons: dict[str, str] = {}
+    for pointer in last.pointers:
+        reason = unusable.get(pointer.snapshot_id) or _trimmed(pointer, starts)
+        if reason is None:
+            return FromSnapshot(pointer)
+        reasons[pointer.snapshot_id] = reason
+    if starts.increments_offset == 0:
+        return FromGenesis(last.genesis, starts.increments_offset)
+    raise _nowhere(last, last_offset, starts, reasons)
+
+
+def _trimmed(pointer: Pointer, starts: LogStarts) -> str | None:
+    """Why the logs no longer hold what this snapshot needs: from its first chunk, and from the
+    record after its increment on."""
+    if pointer.first_chunk_offset < starts.snapshots_offset:
+        return (
+            f"needs the snapshots log from offset {pointer.first_chunk_offset},"
+            f" which now starts at {starts.snapshots_offset}"
+        )
+    if pointer.increment_offset + 1 < starts.increments_offset:
+        return (
+            f"needs the increments log after offset {pointer.increment_offset},"
+            f" which now starts at {starts.increments_offset}"
+        )
+    return None
+
+
+def _nowhere(
+    last: Increment, last_offset: int, starts: LogStarts, reasons: Mapping[str, str]
+) -> NoUsableSnapshot:
+    tried = "; ".join(f"snapshot {name}: {reason}" for name, reason in reasons.items())
+    return NoUsableSnapshot(
+        f"nothing to restore batch {last.batch} (increment at offset {last_offset}) from:"
+        f" {tried or 'it points to no snapshot'}; genesis: the increments log starts at offset"
+        f" {starts.increments_offset}, not at 0",
+        hint=_way_out(last, starts),
+        reasons=dict(reasons),
+        increments_start_offset=starts.increments_offset,
+        snapshots_start_offset=starts.snapshots_offset,
+    )
+
+
+def _way_out(last: Increment, starts: LogStarts) -> str:
+    restore = f"bring both topics of {last.origin.app_id!r} back from a backup or mirror"
+    gone = [
+        f"{topic} (needs {first}, starts at {starts.inputs.get(topic, 'unknown')})"
+        for topic, first in sorted(last.genesis.start_offsets.items())
+        if starts.inputs.get(topic, first + 1) > first
+    ]
+    if gone:
+        return f"{restore}; the input alone cannot rebuild the state either: {', '.join(gone)}"
+    return (
+        f"{restore}; or, as the input still reaches back to the genesis, process it again under a"
+        ' new app id (`App("NEW-ID", …)`, then `snapreplay init MODULE:APP`): all outputs are then'
+        " written a second time"
+    )

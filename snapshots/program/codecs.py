@@ -1,0 +1,125 @@
+"""How keys and values become bytes and back. Pure.
+
+A null key or value (a tombstone) is no value of a type: a codec takes it only when it says so, as
+`nullable(utf8)`, `json(Payment | None)`, or `json()` and `msgpack()`, which take anything.
+
+Encoding is canonical: dicts and sets are written sorted. A dict that was made in this batch and the
+same dict read back from the state may differ in order, and outputs must not depend on batch
+boundaries.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, overload
+
+import msgspec
+
+T = TypeVar("T")
+
+_INT64 = struct.Struct(">q")
+
+
+@dataclass(frozen=True, eq=False)
+class Codec(Generic[T]):
+    """Two functions and what they are about.
+
+    Attributes:
+        name: as in error messages, "json(Payment)".
+        decode: bytes, never null, to a value; any exception means "cannot".
+        encode: a value, None only when it is not `nullable`'s null, to bytes; any exception means
+            "cannot".
+        nullable: None stands for a null key or value; `decode` and `encode` never see it.
+    """
+
+    name: str
+    decode: Callable[[bytes], T]
+    encode: Callable[[T], bytes]
+    nullable: bool = False
+
+
+def _same_bytes(data: bytes) -> bytes:
+    if type(data) is not bytes:
+        raise TypeError(f"expected bytes, got {type(data).__name__}")
+    return data
+
+
+def _decode_int64(data: bytes) -> int:
+    value: int = _INT64.unpack(data)[0]
+    return value
+
+
+def _encode_int64(value: int) -> bytes:
+    if type(value) is not int:
+        raise TypeError(f"expected int, got {type(value).__name__}")
+    return _INT64.pack(value)
+
+
+raw: Codec[bytes] = Codec("raw", _same_bytes, _same_bytes)
+"""Bytes as they are."""
+
+utf8: Codec[str] = Codec("utf8", bytes.decode, str.encode)
+"""Text, strictly UTF-8. Kafka's StringSerializer writes the same."""
+
+i64: Codec[int] = Codec("i64", _decode_int64, _encode_int64)
+"""Eight bytes, big-endian, signed. Kafka's LongSerializer writes the same."""
+
+
+def nullable(codec: Codec[T]) -> Codec[T | None]:
+    """`codec`, with None for a null key or value."""
+    return Codec[T | None](f"nullable({codec.name})", codec.decode, codec.encode, nullable=True)  # type: ignore[arg-type]
+
+
+@overload
+def json() -> Codec[Any]: ...
+@overload
+def json(type_: type[T], /) -> Codec[T]: ...
+@overload
+def json(type_: object, /) -> Codec[Any]: ...
+def json(type_: Any = Any, /) -> Codec[Any]:
+    """JSON of any type msgspec knows: Struct, dataclass, TypedDict, dict[str, int], a union of
+    Structs, ...
+
+    Without a type: dict, list, str, int, float, bool, None. Type checkers infer unions as Any:
+    write `nullable(json(Payment))` where `json(Payment | None)` is meant.
+    """
+    return Codec(
+        f"json({_type_name(type_)})",
+        msgspec.json.Decoder(type_).decode,
+        msgspec.json.Encoder(order="deterministic").encode,
+        nullable=_takes_none(type_),
+    )
+
+
+@overload
+def msgpack() -> Codec[Any]: ...
+@overload
+def msgpack(type_: type[T], /) -> Codec[T]: ...
+@overload
+def msgpack(type_: object, /) -> Codec[Any]: ...
+def msgpack(type_: Any = Any, /) -> Codec[Any]:
+    """MessagePack of any type msgspec knows; as `json`.
+
+    A length that the bytes do not hold is refused before anything is allocated for it (a test says
+    so).
+    """
+    return Codec(
+        f"msgpack({_type_name(type_)})",
+        msgspec.msgpack.Decoder(type_).decode,
+        msgspec.msgpack.Encoder(order="deterministic").encode,
+        nullable=_takes_none(type_),
+    )
+
+
+def _takes_none(type_: object) -> bool:
+    try:
+        msgspec.convert(None, type_)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _type_name(type_: object) -> str:
+    return type_.__name__ if isinstance(type_, type) else str(type_).removeprefix("typing.")

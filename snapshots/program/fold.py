@@ -1,0 +1,275 @@
+"""The one fold: how records become state and outputs, live, in replay, in tests and on Spark
+executors. Pure.
+
+    begin → feed … feed → finish      the normal way; RecordError leads to
+            abandon, isolate          the same records, one by one: only the failing one is dropped
+
+The effect of a batch (state, outputs, skipped records) is that of its records as batches of one.
+Where the two could differ (one object under two keys, in two records), the batch fails and
+`isolate` decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+
+from snapreplay.snapshots.errors import RecordError, UsageError
+from snapreplay.snapshots.program.app import App
+from snapreplay.snapshots.program.codecs import Codec
+from snapreplay.snapshots.program.coverage import Coverage, OutOfOrder, out_of_order
+from snapreplay.snapshots.program.dead_letter import dead_letter
+from snapreplay.snapshots.program.failure import NEVER_HANDLER_ERRORS, answered, record_error
+from snapreplay.snapshots.program.out import DEFAULT_LIMIT_BYTES, Out
+from snapreplay.snapshots.program.ranges import Anchor, InputRange, SkippedRange
+from snapreplay.snapshots.program.record import InputRecord, Output, Record
+from snapreplay.snapshots.state.contract import Sealed, Store
+
+PASSING = (*NEVER_HANDLER_ERRORS, OutOfOrder)
+
+
+class ErrorPolicy(Enum):
+    """What becomes of a record that cannot be applied."""
+
+    FAIL = "fail"
+    DEAD_LETTER = "dead_letter"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A batch, applied and sealed: what goes into its transaction.
+
+    Attributes:
+        ranges: what was read, in the order applied, skipped records included; empty if the first
+            record failed.
+        positions: next offset of every input.
+        record_count: applied records, the skipped ones not counted.
+        skipped: the dead-lettered ones.
+        anchors: of the inputs of which a record was applied.
+        outputs: what the handlers sent, in order; those of skipped records are not among them.
+        dead_letters: a record for the dead-letter topic for each skipped one, in order.
+        errors: why, in the order of `dead_letters`.
+        sealed: the effect on the state.
+        stream_time_ms: highest timestamp of all records applied so far; -1 before the first.
+        failure: policy FAIL: why the record after `ranges` could not be applied; it and those
+            behind it are not covered.
+    """
+
+    ranges: list[InputRange]
+    positions: dict[str, int]
+    record_count: int
+    skipped: list[SkippedRange]
+    anchors: dict[str, Anchor]
+    outputs: list[Output]
+    dead_letters: list[Output]
+    errors: list[RecordError]
+    sealed: Sealed
+    stream_time_ms: int
+    failure: RecordError | None = None
+
+
+class Fold:
+    """Applies batches of one partition to one store. `store.stream_time_ms` carries on over
+    batches.
+    """
+
+    def __init__(
+        self,
+        app: App[Any],
+        store: Store,
+        partition: int,
+        *,
+        output_limits: Mapping[str, int] | None = None,
+        policy: ErrorPolicy = ErrorPolicy.FAIL,
+    ) -> None:
+        """
+        Args:
+            output_limits: topic name to the largest record it takes (max.message.bytes); Kafka's
+                default for topics not named.
+
+        Raises:
+            UsageError: dead letters were asked for, and the state cannot undo half a record.
+        """
+        if policy is ErrorPolicy.DEAD_LETTER and not store.can_roll_back:
+            raise UsageError(
+                f"{app.app_id}: errors.policy = dead_letter needs a state that can undo a record",
+                hint="give the state begin() and rollback(), use MapState, or errors.policy = fail",
+            )
+        self.partition = partition
+        self._app = app
+        self._store = store
+        self._policy = policy
+        self._limits = output_limits or {}
+        self._out = Out(app.outputs, self._limits)
+        self._ways = {
+            topic.name: (topic, app.handlers[topic], _decoder(topic.key), _decoder(topic.value))
+            for topic in app.inputs
+        }
+        self._coverage = Coverage({})
+        self._began_at_ms = -1
+
+    def begin(self, positions: Mapping[str, int]) -> None:
+        """Start a batch. `positions`: next offset of each input."""
+        self._start(positions)
+        self._store.begin()
+
+    def feed(self, records: Sequence[InputRecord]) -> None:
+        """Apply records in this order; as often per batch as one likes. Each input's offsets rise.
+
+        Raises:
+            RecordError: `record_id` says which; the batch must be abandoned.
+            OutOfOrder: a record below its input's position.
+        """
+        if not records:
+            return
+        runs: Iterable[Sequence[InputRecord]] = (records,)
+        if len(self._ways) > 1:
+            runs = (list(run) for _, run in groupby(records, key=attrgetter("topic")))
+        for run in runs:
+            self._apply_run(run)
+            self._coverage.applied(run[-1], len(run))
+
+    def finish(self) -> Applied:
+        """Seal the batch.
+
+        Raises:
+            RecordError: something in the state cannot be written; the batch must be abandoned, and
+                `isolate` will know the record.
+        """
+        self._store.stage()
+        return self._applied(None, [], [])
+
+    def abandon(self) -> None:
+        """Undo what was applied since `begin`; outputs are dropped. On a store that cannot roll
+        back, its error.
+        """
+        self._store.stream_time_ms = self._began_at_ms
+        self._out.staged.clear()
+        self._store.rollback()
+
+    def isolate(self, positions: Mapping[str, int], records: Sequence[InputRecord]) -> Applied:
+        """The records of an abandoned batch again, from the same positions, one by one.
+
+        A failing record leaves nothing: with DEAD_LETTER it is skipped, with FAIL the batch ends
+        before it, and `failure` says why.
+
+        Raises:
+            UsageError: the store cannot roll back; restore it, then feed only the records before
+                the failing one.
+        """
+        if not self._store.can_roll_back:
+            raise UsageError(f"{self._app.app_id}: its state cannot undo a single record")
+        self._start(positions)
+        dead_letters: list[Output] = []
+        errors: list[RecordError] = []
+        for record in records:
+            error = self._apply_alone(record)
+            if error is None:
+                continue
+            if self._policy is ErrorPolicy.FAIL:
+                return self._applied(error, dead_letters, errors)
+            self._coverage.skip(record)
+            dead_letters.append(self._dead_letter(record, error))
+            errors.append(error)
+        return self._applied(None, dead_letters, errors)
+
+    def _start(self, positions: Mapping[str, int]) -> None:
+        self._coverage = Coverage(positions)
+        self._began_at_ms = self._store.stream_time_ms
+        self._out.staged.clear()
+
+    def _apply_run(self, run: Sequence[InputRecord]) -> None:
+        """The hot loop: at least one record, all of one input."""
+        app_id, partition, store, out = self._app.app_id, self.partition, self._store, self._out
+        view, stream_time_ms = store.view, store.stream_time_ms
+        record = run[0]
+        name = record.topic
+        position = self._coverage.positions[name]
+        topic, handler, decode_key, decode_value = self._ways[name]
+        try:
+            for record in run:
+                offset, timestamp_ms = record.offset, record.timestamp
+                if offset < position:
+                    raise out_of_order(record, position)
+                position = offset + 1
+                if timestamp_ms > stream_time_ms:
+                    store.stream_time_ms = stream_time_ms = timestamp_ms
+                key = out.input_key = record.key
+                value = decode_value(record.value)
+                decoded = Record(
+                    app_id,
+                    name,
+                    partition,
+                    offset,
+                    timestamp_ms,
+                    decode_key(key),
+                    value,
+                    record.headers,
+                )
+                answer = handler(decoded, view, out)
+                if answer is not None:
+                    raise answered(answer)
+        except PASSING:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises is an answer
+            found = record_error(record, topic, handler, error)
+            raise found from found.__cause__
+
+    def _apply_alone(self, record: InputRecord) -> RecordError | None:
+        """As a batch of one, staged behind those before it; None when it was applied."""
+        store, staged = self._store, self._out.staged
+        outputs_before, stream_time_before_ms = len(staged), store.stream_time_ms
+        store.begin()
+        try:
+            self._apply_run((record,))
+            self._stage_alone(record)
+        except RecordError as error:
+            store.rollback()
+            store.stream_time_ms = stream_time_before_ms
+            del staged[outputs_before:]
+            return error
+        self._coverage.applied(record, 1)
+        return None
+
+    def _stage_alone(self, record: InputRecord) -> None:
+        try:
+            self._store.stage()
+        except RecordError as error:
+            topic, handler, _, _ = self._ways[record.topic]
+            raise record_error(record, topic, handler, error) from error.__cause__
+
+    def _dead_letter(self, record: InputRecord, error: RecordError) -> Output:
+        topic = f"{self._app.app_id}-dead-letters"
+        limit_bytes = self._limits.get(topic, DEFAULT_LIMIT_BYTES)
+        return dead_letter(self._app.app_id, self._app.version, record, error, limit_bytes)
+
+    def _applied(
+        self, failure: RecordError | None, dead_letters: list[Output], errors: list[RecordError]
+    ) -> Applied:
+        coverage, out = self._coverage, self._out
+        outputs, out.staged = out.staged, []
+        return Applied(
+            ranges=coverage.ranges,
+            positions=coverage.positions,
+            record_count=coverage.record_count,
+            skipped=coverage.skipped,
+            anchors=coverage.anchors,
+            outputs=outputs,
+            dead_letters=dead_letters,
+            errors=errors,
+            sealed=self._store.seal(),
+            stream_time_ms=self._store.stream_time_ms,
+            failure=failure,
+        )
+
+
+def _decoder(codec: Codec[Any]) -> Callable[[bytes | None], Any]:
+    """Without a test for null where null is an error anyway: `decode` refuses it."""
+    decode: Callable[[Any], Any] = codec.decode
+    if not codec.nullable:
+        return decode
+    return lambda data: None if data is None else decode(data)

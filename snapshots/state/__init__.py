@@ -1,0 +1,1 @@
+"""A partition's state: what handlers see, what the engine does with it, its fingerprint."""

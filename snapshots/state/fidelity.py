@@ -1,0 +1,193 @@
+"""Does a value read back as itself? By types alone where that is enough, by comparison elsewhere.
+Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
+from types import NoneType
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+SCALARS = frozenset({NoneType, bool, int, float, str, bytes})
+"""Types that msgpack keeps exactly; an int or str it cannot hold fails to encode."""
+
+Owners = dict[int, tuple[object, str]]
+"""id of a mutable object in the state → the key it stands under, and where in that value ("" =
+itself).
+"""
+
+_STR = frozenset({str})
+_SCALAR_NODES: dict[type[inspect.Type], type] = {
+    inspect.NoneType: NoneType,
+    inspect.BoolType: bool,
+    inspect.IntType: int,
+    inspect.FloatType: float,
+    inspect.StrType: str,
+    inspect.BytesType: bytes,
+}
+
+# --------------------------------------------------------------------- by types alone
+
+
+def flat_check(node: inspect.Type) -> Callable[[Any], bool]:
+    """A function: True only if a value of this declared type surely reads back as itself and holds
+    no mutable object inside. False means "compare it".
+    """
+    allowed = _scalar_types(node)
+    if isinstance(node, inspect.AnyType):
+        in_dict, in_list = _flat_dict(SCALARS), _flat_list(SCALARS)
+        return lambda value: type(value) in SCALARS or in_dict(value) or in_list(value)
+    if allowed is not None:
+        return lambda value: type(value) in allowed
+    if isinstance(node, inspect.DictType) and _unconstrained(node, "key_type", "value_type"):
+        keys, values = _scalar_types(node.key_type), _scalar_types(node.value_type)
+        if keys is not None and str in keys and values is not None:
+            return _flat_dict(values)
+    if isinstance(node, inspect.ListType) and _unconstrained(node, "item_type"):
+        items = _scalar_types(node.item_type)
+        if items is not None:
+            return _flat_list(items)
+    if isinstance(node, inspect.StructType | inspect.DataclassType):
+        return _flat_fields(node)
+    return lambda _: False
+
+
+def is_shareable(node: inspect.Type) -> bool:
+    """Whether values of this declared type are immutable through and through."""
+    if isinstance(node, inspect.AnyType):
+        return False
+    if isinstance(node, inspect.StructType | inspect.DataclassType):
+        fields = [_scalar_types(field.type) for field in node.fields]
+        return _is_frozen(node.cls) and all(types and types != SCALARS for types in fields)
+    return _scalar_types(node) is not None
+
+
+def _scalar_types(node: inspect.Type) -> frozenset[type] | None:
+    """The scalar types that this declared type gives back unchanged; None if not that simple."""
+    if isinstance(node, inspect.AnyType):
+        return SCALARS
+    if isinstance(node, inspect.UnionType):
+        members = [_scalar_types(member) for member in node.types]
+        return frozenset().union(*(m for m in members if m)) if all(members) else None
+    scalar = _SCALAR_NODES.get(type(node))
+    return frozenset({scalar}) if scalar is not None and _unconstrained(node) else None
+
+
+def _unconstrained(node: inspect.Type, *inner: str) -> bool:
+    return all(getattr(node, name) is None for name in node.__struct_fields__ if name not in inner)
+
+
+def _flat_dict(allowed: frozenset[type]) -> Callable[[Any], bool]:
+    return lambda value: (
+        type(value) is dict
+        and allowed.issuperset(map(type, value.values()))
+        and _STR.issuperset(map(type, value))
+    )
+
+
+def _flat_list(allowed: frozenset[type]) -> Callable[[Any], bool]:
+    return lambda value: type(value) is list and allowed.issuperset(map(type, value))
+
+
+def _flat_fields(node: inspect.StructType | inspect.DataclassType) -> Callable[[Any], bool]:
+    cls, names = node.cls, [field.name for field in node.fields]
+    allowed = [_scalar_types(field.type) for field in node.fields]
+    if len(names) < 2 or None in allowed or hasattr(cls, "__post_init__"):
+        return lambda _: False
+    values_of = attrgetter(*names)
+    good: set[tuple[type, ...]] = set()  # at most one per combination of allowed types
+
+    def check(value: Any) -> bool:
+        if type(value) is not cls:
+            return False
+        types = tuple(map(type, values_of(value)))
+        if types in good:
+            return True
+        if all(kind in kinds for kind, kinds in zip(types, allowed, strict=True) if kinds):
+            good.add(types)
+            return True
+        return False
+
+    return check
+
+
+# --------------------------------------------------------------------- by comparison
+
+
+def parts_with_read_back(
+    value: object, back: object, path: str = ""
+) -> Iterator[tuple[str, object, object, bool]]:
+    """(path in the value, part, what it reads back as, whether the part is mutable), the value
+    itself first.
+
+    Goes inside only where both have the same type; a run of scalars whose types agree is passed
+    over.
+    """
+    inner = _inner(value, back) if type(value) is type(back) else None
+    yield path, value, back, inner is not None and not _is_immutable(value)
+    for name, part, part_back in inner or ():
+        yield from parts_with_read_back(part, part_back, path + name)
+
+
+def same(part: object, part_back: object) -> bool:
+    """Whether this part alone, its inside left out, is the same."""
+    if type(part) is not type(part_back):
+        return False
+    if isinstance(part, dict) and isinstance(part_back, dict):
+        return part.keys() == part_back.keys() and _STR.issuperset(map(type, part))
+    if isinstance(part, list | tuple) and isinstance(part_back, list | tuple):
+        return len(part) == len(part_back)
+    if isinstance(part, set | frozenset) and isinstance(part_back, set | frozenset):
+        return part == part_back and set(map(type, part)) == set(map(type, part_back))
+    if isinstance(part, msgspec.Struct) or dataclasses.is_dataclass(part):
+        return True
+    if isinstance(part, float) and part != part:  # noqa: PLR0124 (NaN)
+        return part_back != part_back  # noqa: PLR0124
+    # Equal datetimes may have different time zones, equal Decimals different digits.
+    return part == part_back and repr(part) == repr(part_back)
+
+
+def shown(part: object) -> str:
+    """For messages: type and value, shortened."""
+    text = repr(part)
+    return f"{type(part).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+
+
+def _inner(value: Any, back: Any) -> Iterable[tuple[str, object, object]] | None:
+    """Pairs of inner parts with their names; None for what has no inside."""
+    if isinstance(value, dict):
+        if _same_scalars(value.values(), [back.get(key) for key in value]):
+            return ()
+        return [(f"[{key!r}]", part, back.get(key)) for key, part in value.items()]
+    if isinstance(value, list | tuple):
+        if _same_scalars(value, back):
+            return ()
+        return [(f"[{i}]", *pair) for i, pair in enumerate(zip(value, back, strict=False))]
+    if isinstance(value, set):
+        return ()
+    if isinstance(value, msgspec.Struct):
+        names: Iterable[str] = value.__struct_fields__
+    elif dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value)]
+    else:
+        return None
+    return [(f".{name}", getattr(value, name), getattr(back, name)) for name in names]
+
+
+def _same_scalars(values: Iterable[object], backs: Iterable[object]) -> bool:
+    kinds = list(map(type, values))
+    return SCALARS.issuperset(kinds) and kinds == list(map(type, backs))
+
+
+def _is_immutable(value: object) -> bool:
+    return isinstance(value, tuple) or _is_frozen(type(value))
+
+
+def _is_frozen(cls: Any) -> bool:
+    config = getattr(cls, "__struct_config__", None) or getattr(cls, "__dataclass_params__", None)
+    return bool(config is not None and config.frozen)

@@ -1,0 +1,18 @@
+"""What a handler is given."""
+
+from __future__ import annotations
+
+import msgspec
+from fastapi.testclient import TestClient
+
+from snapreplay.api.app import create_app
+from tests.support.fake_control import LIVE, NOW, FakeControl
+
+
+def test_handlers_take_the_clock_from_the_application():
+    """Ages follow the clock given to create_app, asked anew for every request."""
+    control = FakeControl([msgspec.structs.replace(LIVE, updated_at=NOW)])
+    ticks = iter([NOW + 1, NOW + 5])
+    client = TestClient(create_app(control, now=lambda: next(ticks)))
+    ages = [client.get("/api/v1/partitions/0").json()["progress_age_seconds"] for _ in range(2)]
+    assert ages == [1, 5]

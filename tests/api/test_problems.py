@@ -1,0 +1,105 @@
+"""Errors as problem documents, also those nobody expected."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi.testclient import TestClient
+
+from snapreplay.api import problems
+from snapreplay.api.app import create_app
+from snapreplay.service.control import NotOwned, UnknownPartition
+from tests.support.fake_control import FakeControl
+
+
+class Broken(FakeControl):
+    """A `Control` whose every answer is an exception with a secret in its text."""
+
+    def partitions(self):
+        raise RuntimeError("password=hunter2")
+
+
+def test_unexpected_error_says_nothing_of_itself():
+    """A defect is a 500 problem without the exception's text; nothing but the log has it."""
+    client = TestClient(create_app(Broken()), raise_server_exceptions=False)
+    response = client.get("/restore-status")
+    assert response.status_code == 500
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.json()["type"] == "urn:snapreplay:problem:internal"
+    assert "hunter2" not in response.text
+    assert "RuntimeError" not in response.text
+
+
+def test_unexpected_error_reaches_the_server_for_its_log():
+    """The exception is raised on to the server, which logs it."""
+    client = TestClient(create_app(Broken()))
+    with pytest.raises(RuntimeError, match="hunter2"):
+        client.get("/restore-status")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "title"),
+    [
+        ("GET", "/nope", 404, "Not Found"),
+        ("GET", "/api/v1/operations/a/b", 404, "Not Found"),
+        ("DELETE", "/healthz", 405, "Method Not Allowed"),
+        ("GET", "/trigger-snapshot", 405, "Method Not Allowed"),
+    ],
+)
+def test_routing_errors_are_problems_too(client, method, path, status, title):
+    """What the framework refuses has the same form, and says where the list of routes is."""
+    response = client.request(method, path)
+    assert response.status_code == status
+    assert response.headers["content-type"] == "application/problem+json"
+    document = response.json()
+    assert (document["type"], document["title"]) == ("about:blank", title)
+    assert document["instance"] == path
+    assert "openapi.json" in document["hint"]
+
+
+def test_method_not_allowed_names_the_allowed_one(client):
+    """405 carries Allow with every method of the path, as HTTP demands."""
+    assert client.get("/trigger-snapshot").headers["allow"] == "POST"
+    assert client.delete("/api/v1/snapshots").headers["allow"] == "GET, POST"
+
+
+def test_many_errors_are_counted_and_cut(client):
+    """A body with thousands of errors does not become an answer with thousands."""
+    response = client.post("/trigger-snapshot", json={"partitions": [False] * 5000})
+    document = response.json()
+    assert document["detail"].endswith("(and 4999 more)")
+    assert len(document["errors"]) == 20
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "name"),
+    [
+        (UnknownPartition(3, 2), 404, "unknown-partition"),
+        (UnknownPartition(3, None), 503, "cluster-not-reached"),
+        (NotOwned(1, "closing"), 409, "partition-not-live"),
+    ],
+)
+def test_errors_of_control_are_mapped_wherever_they_come_from(error, status, name):
+    """What `Control` raises has one answer in every route."""
+
+    class Refusing(FakeControl):
+        def snapshots(self):
+            raise error
+
+    response = TestClient(create_app(Refusing())).get("/api/v1/snapshots")
+    assert response.status_code == status
+    assert response.json()["type"] == problems.URN + name
+
+
+def test_kinds_are_distinct():
+    """Two kinds never share a name: programs compare it."""
+    kinds = [each for each in vars(problems).values() if isinstance(each, problems.Kind)]
+    assert len(kinds) >= 11
+    assert len({kind.name for kind in kinds}) == len(kinds)
+
+
+def test_documented_kinds_are_grouped_by_status():
+    """Two kinds with one status are two examples of one response; 500 is always documented."""
+    responses = problems.documented(problems.BUSY, problems.NOT_OWNED)
+    assert set(responses) == {409, 500}
+    examples = responses[409]["content"][problems.MEDIA_TYPE]["examples"]
+    assert set(examples) == {"snapshot-running", "partition-not-live"}

@@ -1,0 +1,65 @@
+"""From statuses to what is shown."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapreplay.api import schemas, views
+from snapreplay.service.control import Check
+from snapreplay.service.core.phase import Phase
+from snapreplay.service.status import PartitionStatus, Progress, RestoreStatus
+from tests.support.fake_control import FACTS, LIVE, NOW
+
+statuses = st.builds(
+    PartitionStatus,
+    partition=st.integers(0, 9),
+    phase=st.sampled_from(Phase),
+    restore=st.none()
+    | st.builds(
+        RestoreStatus,
+        attempt=st.integers(1, 5),
+        started_at=st.just(NOW),
+        progress=st.none()
+        | st.builds(
+            Progress,
+            unit=st.just("bytes"),
+            from_=st.integers(0, 2**40),
+            current=st.integers(0, 2**40),
+            target=st.integers(0, 2**40),
+        ),
+    ),
+)
+
+
+@given(st.lists(statuses, max_size=5))
+def test_every_status_can_be_shown(given_statuses):
+    """Whatever the runners publish, the summary is consistent and percents are 0 to 100."""
+    shown = views.restore_status(FACTS, given_statuses)
+    assert [each.partition for each in shown.partitions] == [s.partition for s in given_statuses]
+    assert all(0 <= each.percent <= 100 for each in shown.partitions)
+    held = [each for each in shown.partitions if each.phase is not Phase.CLOSED]
+    assert sum(shown.summary.partitions_by_phase.values()) == len(held)
+    assert (shown.summary.percent is None) == (not held)
+    assert shown.summary.all_live == (
+        bool(held) and all(each.percent == 100 and each.phase is Phase.LIVE for each in held)
+    )
+
+
+def test_age_is_never_negative():
+    """A clock that was set back gives age 0, not an invalid answer."""
+    assert views.partition(LIVE, NOW - 1000).progress_age_seconds == 0
+    assert views.partition(LIVE, NOW).progress_age_seconds == 0.5
+
+
+def test_partition_shows_every_field_of_its_status():
+    """What the runner publishes is not forgotten; the recovery is shown by /restore-status."""
+    shown = set(schemas.Partition.model_fields) - {"progress_age_seconds"}
+    assert shown == set(PartitionStatus.__struct_fields__) - {"restore"}
+
+
+def test_probe_is_ok_when_every_check_is():
+    """One failing check fails the probe, no check at all is fine."""
+    assert views.probe([]).status == "ok"
+    assert views.probe([Check("a", ok=True)]).status == "ok"
+    assert views.probe([Check("a", ok=True), Check("b", ok=False)]).status == "failing"

@@ -1,0 +1,158 @@
+"""Writes the golden records of a new format version: bytes, and beside them what they mean.
+
+    python -m tests.golden.make
+
+A file that exists is never written again: released bytes are what readers must go on reading.
+"""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from snapreplay.snapshots.format.envelope import FORMAT_VERSION, encode
+from snapreplay.snapshots.format.records import (
+    ChangesRecord,
+    ChangesRef,
+    Chunk,
+    ChunkRef,
+    Claim,
+    Genesis,
+    Increment,
+    LogEntry,
+    Manifest,
+    Origin,
+    Pointer,
+)
+from snapreplay.snapshots.program.ranges import Anchor, InputRange, SkippedRange
+from snapreplay.snapshots.state.contract import ShardSlice
+from snapreplay.snapshots.state.digest import Digest
+
+_ORIGIN = Origin("ledger", "1.4.0", "cpython-3.11.7 x86_64 msgspec-0.22.0")
+_GENESIS = Genesis("MkU3OEVBNTcwNTJENDM2Qg", 4, {"payments": 0, "refunds": 12})
+_DIGEST = Digest(2, 2**64 - 1, 2**63)
+_NOW_MS = 1_795_000_000_000
+
+
+@dataclass(frozen=True)
+class Golden:
+    """One record, and whether it is written compressed."""
+
+    entry: LogEntry
+    compress: bool = False
+
+
+GOLDEN: dict[str, Golden] = {
+    "claim": Golden(
+        Claim(
+            claim_id="0b5e8a6c",
+            app_id="ledger",
+            cluster_id=_GENESIS.cluster_id,
+            process_id="77f1c0de",
+            instance_id="ledger-a",
+            host="kafka-app-1",
+            pid=4711,
+            started_at_ms=_NOW_MS,
+        )
+    ),
+    "changes": Golden(
+        ChangesRecord(3, 0, {"default": {b"\xa5alice": b"\x81\xa7balance\x07", b"\xa3bob": None}})
+    ),
+    "changes_compressed": Golden(
+        ChangesRecord(
+            3, 1, {"default": {b"\xa5%05d" % n: b"\x81\xa7balance\xcd%02d" % n for n in range(300)}}
+        ),
+        compress=True,
+    ),
+    "increment": Golden(
+        Increment(
+            origin=_ORIGIN,
+            owner_epoch=40,
+            batch=3,
+            previous_offset=42,
+            ranges=[InputRange("payments", 0, 5, 4), InputRange("refunds", 12, 13, 1)],
+            positions={"payments": 5, "refunds": 13},
+            record_count=5,
+            skipped=[SkippedRange("payments", 3, 4)],
+            anchors={"payments": Anchor(4, _NOW_MS - 10, 2**64 - 2)},
+            pointers=[Pointer("5eed", 9, 7, 2, 42, _DIGEST), Pointer("5eec", 6, 6, 1, 3, None)],
+            changes=ChangesRef(2, 302, 2**32 - 1),
+            outputs={"balances": 5},
+            stream_time_ms=_NOW_MS - 10,
+            digest=_DIGEST,
+            genesis=_GENESIS,
+            written_at_ms=_NOW_MS,
+            fallback_from="5eee",
+            decision={"finding": "input_gap", "reason": "known outage"},
+            migrated_from="1",
+        )
+    ),
+    "chunk": Golden(
+        Chunk(
+            snapshot_id="5eed",
+            sequence=1,
+            store="default",
+            slices=[
+                ShardSlice(17, 2**64 - 3, 1, {b"\xa5alice": b"\x81\xa7balance\x07"}),
+                ShardSlice(1023, 0, 0, {}),
+            ],
+        )
+    ),
+    "manifest": Golden(
+        Manifest(
+            origin=_ORIGIN,
+            snapshot_id="5eed",
+            owner_epoch=40,
+            batch=2,
+            increment_offset=42,
+            positions={"payments": 0, "refunds": 12},
+            chunks=[ChunkRef(7, 0, 899_000, 2**32 - 1), ChunkRef(8, 1, 120, 7)],
+            entry_count=2,
+            digest=None,
+            entries_digest=_DIGEST,
+            stream_time_ms=-1,
+            shard_count=1024,
+            schema_version=2,
+            created_at_ms=_NOW_MS,
+            genesis=_GENESIS,
+        )
+    ),
+}
+
+
+def readable(value: Any) -> Any:
+    """As JSON can hold it: bytes as "0x…", structures by their field names."""
+    match value:
+        case msgspec.Struct():
+            named = {name: getattr(value, name) for name in value.__struct_fields__}
+            return readable(named)
+        case dict():
+            return {readable(key): readable(item) for key, item in value.items()}
+        case list():
+            return [readable(item) for item in value]
+        case bytes():
+            return "0x" + value.hex()
+        case _:
+            return value
+
+
+def main() -> int:
+    """Write what is missing. Returns 0."""
+    folder = Path(__file__).parent / f"v{FORMAT_VERSION}"
+    folder.mkdir(exist_ok=True)
+    for name, golden in GOLDEN.items():
+        path = folder / f"{name}.bin"
+        if path.exists():
+            continue
+        path.write_bytes(encode(golden.entry, compress=golden.compress))
+        meaning = json.dumps(readable(golden.entry), indent=1)
+        path.with_suffix(".json").write_text(meaning + "\n")
+        sys.stdout.write(f"wrote {path.name}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

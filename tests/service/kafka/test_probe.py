@@ -1,0 +1,50 @@
+"""The probe transaction."""
+
+import asyncio
+import socket
+import time
+from typing import Protocol
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+
+from snapreplay.service.kafka.probe import PROBE_TOPIC_PREFIX, ProbeFailed, commit_probe
+
+
+class Broker(Protocol):
+    """What the probe needs of a broker."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+
+async def test_it_commits_and_cleans_up(broker: Broker) -> None:
+    """A running cluster passes, and its topics are as before."""
+    await commit_probe(broker.bootstrap_servers, 30.0)
+    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    await admin.start()
+    try:
+        topics = await admin.list_topics()
+    finally:
+        await admin.close()
+    assert not [topic for topic in topics if topic.startswith(PROBE_TOPIC_PREFIX)]
+
+
+async def test_without_a_listener_it_tries_until_the_deadline() -> None:
+    """A refused connection is not the end: the broker may be coming."""
+    started = time.monotonic()
+    with pytest.raises(ProbeFailed, match=r"committed no transaction in 0\.5 s") as caught:
+        await commit_probe("127.0.0.1:9", 0.5)
+    assert "KafkaConnectionError" in str(caught.value)
+    assert 0.5 <= time.monotonic() - started < 4
+
+
+async def test_a_listener_that_says_nothing_does_not_hold_it() -> None:
+    """A port that is open and mute ends at the deadline, and no task stays behind."""
+    before = asyncio.all_tasks()
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        with pytest.raises(ProbeFailed, match="no answer"):
+            await commit_probe(address, 0.5)
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() <= before

@@ -1,0 +1,19 @@
+"""What the errors of the local broker carry."""
+
+from pathlib import Path
+
+from snapreplay.service.localbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
+
+
+def test_printed_it_is_the_message_and_then_the_way_out() -> None:
+    """Whoever prints the error prints both parts."""
+    error = LocalBrokerUnavailable("There is no java.", "apt-get install it")
+    assert (error.message, error.hint) == ("There is no java.", "apt-get install it")
+    assert str(error) == "There is no java.\napt-get install it"
+
+
+def test_a_failed_broker_is_an_unavailable_one_with_a_log() -> None:
+    """Who catches the one catches the other, and finds the log."""
+    error = LocalBrokerFailed("It ended.", "Read it.", Path("broker.log"))
+    assert isinstance(error, LocalBrokerUnavailable)
+    assert error.log_path == Path("broker.log")

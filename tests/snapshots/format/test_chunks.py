@@ -1,0 +1,186 @@
+"""Slices of a store as chunks that fit, and back with every check."""
+
+import os
+import random
+from dataclasses import dataclass
+from zlib import crc32
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from snapreplay.snapshots.errors import DamagedError
+from snapreplay.snapshots.format.changes import EntryTooLarge
+from snapreplay.snapshots.format.chunks import RAW_BYTES_MAX, ChunkWriter, read_chunk
+from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, encode
+from snapreplay.snapshots.format.records import Chunk, ChunkRef
+from snapreplay.snapshots.state.contract import ShardSlice
+from snapreplay.snapshots.state.digest import MASK, digest_of
+from tests.support.entries import entries_of, manifest
+
+
+def slice_of(index: int, entries: dict[bytes, bytes]) -> ShardSlice:
+    """A slice with its right sums."""
+    digest = digest_of(entries.items())
+    return ShardSlice(index, digest.a, digest.b, entries)
+
+
+def ref_of(value: bytes, sequence: int) -> ChunkRef:
+    """What a manifest would say of this record."""
+    return ChunkRef(100 + sequence, sequence, len(value), crc32(value))
+
+
+@dataclass
+class Image:
+    """An image that gives slices as a store's cursor does."""
+
+    slices: list[ShardSlice]
+
+    def next_slices(self, raw_bytes_max: int) -> list[ShardSlice]:
+        taken: list[ShardSlice] = []
+        while self.slices and (not taken or raw_bytes_max > 0):
+            raw_bytes_max -= sum(len(k) + len(v) for k, v in self.slices[0].entries.items())
+            taken.append(self.slices.pop(0))
+        return taken
+
+
+def written(writer: ChunkWriter, image: Image) -> list[bytes]:
+    """All chunks of the image."""
+    values: list[bytes] = []
+    while slices := image.next_slices(writer.raw_bytes):
+        values += writer.encode(slices)
+    return values
+
+
+def regular(shards: int, entries: int) -> Image:
+    """A state that compresses to about a third; always the same."""
+    numbers = random.Random(11)
+    keys = [(s, n) for s in range(shards) for n in range(entries)]
+    values = {key: b"\x81\xa7balance\xce" + numbers.randbytes(3) for key in keys}
+    return Image(
+        [
+            slice_of(s, {b"account-%d-%d" % (s, n): values[s, n] for n in range(entries)})
+            for s in range(shards)
+        ]
+    )
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(
+        st.dictionaries(st.binary(max_size=30), st.binary(max_size=400), max_size=20),
+        max_size=8,
+    ),
+    st.integers(600, 4000),
+)
+def test_chunks_hold_exactly_the_image(shards, record_bytes_max) -> None:
+    """Numbered without a gap, none too large, every entry once, the sums exact even in split
+    slices.
+    """
+    image = Image([slice_of(index, entries) for index, entries in enumerate(shards)])
+    values = written(ChunkWriter("s1", "default", record_bytes_max), image)
+    assert all(len(value) <= record_bytes_max for value in values)
+    chunks = [
+        read_chunk(value, ref_of(value, n), "s1", verify_sums=True)
+        for n, value in enumerate(values)
+    ]
+    for index, entries in enumerate(shards):
+        parts = [part for chunk in chunks for part in chunk.slices if part.index == index]
+        found = [item for part in parts for item in part.entries.items()]
+        digest = digest_of(entries.items())
+        assert found == list(entries.items())
+        assert sum(part.digest_a for part in parts) & MASK == digest.a
+        assert sum(part.digest_b for part in parts) & MASK == digest.b
+
+
+def test_the_writer_learns_how_well_the_state_compresses() -> None:
+    """After a few chunks one call gives one chunk that is nearly full, from several times its
+    bytes.
+    """
+    writer = ChunkWriter("s1", "default", 50_000)
+    values = written(writer, regular(shards=1000, entries=100))
+    assert writer.raw_bytes > 2 * 50_000
+    middle = values[len(values) // 2 : -1]
+    assert all(0.6 * 50_000 < len(value) <= 50_000 for value in middle)
+
+
+def test_a_state_that_stops_compressing_still_fits() -> None:
+    """Random values behind regular ones: the first of them are split, then the writer has
+    learnt.
+    """
+    writer = ChunkWriter("s1", "default", 50_000)
+    written(writer, regular(shards=1000, entries=100))
+    learnt = writer.raw_bytes
+    worse = [slice_of(n, {b"%d" % n: os.urandom(4000)}) for n in range(200)]
+    values = written(writer, Image(worse))
+    assert all(len(value) <= 50_000 for value in values)
+    assert writer.raw_bytes < learnt / 2
+    assert len(values) < 1.6 * 200 * 4000 / 50_000
+
+
+def test_a_call_never_asks_for_more_than_its_bound() -> None:
+    """However well the state compresses, 4 MiB are packed at most: it takes milliseconds."""
+    writer = ChunkWriter("s1")
+    zeros = [slice_of(n, {b"%d" % n: bytes(100_000)}) for n in range(300)]
+    values = written(writer, Image(zeros))
+    assert writer.raw_bytes == RAW_BYTES_MAX
+    assert all(len(value) <= RECORD_BYTES_MAX for value in values)
+
+
+def test_no_slices_make_no_chunk() -> None:
+    """The end of an image costs no record."""
+    assert ChunkWriter("s1").encode([]) == []
+
+
+def test_an_entry_that_fits_into_no_chunk_is_refused_by_name() -> None:
+    """It cannot be split, so the store and the limit are named."""
+    slices = [slice_of(3, {b"a": b"1"}), slice_of(4, {b"big": os.urandom(60_000)})]
+    with pytest.raises(EntryTooLarge, match=r"'default'.*50000"):
+        ChunkWriter("s1", "default", 50_000).encode(slices)
+
+
+def seal(chunk: Chunk) -> tuple[bytes, ChunkRef]:
+    """A chunk with the reference that fits its bytes and its number."""
+    value = encode(chunk)
+    return value, ref_of(value, chunk.sequence)
+
+
+GOOD = Chunk("s1", 2, "default", [slice_of(0, {b"a": b"1", b"b": b"2"}), slice_of(1, {})])
+
+
+def test_a_chunk_is_read_back() -> None:
+    """The entries come back as they were."""
+    value, ref = seal(GOOD)
+    assert read_chunk(value, ref, "s1", verify_sums=True) == GOOD
+    assert entries_of(read_chunk(value, ref, "s1")) == {b"a": b"1", b"b": b"2"}
+
+
+@pytest.mark.parametrize(
+    "fault", ["flipped", "shorter", "empty", "other", "snapshot", "sequence", "kind"]
+)
+def test_another_record_than_the_manifest_names_is_refused(fault) -> None:
+    """Size and checksum of the whole value, then snapshot, number and kind."""
+    value, ref = seal(GOOD)
+    flipped = value[:20] + bytes([value[20] ^ 1]) + value[21:]
+    wrong = encode(manifest("s1", []))
+    faults = {
+        "flipped": (flipped, ref, "s1"),
+        "shorter": (value[:-1], ref, "s1"),
+        "empty": (b"", ref, "s1"),
+        "other": (encode(Chunk("s1", 2, "default", [])), ref, "s1"),
+        "snapshot": (value, ref, "s2"),
+        "sequence": (value, msgspec.structs.replace(ref, sequence=3), "s1"),
+        "kind": (wrong, ChunkRef(0, 2, len(wrong), crc32(wrong)), "s1"),
+    }
+    with pytest.raises(DamagedError, match="snapshot s"):
+        read_chunk(*faults[fault])
+
+
+def test_wrong_sums_are_found_when_asked_for() -> None:
+    """Sums that do not belong to the entries pass a restore's quick look, and never an audit's."""
+    lying = Chunk("s1", 2, "default", [ShardSlice(0, 1, 2, {b"a": b"1"})])
+    value, ref = seal(lying)
+    assert read_chunk(value, ref, "s1") == lying
+    with pytest.raises(DamagedError, match="shard 0"):
+        read_chunk(value, ref, "s1", verify_sums=True)

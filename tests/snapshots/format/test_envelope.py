@@ -1,0 +1,215 @@
+"""The envelope: what goes in comes out, and whatever else comes in is one of two errors."""
+
+import os
+import struct
+from zlib import crc32
+
+import msgspec
+import pytest
+import zstandard
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from snapreplay.snapshots.errors import DamagedError, UnknownFormatError
+from snapreplay.snapshots.format import envelope
+from snapreplay.snapshots.format.envelope import (
+    BODY_BYTES_MAX,
+    HEADER_BYTES,
+    KINDS,
+    RECORD_BYTES_MAX,
+    Kind,
+    RecordTooLarge,
+    decode,
+    encode,
+    headers_of,
+    kind_of,
+    open_envelope,
+)
+from snapreplay.snapshots.format.records import ChangesRecord, Chunk, ChunkRef, Claim, LogEntry
+from tests.support.entries import entries, increment, manifest
+
+CLAIM = Claim("c1", "ledger", "cluster-1", "p1", "i1", "host-1", 4711, 1_700_000_000_000)
+
+
+def sealed(
+    body: bytes, version: int = 1, kind: int = 1, compression: int = 0, rest: int = 0
+) -> bytes:
+    """A record with a correct checksum, whatever it says."""
+    described = bytes((version, kind, compression, rest))
+    return b"SNRP" + described + struct.pack(">I", crc32(described + body)) + body
+
+
+@given(entries(), st.booleans())
+def test_what_was_encoded_is_decoded(entry: LogEntry, compress: bool) -> None:
+    """Every record of every kind survives the round trip, compressed or not."""
+    value = encode(entry, compress=compress)
+    assert decode(value) == entry
+    assert kind_of(value) is KINDS[type(entry)]
+
+
+@given(st.binary(max_size=300))
+@example(b"SNRP")
+@example(sealed(b""))
+@example(sealed(b"\x81\xa8claim_id\xdd\xff\xff\xff\xff"))
+@example(sealed(b"\x81\xa3new" + b"\x91" * 200_000))
+@example(sealed(b"\x81\xa8claim_id\xa2\xff\xff"))
+@example(sealed(b"\xdf\xff\xff\xff\xff"))
+@example(sealed(b"not a zstd frame", compression=1))
+def test_any_bytes_give_a_declared_error(value: bytes) -> None:
+    """Bytes that are no record are refused as damaged, never with another exception."""
+    with pytest.raises(DamagedError):
+        decode(value)
+
+
+@given(st.binary(max_size=200), st.integers(1, 5), st.integers(0, 1))
+@settings(max_examples=300)
+def test_any_sealed_body_gives_a_record_or_a_declared_error(
+    body: bytes, kind: int, compression: int
+) -> None:
+    """A wrong body behind a right checksum is damage too."""
+    try:
+        entry = decode(sealed(body, kind=kind, compression=compression))
+    except DamagedError:
+        return
+    assert KINDS[type(entry)] == kind
+
+
+@given(entries(), st.data())
+@settings(max_examples=200)
+def test_every_flipped_byte_is_noticed(entry: LogEntry, data: st.DataObject) -> None:
+    """There is no byte that may change: magic is compared, the checksum covers the rest."""
+    value = bytearray(encode(entry, compress=data.draw(st.booleans())))
+    position = data.draw(st.integers(0, len(value) - 1))
+    value[position] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(DamagedError):
+        decode(bytes(value))
+
+
+@given(entries(), st.data())
+def test_every_truncation_is_noticed(entry: LogEntry, data: st.DataObject) -> None:
+    """No prefix of a record is a record, and nothing may be appended to one."""
+    value = encode(entry)
+    with pytest.raises(DamagedError):
+        decode(value[: data.draw(st.integers(0, len(value) - 1))])
+    with pytest.raises(DamagedError):
+        decode(value + b"\x00")
+
+
+@pytest.mark.parametrize(
+    ("strange", "named"),
+    [
+        ({"version": 2}, "format version 2, this build knows 1"),
+        ({"version": 0}, "format version 0"),
+        ({"kind": 6}, "record kind 6, this build knows 1 claim, 2 changes"),
+        ({"compression": 2}, "compression 2, this build knows 0 none, 1 zstd"),
+        ({"rest": 1}, "compression 256"),
+    ],
+)
+def test_intact_records_of_a_newer_version_are_refused_by_name(strange, named) -> None:
+    """Intact bytes that this build does not know are a newer version, and both sides are named."""
+    with pytest.raises(UnknownFormatError) as caught:
+        decode(sealed(b"\x80", **strange))
+    assert named in caught.value.message
+    assert "install" in caught.value.hint
+
+
+def test_a_flipped_version_byte_is_damage_and_not_a_newer_version() -> None:
+    """The checksum is looked at first: nobody is told to upgrade because of a broken disk."""
+    value = bytearray(encode(CLAIM))
+    value[4] = 2
+    with pytest.raises(DamagedError, match="crc32"):
+        decode(bytes(value))
+
+
+def test_fields_of_a_later_version_are_ignored() -> None:
+    """A map with one more field, and an array with one more element, are still read."""
+    body = msgspec.msgpack.decode(msgspec.msgpack.encode(CLAIM)) | {"later": {"a": [1, b"x"]}}
+    assert decode(sealed(msgspec.msgpack.encode(body))) == CLAIM
+    parts = manifest("s1", [ChunkRef(1, 0, 10, 11)])
+    body = msgspec.msgpack.decode(msgspec.msgpack.encode(parts))
+    body["chunks"][0].append("later")
+    assert decode(sealed(msgspec.msgpack.encode(body), kind=5)) == parts
+
+
+def test_absent_optional_fields_have_their_defaults() -> None:
+    """What an older writer did not know reads as what it meant."""
+    body = msgspec.msgpack.decode(msgspec.msgpack.encode(increment(3)))
+    for name in ("fallback_from", "decision", "migrated_from"):
+        del body[name]
+    assert decode(sealed(msgspec.msgpack.encode(body), kind=3)) == increment(3)
+
+
+def test_a_small_record_cannot_exhaust_the_memory() -> None:
+    """A body that would decompress to more than the limit is refused by its frame header."""
+    bomb = zstandard.ZstdCompressor().compress(bytes(BODY_BYTES_MAX + 1))
+    assert len(bomb) < 10_000
+    with pytest.raises(DamagedError, match=str(BODY_BYTES_MAX)):
+        decode(sealed(bomb, kind=4, compression=1))
+
+
+def test_a_frame_that_hides_its_size_is_refused() -> None:
+    """We always write the size; without it nothing bounds the decompression."""
+    hidden = zstandard.ZstdCompressor(write_content_size=False).compress(b"x" * 1000)
+    with pytest.raises(DamagedError):
+        decode(sealed(hidden, compression=1))
+
+
+def test_an_uncompressed_body_beyond_the_limit_is_refused() -> None:
+    """The limit holds for plain bodies too."""
+    with pytest.raises(DamagedError, match="larger than"):
+        decode(sealed(bytes(BODY_BYTES_MAX + 1)))
+
+
+def test_compression_is_used_where_it_pays() -> None:
+    """Large and regular: compressed; small or random: as it is."""
+    regular = ChangesRecord(1, 0, {"default": {b"%d" % n: b"value" * 9 for n in range(1000)}})
+    random = ChangesRecord(1, 0, {"default": {b"k": os.urandom(50_000)}})
+    small = ChangesRecord(1, 0, {"default": {b"k": b"v" * 100}})
+    assert len(encode(regular, compress=True)) < len(encode(regular)) / 4
+    assert encode(random, compress=True) == encode(random)
+    assert encode(small, compress=True) == encode(small)
+
+
+def test_a_record_that_nobody_can_split_is_refused_before_it_is_sent() -> None:
+    """A manifest of too many chunks is refused by name; changes and chunks are their writers'
+    affair.
+    """
+    refs = [ChunkRef(10**9 + n, n, 899_999, 2**32 - 1) for n in range(50_000)]
+    with pytest.raises(RecordTooLarge, match="manifest"):
+        encode(manifest("s1", refs))
+    assert len(encode(ChangesRecord(1, 0, {"default": {b"k": bytes(10**6)}}))) > RECORD_BYTES_MAX
+
+
+def test_the_checksum_is_the_one_that_format_md_describes() -> None:
+    """Bytes 8-11: crc32 over bytes 4-7 and 12-end, big-endian, as Spark computes it natively."""
+    value = encode(CLAIM)
+    assert value[:8] == b"SNRP\x01\x01\x00\x00"
+    assert int.from_bytes(value[8:12], "big") == crc32(value[4:8] + value[12:])
+
+
+def test_kind_of_peeks_without_judging() -> None:
+    """Only magic and kind are looked at; what is none of ours has no kind."""
+    damaged = encode(CLAIM)[:-1] + b"\x00"
+    assert kind_of(damaged) is Kind.CLAIM
+    assert kind_of(b"") is None
+    assert kind_of(b"SNRQ" + damaged[4:]) is None
+    assert kind_of(b"SNRP\x01\x09" + damaged[6:]) is None
+
+
+def test_open_envelope_gives_the_checked_body() -> None:
+    """Kind and decompressed body, for those who need no decoding."""
+    entry = Chunk("s1", 0, "default", [])
+    kind, body = open_envelope(encode(entry))
+    assert (kind, body) == (Kind.CHUNK, msgspec.msgpack.encode(entry))
+    assert len(encode(entry)) == HEADER_BYTES + len(body)
+
+
+def test_headers_name_kind_format_and_snapshot() -> None:
+    """Enough for a person with a console consumer, and no more."""
+    assert headers_of(CLAIM) == (("snapreplay.kind", b"claim"), ("snapreplay.format", b"1"))
+    assert headers_of(manifest("s1", [])) == (
+        ("snapreplay.kind", b"manifest"),
+        ("snapreplay.format", b"1"),
+        ("snapreplay.snapshot", b"s1"),
+    )
+    assert envelope.headers_for(Kind.CHUNK, "s1")[2] == ("snapreplay.snapshot", b"s1")

@@ -1,0 +1,98 @@
+"""Where a recovery starts, for every state of the logs."""
+
+import pytest
+
+from snapreplay.snapshots.errors import StopError
+from snapreplay.snapshots.plan import (
+    FromGenesis,
+    FromSnapshot,
+    LogStarts,
+    NoUsableSnapshot,
+    plan_start,
+)
+from tests.support.entries import GENESIS, increment, pointer
+
+P30, P20, P10 = pointer(30), pointer(20), pointer(10)
+LAST = increment(40, pointers=[P30, P20, P10])
+WHOLE = LogStarts(0, 0, {"payments": 0, "refunds": 7})
+
+
+def starts(increments: int, snapshots: int) -> LogStarts:
+    """Trimmed logs; the input is still whole."""
+    return LogStarts(increments, snapshots, WHOLE.inputs)
+
+
+def test_the_newest_snapshot_comes_first() -> None:
+    """Nothing is known against it, so it is tried."""
+    assert plan_start(LAST, 122, WHOLE, {}) == FromSnapshot(P30)
+
+
+def test_an_unusable_snapshot_gives_way_to_the_next_older_one() -> None:
+    """One by one, as each of them fails."""
+    assert plan_start(LAST, 122, WHOLE, {"s30": "damaged"}) == FromSnapshot(P20)
+    assert plan_start(LAST, 122, WHOLE, {"s30": "damaged", "s20": "too"}) == FromSnapshot(P10)
+
+
+def test_a_whole_increments_log_leads_back_to_genesis() -> None:
+    """Without a usable snapshot, or before the first one."""
+    unusable = dict.fromkeys(("s30", "s20", "s10"), "damaged")
+    assert plan_start(LAST, 122, WHOLE, unusable) == FromGenesis(GENESIS, 0)
+    assert plan_start(increment(2), 8, WHOLE, {}) == FromGenesis(GENESIS, 0)
+
+
+@pytest.mark.parametrize(
+    ("trimmed", "chosen"),
+    [
+        (starts(0, 300), P30),  # its first chunk is at 300
+        (starts(92, 0), P30),  # its increment is at 92
+        (starts(93, 0), P30),  # the record after it is enough
+        (starts(32, 100), P30),
+    ],
+)
+def test_a_snapshot_is_usable_up_to_the_border(trimmed, chosen) -> None:
+    """The logs may begin exactly where it begins to need them."""
+    assert plan_start(LAST, 122, trimmed, {}) == FromSnapshot(chosen)
+
+
+@pytest.mark.parametrize(
+    ("trimmed", "named"),
+    [
+        (starts(94, 0), "needs the increments log after offset 92, which now starts at 94"),
+        (starts(1, 301), "needs the snapshots log from offset 300, which now starts at 301"),
+    ],
+)
+def test_a_trimmed_snapshot_is_not_usable(trimmed, named) -> None:
+    """One offset further and it is gone, and the error says by which offsets."""
+    with pytest.raises(NoUsableSnapshot) as caught:
+        plan_start(increment(40, pointers=[P30]), 122, trimmed, {})
+    assert named in caught.value.message
+
+
+def test_when_nothing_is_left_every_reason_is_named() -> None:
+    """The error is a STOP that lists all pointers with their reasons, and a way out."""
+    with pytest.raises(NoUsableSnapshot) as caught:
+        plan_start(LAST, 122, starts(60, 0), {"s30": "chunk 4 damaged", "s20": "digest differs"})
+    error = caught.value
+    assert isinstance(error, StopError)
+    assert error.facts["reasons"] == {
+        "s30": "chunk 4 damaged",
+        "s20": "digest differs",
+        "s10": "needs the increments log after offset 32, which now starts at 60",
+    }
+    assert "batch 40 (increment at offset 122)" in error.message
+    assert "snapshot s30: chunk 4 damaged; snapshot s20: digest differs" in error.message
+    assert "starts at offset 60, not at 0" in error.message
+
+
+def test_the_way_out_depends_on_the_input() -> None:
+    """An input that reaches back to the genesis can be processed anew; a trimmed one is named."""
+    with pytest.raises(NoUsableSnapshot) as whole:
+        plan_start(increment(40), 122, starts(60, 0), {})
+    assert "new app id" in whole.value.hint
+    assert "it points to no snapshot" in whole.value.message
+    gone = LogStarts(60, 0, {"payments": 500, "refunds": 7})
+    with pytest.raises(NoUsableSnapshot) as trimmed:
+        plan_start(increment(40), 122, gone, {})
+    assert "payments (needs 0, starts at 500)" in trimmed.value.hint
+    assert "refunds" not in trimmed.value.hint
+    assert "new app id" not in trimmed.value.hint

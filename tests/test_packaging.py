@@ -1,0 +1,88 @@
+"""What is installed: one package, all of it, importable without the heavy libraries."""
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+LINKED = ("api", "service", "snapshots")
+NEEDED_BY_PARTS_ONLY = {"aiokafka", "fastapi", "pandas", "pyarrow", "pydantic", "pyspark", "typer"}
+
+
+def python(*args: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run this interpreter on the tree in `cwd`, and nothing that the environment adds to it."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return subprocess.run(
+        [sys.executable, *args], cwd=cwd, env=env, capture_output=True, text=True, check=False
+    )
+
+
+def build(kind: str, tree: Path, into: Path) -> Path:
+    """Build a wheel or an sdist from `tree`, offline: hatchling is in the lock file."""
+    place = into / kind
+    done = python("-m", "hatchling", "build", "-t", kind, "-d", str(place), cwd=tree)
+    assert done.returncode == 0, done.stderr
+    (built,) = place.iterdir()
+    return built
+
+
+def names_in(wheel: Path) -> set[str]:
+    """Name the files of a wheel, its metadata left out."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {name for name in archive.namelist() if ".dist-info/" not in name}
+
+
+def names_in_tree() -> set[str]:
+    """Name what the wheel must hold: the linked folders and the files beside the links."""
+    linked = [path for folder in LINKED for path in (ROOT / folder).rglob("*")]
+    found = {f"snapreplay/{path.relative_to(ROOT)}" for path in linked if path.is_file()}
+    found |= {f"snapreplay/{path.name}" for path in (ROOT / "snapreplay").iterdir()}
+    links = {f"snapreplay/{folder}" for folder in LINKED}
+    return {name for name in found - links if "__pycache__" not in name}
+
+
+def test_wheel_equals_tree(tmp_path: Path) -> None:
+    """The wheel holds all files of the tree and puts nothing but snapreplay/ on the path."""
+    assert names_in(build("wheel", ROOT, tmp_path)) == names_in_tree()
+
+
+def test_wheel_from_sdist_is_the_same(tmp_path: Path) -> None:
+    """Who installs from the source archive, which has no links, gets the same files."""
+    with tarfile.open(build("sdist", ROOT, tmp_path)) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (tree,) = (tmp_path / "unpacked").iterdir()
+    assert names_in(build("wheel", tree, tmp_path)) == names_in_tree()
+
+
+@pytest.mark.parametrize("folder", LINKED)
+def test_links_are_relative(folder: str) -> None:
+    """The links work in any clone, and from a zip of one."""
+    assert (ROOT / "snapreplay" / folder).readlink() == Path("..") / folder
+
+
+@pytest.mark.parametrize("folder", LINKED)
+def test_bare_import_is_refused(folder: str) -> None:
+    """A bare import would make a second copy of each class: it names the right import instead."""
+    done = python("-c", f"import {folder}")
+    assert done.returncode != 0
+    assert f"import snapreplay.{folder}, not {folder}" in done.stderr
+
+
+def test_import_needs_no_heavy_library() -> None:
+    """`import snapreplay` works, and is quick, where no Kafka, HTTP or Spark library is."""
+    listing = "import sys, snapreplay; print(*{name.partition('.')[0] for name in sys.modules})"
+    done = python("-c", listing)
+    assert done.returncode == 0, done.stderr
+    assert not NEEDED_BY_PARTS_ONLY & set(done.stdout.split())
+
+
+def test_version_is_said_once() -> None:
+    """The version in pyproject.toml is the one that the package reports."""
+    done = python("-c", "import snapreplay; print(snapreplay.__version__)")
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'\nversion = "{done.stdout.strip()}"\n' in project

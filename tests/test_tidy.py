@@ -1,0 +1,275 @@
+"""Habits that no linter checks: sizes, a test for each file, documents that tell the truth."""
+
+import ast
+import importlib
+import os
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("api", "service", "snapreplay", "snapshots")
+MAX_FUNCTION_LINES = 50
+MAX_FILE_LINES = 400
+
+# Source files without a test file of their own: the test file that covers them, and why there.
+# A directory name ends in "/" and speaks for the files in it.
+COVERED_BY: dict[str, tuple[str, str]] = {
+    "snapreplay/__init__.py": ("tests/test_packaging.py", "what it does is being importable"),
+}
+
+
+# ------------------------------------------------------------------------- reading the tree
+
+
+@cache
+def tree() -> tuple[Path, ...]:
+    """List the files of the repository, without what tools, Maven and make setup put there."""
+    found: list[Path] = []
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = [name for name in folders if belongs(name)]
+        found += [Path(folder, name).relative_to(ROOT) for name in files]
+    return tuple(sorted(found))
+
+
+def belongs(folder: str) -> bool:
+    """Say whether a folder of this name is written by people."""
+    made = {"__pycache__", "build", "dist", "metastore_db", "spark-warehouse", "target"}
+    return folder == ".ci" or not (folder.startswith(".") or folder in made)
+
+
+def files(*suffixes: str) -> list[Path]:
+    """List the files with one of these endings."""
+    return [path for path in tree() if path.name.endswith(suffixes)]
+
+
+def read(path: Path) -> str:
+    """Read a file of the repository."""
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def parse(path: Path) -> ast.Module:
+    """Parse a Python file of the repository."""
+    return ast.parse(read(path), filename=str(path))
+
+
+def sources() -> list[Path]:
+    """List the modules that are installed."""
+    return [path for path in files(".py") if path.parts[0] in PACKAGES]
+
+
+def listed(findings: list[str]) -> str:
+    """Say all findings at once: pytest would cut the list."""
+    return "\n  ".join([f"{len(findings)} to repair", *findings])
+
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def functions(path: Path) -> Iterator[Function]:
+    """Walk over the functions of a file, inner ones too."""
+    for node in ast.walk(parse(path)):
+        if isinstance(node, Function):
+            yield node
+
+
+def length(function: Function) -> int:
+    """Count the lines of a function, its docstring left out."""
+    lines = (function.end_lineno or function.lineno) - function.lineno + 1
+    if ast.get_docstring(function) is not None:
+        docstring = function.body[0]
+        lines -= (docstring.end_lineno or docstring.lineno) - docstring.lineno + 1
+    return lines
+
+
+# -------------------------------------------------------------------------------- the code
+
+
+def test_functions_are_short() -> None:
+    """A function fits on a screen."""
+    long = [
+        f"{path}: {function.name} has {length(function)} lines"
+        for path in files(".py")
+        for function in functions(path)
+        if length(function) > MAX_FUNCTION_LINES
+    ]
+    assert not long, listed(long)
+
+
+def test_files_are_short() -> None:
+    """A file is about one thing."""
+    counts = {path: len(read(path).splitlines()) for path in files(".py")}
+    long = [f"{path}: {count} lines" for path, count in counts.items() if count > MAX_FILE_LINES]
+    assert not long, listed(long)
+
+
+def test_every_folder_is_a_package() -> None:
+    """The import contracts do not see a folder without __init__.py."""
+    folders = {path.parent for path in sources()}
+    bare = [str(folder) for folder in folders if folder / "__init__.py" not in tree()]
+    assert not bare, listed(bare)
+
+
+def covering(source: Path) -> Path:
+    """Name the test file that a source file must have."""
+    for place in (source, *source.parents):
+        entry = COVERED_BY.get(f"{place}/" if place != source else str(source))
+        if entry:
+            return Path(entry[0])
+    return Path("tests") / source.parent / f"test_{source.stem.lstrip('_')}.py"
+
+
+def test_every_source_has_its_test() -> None:
+    """Who changes service/x.py finds its test at tests/service/test_x.py."""
+    wanted = [path for path in sources() if path.name not in {"__init__.py", "__main__.py"}]
+    missing = [f"{path}: {covering(path)}" for path in wanted if covering(path) not in tree()]
+    assert not missing, listed(missing)
+
+
+def test_table_of_covered_files_is_current() -> None:
+    """An exception that is no longer needed goes away."""
+    for place, (test, reason) in COVERED_BY.items():
+        assert (ROOT / place).exists(), f"{place} is gone"
+        assert Path(test) in tree(), f"{test} is gone"
+        assert reason
+
+
+def test_every_test_says_what_it_shows() -> None:
+    """The docstring of a test is the sentence that becomes false when it fails."""
+    silent = [
+        f"{path}: {function.name}"
+        for path in files(".py")
+        if path.parts[0] == "tests" and path.name.startswith("test_")
+        for function in functions(path)
+        if function.name.startswith("test_")
+        and not re.search(r"[.?!]\)?(\n|$)", ast.get_docstring(function) or "")
+    ]
+    assert not silent, listed(silent)
+
+
+# --------------------------------------------------------------------------- the documents
+
+
+def prose(text: str) -> str:
+    """Leave the fenced code out of a Markdown text."""
+    return re.sub(r"^( *)(```|~~~).*?^\1\2", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def named_paths(text: str) -> Iterator[str]:
+    """Find link targets, and words in backticks that are plainly a path of this repository."""
+    for target in re.findall(r"\]\(<?([^)>\s]+)>?[^)]*\)", text):
+        if not re.match(r"[a-z][a-z0-9+.-]*:", target):
+            yield target
+    tops = {path.parts[0] for path in tree() if len(path.parts) > 1}
+    for word in re.findall(r"`([^`\s]+)`", text):
+        if word.split("/")[0] in tops and "/" in word and not re.search(r"[*<>{}$…=]", word):
+            yield word
+
+
+def heading_ids(path: Path) -> set[str]:
+    """Name the headings of a Markdown file as links name them."""
+    titles = re.findall(r"^#+ +(.+?) *$", prose(read(path)), flags=re.MULTILINE)
+    kept = (re.sub(r"[^\w\- ]", "", title.lower()) for title in titles)
+    return {title.replace(" ", "-") for title in kept}
+
+
+def is_dead(document: Path, target: str) -> bool:
+    """Say whether a path named in a document leads nowhere, from there or from the root."""
+    name, _, heading = target.partition("#")
+    if not name:
+        return heading not in heading_ids(document)
+    for base in (ROOT / document.parent, ROOT):
+        place = (base / name.removeprefix("/")).resolve()
+        if place.exists():
+            known = place.suffix != ".md" or not heading
+            return not known and heading not in heading_ids(place)
+    return True
+
+
+def test_documents_name_what_exists() -> None:
+    """No document sends its reader to a file or heading that is not there."""
+    dead = [
+        f"{document}: {target}"
+        for document in files(".md")
+        for target in named_paths(prose(read(document)))
+        if is_dead(document, target)
+    ]
+    assert not dead, listed(dead)
+
+
+def setting_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Name all settings as they stand in the TOML file, tables by dots."""
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from setting_names(kind, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def test_every_setting_is_documented() -> None:
+    """docs/settings.md explains each setting, and none that is gone."""
+    module = importlib.import_module("snapreplay.service.settings")
+    names = set(setting_names(module.Settings))
+    text = read(Path("docs/settings.md"))
+    explained = set(re.findall(r"^\| `([a-z0-9_.]+)`", text, flags=re.MULTILINE))
+    assert names, "no settings found"
+    unexplained = sorted(names - set(re.findall(r"`([a-z0-9_.]+)`", text)))
+    assert not unexplained, listed(unexplained)
+    gone = sorted(name for name in explained - names if not name.startswith("kafka."))
+    assert not gone, listed(gone)
+
+
+def metric_names(text: str) -> set[str]:
+    """Find the names of metrics, without what the client library appends to them."""
+    found = re.findall(r"\bsnapreplay_[a-z0-9_]+[a-z0-9]\b", text)
+    return {re.sub(r"_(total|bucket|count|sum|info|created)$", "", name) for name in found}
+
+
+def test_every_metric_is_documented() -> None:
+    """docs/metrics.md explains each metric, and none that is gone."""
+    nodes = ast.walk(parse(Path("service/metrics.py")))
+    constants = (node.value for node in nodes if isinstance(node, ast.Constant))
+    names = metric_names(" ".join(value for value in constants if isinstance(value, str)))
+    assert names, "no metrics found"
+    differing = sorted(names ^ metric_names(read(Path("docs/metrics.md"))))
+    assert not differing, listed(differing)
+
+
+def test_every_dependency_is_justified() -> None:
+    """docs/dependencies.md says what each direct dependency is for, and names none that is gone."""
+    project = tomllib.loads(read(Path("pyproject.toml")))["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    names = {re.split(r"[<>=!~\[ ]", wanted)[0] for group in groups for wanted in group}
+    rows = re.findall(r"^\| `([a-z0-9-]+)`", read(Path("docs/dependencies.md")), flags=re.MULTILINE)
+    differing = sorted(names ^ set(rows))
+    assert not differing, listed(differing)
+
+
+# ------------------------------------------------------------------ nothing about a machine
+
+URL = re.compile(r"https?://(?!maven\.apache\.org/|www\.w3\.org/)")
+# The names that Maven's own XML format demands are the exception above; tests and documents may
+# link wherever they like.
+WITHOUT_ADDRESSES = (".lock", ".toml", ".xml", ".in", "Makefile", ".ci/run")
+
+
+@pytest.mark.parametrize("path", [p for p in tree() if str(p).endswith(WITHOUT_ADDRESSES)], ids=str)
+def test_no_address_decides_where_packages_come_from(path: Path) -> None:
+    """Which registry is asked is configured on the machine, never in the repository."""
+    assert not URL.search(read(path))
+
+
+def test_no_path_of_a_machine() -> None:
+    """No file knows where somebody keeps a checkout or has a home directory."""
+    places = [str(ROOT), r"/root/", r"/Users/\w", r"/home/(?!nonroot|app|snapreplay)\w"]
+    somewhere = re.compile("|".join(place.replace(".", r"\.") for place in places))
+    texts = files(".py", ".md", ".toml", ".yaml", ".yml", ".json", ".xml", ".lock", "file", "run")
+    me = Path(__file__).relative_to(ROOT)
+    found = [str(path) for path in texts if path != me and somewhere.search(read(path))]
+    assert not found, listed(found)
