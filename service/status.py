@@ -15,7 +15,8 @@ from snapreplay.service.core.phase import Phase
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far the present phase of a recovery is. `unit` is "bytes", "changes" or "records"."""
+    """How far the present phase of a recovery is. `unit` is "bytes" while loading, "records" while
+    advancing (input offsets covered: an upper bound of the records)."""
 
     unit: str
     from_: int = msgspec.field(name="from", default=0)

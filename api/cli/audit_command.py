@@ -14,11 +14,12 @@ from snapreplay.api.cli.options import (
     Overrides,
     settings_from,
 )
-from snapreplay.api.cli.output import Format, note, print_json
-from snapreplay.snapshots.errors import UsageError
+from snapreplay.api.cli.output import Format, console, print_error, print_json, table
+from snapreplay.snapshots.errors import SnapreplayError, UsageError
 
 if TYPE_CHECKING:
-    from snapreplay.snapshots.jobs.audit import AuditReport
+    from snapreplay.service.settings import Settings
+    from snapreplay.snapshots.jobs.report import AuditReport
 
 
 def register(app: typer.Typer) -> None:
@@ -31,29 +32,23 @@ def audit(
     ] = None,
     *,
     app_id: Annotated[
-        str | None, typer.Option("--app-id", help="Audit without the app's code.")
+        str | None, typer.Option("--app-id", metavar="NAME", help="Audit without the app's code.")
     ] = None,
     bootstrap_servers: BootstrapServers = None,
     config: Config = None,
     overrides: Overrides = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Prove with Spark, from the topics alone, that what was written is whole. 0 fine, 1 findings."""
+    """Prove with Spark, from the topics alone, that what was written is whole."""
     audited = _app_id(app, app_id)
     settings = settings_from(config, overrides, bootstrap_servers)
     try:
-        from snapreplay.snapshots.jobs.audit import audit as run_audit
-    except ModuleNotFoundError as error:
-        if error.name not in {"pyspark", "pyarrow", "pandas"}:
-            raise
-        raise UsageError(
-            f"the audit needs Spark: {error.name} is not installed",
-            hint="pip install 'snapreplay[spark]', and a Java runtime 17 or newer",
-        ) from error
-    kafka = {name: str(value) for name, value in settings.kafka.items()}
-    servers = kafka.pop("bootstrap.servers")
-    report = run_audit(servers, audited, kafka)
-    _print_report(report, output)
+        report = _run(audited, settings)
+    except SnapreplayError as error:
+        # Whatever the reason: to whom reads an audit's code, it could not run.
+        print_error(error.message, error.hint)
+        raise typer.Exit(ExitCode.REFUSED) from error
+    print_report(report, output)
     raise typer.Exit(ExitCode.FINDINGS if report.findings else ExitCode.OK)
 
 
@@ -68,3 +63,37 @@ def _app_id(app: str | None, app_id: str | None) -> str:
     from snapreplay.snapshots.program.load import load_app
 
     return load_app(str(app)).app_id
+
+
+def _run(app_id: str, settings: Settings) -> AuditReport:
+    try:
+        from snapreplay.snapshots.jobs.audit import audit as run_audit
+    except ModuleNotFoundError as error:
+        if error.name not in {"pyspark", "pyarrow", "pandas"}:
+            raise
+        raise UsageError(
+            f"the audit needs Spark: {error.name} is not installed",
+            hint="pip install 'snapreplay[spark]', and a Java runtime 17 or newer",
+        ) from error
+    kafka = {name: str(value) for name, value in settings.kafka.items()}
+    return run_audit(kafka.pop("bootstrap.servers"), app_id, kafka)
+
+
+def print_report(report: AuditReport, output: Format) -> None:
+    """Counts, findings and notes as tables and a verdict, or the report as one JSON document."""
+    if output is Format.JSON:
+        import msgspec
+
+        print_json(msgspec.to_builtins(report))
+        return
+    out = console()
+    counts = [*report.checked.items(), *((f"note: {name}", n) for name, n in report.notes.items())]
+    out.print(table(("checked", "count"), ((name, f"{n:,}") for name, n in counts), right="count"))
+    if report.findings:
+        columns = ("check", "topic", "partition", "offset", "detail")
+        rows = ([getattr(each, name) for name in columns] for each in report.findings)
+        out.print(table(columns, rows, right="partition offset"))
+    print(
+        f"{report.app_id}: {len(report.findings) or 'no'} findings in"
+        f" {report.partition_count} partitions ({report.seconds:.1f} s)"
+    )

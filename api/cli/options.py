@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from snapreplay.api.cli.logs import Level
 from snapreplay.api.cli.output import Format
 from snapreplay.snapshots.errors import UsageError
 
@@ -41,6 +42,9 @@ Overrides = Annotated[
 HttpPort = Annotated[
     int | None,
     typer.Option("--http-port", metavar="PORT", help="Port of the HTTP API; 0 picks a free one."),
+]
+LogLevel = Annotated[
+    Level, typer.Option("--log-level", help="What the log on standard error holds.")
 ]
 Output = Annotated[Format, typer.Option("--output", "-o", help="How to print the result.")]
 Url = Annotated[

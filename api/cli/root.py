@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 from snapreplay.api.cli import audit_command, remote_commands, service_commands
 from snapreplay.api.cli.exits import code_of
 from snapreplay.api.cli.output import print_error
-from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.snapshots.errors import RetryableError, SnapreplayError
 
 
 class _Group(TyperGroup):
@@ -22,8 +22,14 @@ class _Group(TyperGroup):
         except SnapreplayError as error:
             if ctx.params["debug"]:
                 raise
-            print_error(error.message, error.hint)
+            print_error(error.message, error.hint or _hint(error))
             raise typer.Exit(code_of(error)) from error
+
+
+def _hint(error: SnapreplayError) -> str:
+    if isinstance(error, RetryableError):
+        return "is the cluster there? say where with --bootstrap-servers"
+    return ""
 
 
 app = typer.Typer(

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from snapreplay.api.cli.exits import ExitCode
+from snapreplay.api.cli.logs import Level, configure
 from snapreplay.api.cli.options import (
     AppName,
     BootstrapServers,
     Config,
     HttpPort,
+    LogLevel,
     Output,
     Overrides,
     settings_from,
@@ -39,14 +41,17 @@ def run(
     http_port: HttpPort = None,
     config: Config = None,
     overrides: Overrides = None,
+    log_level: LogLevel = Level.INFO,
 ) -> None:
     """Run an app against a Kafka cluster until SIGTERM or Ctrl-C: what the container runs."""
     from snapreplay.snapshots.program.load import load_app
 
-    settings = settings_from(config, overrides, bootstrap_servers, http_port)
     program = load_app(app)
+    settings = settings_from(config, overrides, bootstrap_servers, http_port)
+    # After the app was loaded: a wrong name is answered before the Kafka client is imported.
     from snapreplay.service.embed import run as run_service
 
+    configure(log_level)
     raise typer.Exit(run_service(program, settings, http=_http()))
 
 
@@ -55,8 +60,7 @@ def _http() -> HttpServer:
 
     return HttpServer(
         on_bound=lambda address: note(
-            f"HTTP API: {address.url}  (restore: {address.url}/restore-status,"
-            f" documents: {address.url}/docs)"
+            f"HTTP API: {address.url}  (/restore-status, /metrics, /docs)"
         )
     )
 
@@ -74,6 +78,7 @@ def dev(
     http_port: HttpPort = None,
     config: Config = None,
     overrides: Overrides = None,
+    log_level: LogLevel = Level.INFO,
 ) -> None:
     """Local broker, topics, service and HTTP API in one, until Ctrl-C: to write one's own app."""
     from snapreplay.api.cli.dev import run_dev
@@ -82,6 +87,7 @@ def dev(
 
     program = load_app(app)
     settings = settings_from(config, overrides, None, http_port)
+    configure(log_level)
     try:
         code = run_dev(program, settings, partitions, data_dir, _http())
     except LocalBrokerUnavailable as error:

@@ -57,7 +57,6 @@ async def cut_producer(producer: AIOKafkaProducer) -> None:
     producers ended in 0.05 s, always with two cancels, because the sender swallows the first one.
     """
     producer._closed = True
-    doomed = KafkaError("this producer was discarded")
     sender = producer._sender.sender_task
     children = _children(sender)
     for _ in range(_CANCEL_ROUNDS):
@@ -65,13 +64,23 @@ async def cut_producer(producer: AIOKafkaProducer) -> None:
             break
         sender.cancel()
         await asyncio.wait([sender], timeout=_ROUND_S)
-    producer._message_accumulator.fail_all(doomed)
-    transactions = producer._txn_manager
-    if transactions is not None and transactions._transaction_waiter is not None:
-        transactions.fatal_error(doomed)
-        transactions._transaction_waiter.exception()  # looked at: nobody may be waiting
+    _fail_waiters(producer, KafkaError("this producer was discarded"))
     await close_client(producer.client)
     await _end(children)
+
+
+def _fail_waiters(producer: AIOKafkaProducer, reason: KafkaError) -> None:
+    """Whoever awaits a send or a commit gets `reason`. What nobody awaits is looked at here, or asyncio
+    would report it as an error later on."""
+    unsent = [batch for run in producer._message_accumulator._batches.values() for batch in run]
+    producer._message_accumulator.fail_all(reason)
+    for batch in unsent:
+        if batch._drain_waiter.done():
+            batch._drain_waiter.exception()
+    transactions = producer._txn_manager
+    if transactions is not None and transactions._transaction_waiter is not None:
+        transactions.fatal_error(reason)
+        transactions._transaction_waiter.exception()
 
 
 def _children(sender: asyncio.Task[None] | None) -> set[asyncio.Task[Any]]:

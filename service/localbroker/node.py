@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from snapreplay.service.kafka.probe import ProbeFailed, commit_probe
 from snapreplay.service.localbroker import diagnosis, properties
-from snapreplay.service.localbroker.errors import LocalBrokerFailed
+from snapreplay.service.localbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
 from snapreplay.service.localbroker.files import KafkaFiles
 from snapreplay.service.localbroker.ports import is_free
 from snapreplay.service.localbroker.process import KeeperGone, KeptProcess
@@ -60,11 +60,11 @@ class LocalNode:
         self._data_dir: Path | None = None
         self._work_dir = Path(tempfile.mkdtemp(prefix="snapreplay-broker-"))
         self._made_archive = self._work_dir / "classes.jsa"
-        self._process = KeptProcess(self._work_dir)
+        self._process = _keeper_for(self._work_dir)
 
     @property
     def bootstrap_server(self) -> str:
-        """ "127.0.0.1:PORT"; the same over all restarts."""
+        """The address for clients, 127.0.0.1:PORT; the same over all restarts."""
         return f"{properties.HOST}:{self.address.port}"
 
     @property
@@ -199,6 +199,17 @@ class LocalNode:
         message = f"The local broker failed: {what}. Likely cause: {cause}."
         hint = f"Its whole log: {self.log_path}. It ends with:\n{last}"
         raise LocalBrokerFailed(message, hint, self.log_path)
+
+
+def _keeper_for(work_dir: Path) -> KeptProcess:
+    try:
+        return KeptProcess(work_dir)
+    except (OSError, KeeperGone) as error:
+        shutil.rmtree(work_dir, ignore_errors=True)
+        message = f"The local broker cannot be started: no process to keep it ({error})."
+        raise LocalBrokerUnavailable(
+            message, "Is the limit of processes reached? ulimit -u"
+        ) from error
 
 
 def _commit_probe(bootstrap_server: str, deadline_s: float) -> None:

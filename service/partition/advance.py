@@ -67,7 +67,12 @@ async def advance(
             _compare(context, step, store, road)
             tally.batches += 1
             tally.records += step.increment.record_count
-            reporter.progress("batches", base.batch, step.increment.batch, last.batch)
+            reporter.progress(
+                "records",
+                sum(base.positions.values()),
+                sum(step.increment.positions.values()),
+                sum(last.positions.values()),
+            )
             reporter.restore(
                 records_replayed=tally.records if replayer else 0, entries=_entries(store)
             )

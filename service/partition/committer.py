@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.core.chain import Chain
 from snapreplay.service.partition.context import Context
+from snapreplay.service.partition.tasks import ended
 from snapreplay.service.ports import LogRecord, Producer
 from snapreplay.snapshots.errors import RetryableError
 from snapreplay.snapshots.format.changes import split_changes
@@ -108,8 +109,7 @@ class Committer:
         pending, self._pending = self._pending, None
         await self._producer.discard()
         if pending is not None:
-            pending.task.cancel()
-            await asyncio.wait([pending.task])
+            await ended(pending.task)
 
     def _records(self, applied: Applied | None) -> tuple[list[LogRecord], Increment]:
         topic = self._context.increments.topic

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 
 from snapreplay.service.core.flood import FloodGauge, FloodLimits
+from snapreplay.service.metrics import PartitionMetrics
 from snapreplay.service.partition.committer import Committed, Committer
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.recoverer import Recovered
@@ -61,6 +62,7 @@ class Live:
             policy=self._policy,
         )
         self._gauge = FloodGauge()
+        self._metrics = PartitionMetrics(context.app.app_id, context.partition)
         self._reader: Reader | None = None
         self._stopping = False
 
@@ -162,7 +164,8 @@ class Live:
             return
         applied = committed.applied
         self.snapshots.committed(committed.increment, applied.record_count if applied else 0)
-        self._report(committed)
+        self._count(committed)
+        self.report()
         if applied is not None:
             self._check_flood(applied)
 
@@ -190,24 +193,32 @@ class Live:
             record_id=failure.record_id,
         )
 
-    def _report(self, committed: Committed) -> None:
-        status, applied = self._reporter.status, committed.applied
-        digest = self._store.digest
+    def report(self) -> None:
+        """Publish where the chain and the state are."""
+        last, digest = self._committer.chain.last, self._store.digest
         self._reporter.update(
-            batch=committed.increment.batch,
+            batch=last.batch,
+            owner_epoch=self._committer.chain.owner_epoch,
             inputs=self._inputs(),
             state_entries=digest.count if digest else 0,
             state_bytes=self._store.size_bytes,
-            records_total=status.records_total + (applied.record_count if applied else 0),
-            skipped_total=status.skipped_total + (len(applied.dead_letters) if applied else 0),
             digest=str(digest) if digest else None,
         )
 
+    def _count(self, committed: Committed) -> None:
+        self._metrics.batch_committed(committed.seconds)
+        applied = committed.applied
+        if applied is not None:
+            self._reporter.count(applied.record_count, len(applied.dead_letters))
+
     def _inputs(self) -> tuple[InputStatus, ...]:
-        if self._reader is None:
-            return ()
+        reader = self._reader
         return tuple(
-            InputStatus(name, position, self._reader.end_offset(self._partition(name)))
+            InputStatus(
+                name,
+                position,
+                reader.end_offset(self._partition(name)) if reader is not None else None,
+            )
             for name, position in self._committer.chain.last.positions.items()
         )
 

@@ -88,6 +88,14 @@ class Reporter:
         eta = (target - current) / rate if rate else None
         self.restore(progress=Progress(unit, from_, current, target, rate, eta))
 
+    def count(self, applied: int, skipped: int) -> None:
+        """Add to what this process has done; published with the next change."""
+        self.status = msgspec.structs.replace(
+            self.status,
+            records_total=self.status.records_total + applied,
+            skipped_total=self.status.skipped_total + skipped,
+        )
+
     def snapshot_used(self, used: SnapshotUsed) -> None:
         self.restore(snapshot=used)
 

@@ -17,6 +17,7 @@ from snapreplay.service.partition.ownership import newer_owner
 from snapreplay.service.partition.recoverer import Recoverer, Superseded
 from snapreplay.service.partition.report import Reporter, problem_of
 from snapreplay.service.partition.snapshots import OnDone
+from snapreplay.service.partition.tasks import ended
 from snapreplay.service.ports import Fenced, RefusedRecord
 from snapreplay.service.status import StatusBoard
 from snapreplay.snapshots.errors import Reaction, SnapreplayError, StopError
@@ -115,7 +116,7 @@ class PartitionRunner:
         live = Live(self._context, store, recovered, self._reporter)
         self._live = live
         try:
-            self._went_live(recovered.chain.batch, recovered.chain.owner_epoch)
+            self._went_live(live)
             if self._stop.is_set():
                 live.stop()
             await live.run()
@@ -138,24 +139,23 @@ class PartitionRunner:
         finally:
             for task in (recovery, stopped):
                 if not task.done():
-                    task.cancel()
-                    await asyncio.wait([task])
+                    await ended(task)
 
-    def _went_live(self, batch: int, owner_epoch: int) -> None:
+    def _went_live(self, live: Live) -> None:
         self._fences = 0
-        self._reporter.update(batch=batch, owner_epoch=owner_epoch, error=None)
+        live.report()
+        self._reporter.update(error=None)
         self._reporter.restore(finished_at=wall_seconds(), progress=None)
         self._reporter.phase(Phase.LIVE)
-        restore = self._reporter.status.restore
-        seconds = sum(restore.seconds_per_phase.values()) if restore else 0.0
-        self._metrics.restore_ended(
-            Result.SUCCEEDED, restore.road if restore else None, seconds=seconds
-        )
+        status = self._reporter.status
+        road = status.restore.road if status.restore else None
+        seconds = sum(status.restore.seconds_per_phase.values()) if status.restore else 0.0
+        self._metrics.restore_ended(Result.SUCCEEDED, road, seconds=seconds)
         log.info(
-            "partition %d LIVE at batch %d, owner epoch %d, after %.3f s",
-            self._context.partition,
-            batch,
-            owner_epoch,
+            "partition %d LIVE at batch %s, owner epoch %s, after %.3f s",
+            status.partition,
+            status.batch,
+            status.owner_epoch,
             seconds,
         )
 

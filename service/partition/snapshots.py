@@ -14,6 +14,7 @@ from snapreplay.service.partition.committer import Committer
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.recoverer import Recovered
 from snapreplay.service.partition.report import Reporter
+from snapreplay.service.partition.tasks import ended
 from snapreplay.snapshots.errors import Reaction, SnapreplayError
 from snapreplay.snapshots.format.records import Increment, Pointer
 from snapreplay.snapshots.state.contract import Store
@@ -106,9 +107,8 @@ class SnapshotKeeper:
 
     async def close(self) -> None:
         """Abandon what is being written, and tell everybody who waits."""
-        if self._task is not None and not self._task.done():
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        if self._task is not None:
+            await ended(self._task)
         waiting = [*self._waiting, *(done for _, dones in self._pointing for done in dones)]
         self._waiting, self._pointing = [], []
         for done in waiting:

@@ -7,6 +7,9 @@ executors. Pure.
 The effect of a batch (state, outputs, skipped records) is that of its records as batches of one.
 Where the two could differ (one object under two keys, in two records), the batch fails and
 `isolate` decides.
+One case is let pass, as finding it would cost an encoding per record: a value that cannot be
+written, and is repaired, overwritten or deleted by a later record of the same batch. Replay repeats
+the same batches, so it agrees; `snapreplay.testing.check` finds the handler.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ class Harness(Generic[S]):
         self._forget_reads()
         applied = self._apply(numbered)
         self._store.merge()
-        self._positions = applied.positions
+        self._positions = dict(applied.positions)
         self._outputs += applied.outputs
         self.dead_letters += applied.dead_letters
         self.errors += applied.errors
@@ -341,7 +341,8 @@ def _slices(store: Store) -> list[ShardSlice]:
     found: list[ShardSlice] = []
     try:
         while slices := cursor.next_slices(_SLICE_BYTES):
-            found += slices
+            # The entries of a slice are the store's own until its next write.
+            found += [msgspec.structs.replace(one, entries=dict(one.entries)) for one in slices]
     finally:
         cursor.release()
     return found

@@ -137,7 +137,7 @@ class Store(Protocol):
     def drop(self) -> None:
         """Forget the sealed batch and everything staged or touched after it.
 
-        On a store without `can_drop` only `clear` may follow.
+        On a store without `can_drop` only `clear` may follow, unless nothing had been staged.
         """
 
     def apply_changes(self, changes: Changes) -> None:

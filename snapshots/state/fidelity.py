@@ -5,7 +5,8 @@ Pure.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from operator import attrgetter
 from types import NoneType
 from typing import Any
@@ -21,7 +22,7 @@ Owners = dict[int, tuple[object, str]]
 itself).
 """
 
-_STR = frozenset({str})
+_STR, _DICT, _LIST = frozenset({str}), frozenset({dict}), frozenset({list})
 _SCALAR_NODES: dict[type[inspect.Type], type] = {
     inspect.NoneType: NoneType,
     inspect.BoolType: bool,
@@ -34,26 +35,32 @@ _SCALAR_NODES: dict[type[inspect.Type], type] = {
 # --------------------------------------------------------------------- by types alone
 
 
-def flat_check(node: inspect.Type) -> Callable[[Any], bool]:
-    """A function: True only if a value of this declared type surely reads back as itself and holds
-    no mutable object inside. False means "compare it".
+FlatCheck = Callable[[Sequence[Any]], bool]
+"""Of many values at once: by columns it costs a third of what it costs value by value."""
+
+
+def flat_check(node: inspect.Type) -> FlatCheck:
+    """A function: True only if all these values, of this declared type, surely read back as
+    themselves and hold no mutable object inside. False means "compare each".
     """
     allowed = _scalar_types(node)
     if isinstance(node, inspect.AnyType):
-        in_dict, in_list = _flat_dict(SCALARS), _flat_list(SCALARS)
-        return lambda value: type(value) in SCALARS or in_dict(value) or in_list(value)
+        in_dicts, in_lists = _flat_dicts(SCALARS), _flat_lists(SCALARS)
+        return lambda values: (
+            SCALARS.issuperset(map(type, values)) or in_dicts(values) or in_lists(values)
+        )
     if allowed is not None:
-        return lambda value: type(value) in allowed
+        return lambda values: allowed.issuperset(map(type, values))
     if isinstance(node, inspect.DictType) and _unconstrained(node, "key_type", "value_type"):
-        keys, values = _scalar_types(node.key_type), _scalar_types(node.value_type)
-        if keys is not None and str in keys and values is not None:
-            return _flat_dict(values)
+        keys, inner = _scalar_types(node.key_type), _scalar_types(node.value_type)
+        if keys is not None and str in keys and inner is not None:
+            return _flat_dicts(inner)
     if isinstance(node, inspect.ListType) and _unconstrained(node, "item_type"):
         items = _scalar_types(node.item_type)
         if items is not None:
-            return _flat_list(items)
+            return _flat_lists(items)
     if isinstance(node, inspect.StructType | inspect.DataclassType):
-        return _flat_fields(node)
+        return _flat_objects(node)
     return lambda _: False
 
 
@@ -82,38 +89,33 @@ def _unconstrained(node: inspect.Type, *inner: str) -> bool:
     return all(getattr(node, name) is None for name in node.__struct_fields__ if name not in inner)
 
 
-def _flat_dict(allowed: frozenset[type]) -> Callable[[Any], bool]:
-    return lambda value: (
-        type(value) is dict
-        and allowed.issuperset(map(type, value.values()))
-        and _STR.issuperset(map(type, value))
+def _flat_dicts(allowed: frozenset[type]) -> FlatCheck:
+    return lambda values: (
+        _DICT.issuperset(map(type, values))
+        and allowed.issuperset(map(type, chain.from_iterable(map(dict.values, values))))
+        and _STR.issuperset(map(type, chain.from_iterable(values)))
     )
 
 
-def _flat_list(allowed: frozenset[type]) -> Callable[[Any], bool]:
-    return lambda value: type(value) is list and allowed.issuperset(map(type, value))
+def _flat_lists(allowed: frozenset[type]) -> FlatCheck:
+    return lambda values: (
+        _LIST.issuperset(map(type, values))
+        and allowed.issuperset(map(type, chain.from_iterable(values)))
+    )
 
 
-def _flat_fields(node: inspect.StructType | inspect.DataclassType) -> Callable[[Any], bool]:
-    cls, names = node.cls, [field.name for field in node.fields]
-    allowed = [_scalar_types(field.type) for field in node.fields]
-    if len(names) < 2 or None in allowed or hasattr(cls, "__post_init__"):
-        return lambda _: False
-    values_of = attrgetter(*names)
-    good: set[tuple[type, ...]] = set()  # at most one per combination of allowed types
-
-    def check(value: Any) -> bool:
-        if type(value) is not cls:
-            return False
-        types = tuple(map(type, values_of(value)))
-        if types in good:
-            return True
-        if all(kind in kinds for kind, kinds in zip(types, allowed, strict=True) if kinds):
-            good.add(types)
-            return True
-        return False
-
-    return check
+def _flat_objects(node: inspect.StructType | inspect.DataclassType) -> FlatCheck:
+    cls = frozenset({node.cls})
+    fields: list[tuple[Callable[[Any], Any], frozenset[type]]] = []
+    for field in node.fields:
+        allowed = _scalar_types(field.type)
+        if allowed is None or hasattr(node.cls, "__post_init__"):
+            return lambda _: False
+        fields.append((attrgetter(field.name), allowed))
+    return lambda values: (
+        cls.issuperset(map(type, values))
+        and all(allowed.issuperset(map(type, map(get, values))) for get, allowed in fields)
+    )
 
 
 # --------------------------------------------------------------------- by comparison

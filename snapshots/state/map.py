@@ -10,8 +10,8 @@ from msgspec import MsgspecError
 from snapreplay.snapshots.errors import RecordError, UsageError
 from snapreplay.snapshots.state.contract import ENTRY_BYTES_MAX
 from snapreplay.snapshots.state.keys import UNENCODABLE, KeyCodec
-from snapreplay.snapshots.state.mapstore import ABSENT, DELETED, MapStore, Mark
-from snapreplay.snapshots.state.values import ValueCodec
+from snapreplay.snapshots.state.mapstore import MapStore
+from snapreplay.snapshots.state.values import ABSENT, DELETED, Mark, ValueCodec
 
 K = TypeVar("K", bound=str | bytes | int)
 V = TypeVar("V")
@@ -71,9 +71,8 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         value = self._live.get(key, ABSENT)
         if value is ABSENT:
             value = self._touch(key)
-        if value is ABSENT or value is DELETED:
-            return self._store_default(key)
-        return value
+            return self._store_default(key) if value is ABSENT else value
+        return self._store_default(key) if value is DELETED else value
 
     def __setitem__(self, key: K, value: V) -> None:
         if type(key) is not self._key_type:

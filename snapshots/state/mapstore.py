@@ -8,34 +8,21 @@ of `stage`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from enum import Enum
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 from zlib import crc32
 
 from msgspec import MsgspecError
 
-from snapreplay.snapshots.errors import RecordError
 from snapreplay.snapshots.state.committed import CommittedView
 from snapreplay.snapshots.state.contract import Changes, Cursor, Sealed, ShardSlice
 from snapreplay.snapshots.state.digest import Digest
-from snapreplay.snapshots.state.fidelity import SCALARS, Owners
 from snapreplay.snapshots.state.keys import UNENCODABLE, KeyCodec
-from snapreplay.snapshots.state.shards import SHARD_COUNT, Pending, Shards, Staged
-from snapreplay.snapshots.state.values import ValueCodec, shared_object
+from snapreplay.snapshots.state.shards import SHARD_COUNT, Pending, Place, Shards
+from snapreplay.snapshots.state.staging import encode_all, key_of
+from snapreplay.snapshots.state.values import ABSENT, DELETED, Mark, ValueCodec
 
 K = TypeVar("K", bound=str | bytes | int)
 V = TypeVar("V")
-
-
-class Mark(Enum):
-    """Stands where no value is; None is a value."""
-
-    ABSENT = 0
-    DELETED = 1
-
-
-ABSENT: Final = Mark.ABSENT
-DELETED: Final = Mark.DELETED
 
 
 class MapStore(Generic[K, V]):
@@ -62,13 +49,18 @@ class MapStore(Generic[K, V]):
         self._keys = keys
         self._values = values
         self._entry_bytes_max = entry_bytes_max
-        # For each key of `live`, in the same order: encoded key, bytes below `live`, shard index.
-        self._places: list[tuple[bytes, bytes | None, int]] = []
-        self._staged: dict[bytes, Staged] = {}
+        # Of each key of `live`, in the same order; values are those below `live`.
+        self._places: list[Place] = []
+        # What the batch changed so far, and the places of these keys as they were before the batch.
+        self._staged: dict[bytes, bytes | None] = {}
+        self._staged_places: list[Place] = []
         self._staged_added = 0
         self._sealed: Pending | None = None
         self._sealed_changes: Changes = {}
         self._shards = Shards()
+        # The path of every record: each name less is 2 % of it.
+        self._pack_key, self._unpack = keys.pack, values.unpack
+        self._lookups = self._shards.lookups
 
     @property
     def digest(self) -> Digest:
@@ -99,16 +91,17 @@ class MapStore(Generic[K, V]):
             StopError: the stored value does not have the declared type.
         """
         try:
-            encoded = self._keys.pack(key)
+            encoded = self._pack_key(key)
         except UNENCODABLE as error:
             raise self._keys.refusal(key, error) from error
         index = crc32(encoded) & self._shards.mask
-        below = self._below(encoded, index)
+        above = self._staged or self._sealed_changes
+        below = self._below(encoded, index) if above else self._lookups[index](encoded)
         if value is ABSENT:
             if below is None:
                 return ABSENT
             try:
-                value = self._values.unpack(below)
+                value = self._unpack(below)
             except MsgspecError as error:
                 raise self._values.misfit(key, error) from error
         elif below is None:
@@ -125,7 +118,7 @@ class MapStore(Generic[K, V]):
     def sorted_keys(self) -> Iterator[K]:
         """Every key at the time of the call, in the order of the encoded keys: O(n log n)."""
         present = {key: value is not None for key, value in self._sealed_changes.items()}
-        present.update((key, staged[0] is not None) for key, staged in self._staged.items())
+        present.update((key, value is not None) for key, value in self._staged.items())
         present.update(
             (place[0], value is not DELETED)
             for place, value in zip(self._places, self.live.values(), strict=True)
@@ -136,13 +129,11 @@ class MapStore(Generic[K, V]):
         return map(self._keys.unpack, encoded)
 
     def _below(self, encoded: bytes, index: int) -> bytes | None:
-        if self._staged:
-            staged = self._staged.get(encoded)
-            if staged is not None:
-                return staged[0]
+        if encoded in self._staged:
+            return self._staged[encoded]
         if encoded in self._sealed_changes:
             return self._sealed_changes[encoded]
-        return self._shards.lookups[index](encoded)
+        return self._lookups[index](encoded)
 
     # ------------------------------------------------------------------ the life of a batch
 
@@ -156,13 +147,15 @@ class MapStore(Generic[K, V]):
 
     def stage(self) -> None:
         """See `Store`. On an error everything is as before the call."""
-        staged = self._encode_live()
+        encoded = encode_all(self.live, self._places, self._values, self._entry_bytes_max)
         if self._staged:
-            for encoded, (new, below, index) in staged.items():
-                earlier = self._staged.get(encoded)
-                self._staged[encoded] = (new, earlier[1] if earlier else below, index)
+            for place, new in zip(self._places, encoded, strict=True):
+                if place[0] not in self._staged:
+                    self._staged_places.append(place)
+                self._staged[place[0]] = new
         else:
-            self._staged = staged
+            self._staged = dict(zip(map(key_of, self._places), encoded, strict=True))
+            self._staged_places = self._places.copy()
         self._staged_added += self.added
         self.begin()
 
@@ -172,10 +165,9 @@ class MapStore(Generic[K, V]):
         """
         if self._sealed is not None:
             raise RuntimeError("a sealed batch waits: merge or drop it before the next seal")
-        pending = self._sealed = self._shards.weigh(self._staged.items())
+        pending = self._sealed = self._shards.weigh(self._staged_places, self._staged)
         self._sealed_changes = pending.changes
-        self._staged = {}
-        self._staged_added = 0
+        self._forget_staged()
         return Sealed(pending.changes, pending.digest)
 
     def merge(self) -> None:
@@ -189,49 +181,19 @@ class MapStore(Generic[K, V]):
 
     def drop(self) -> None:
         self._sealed, self._sealed_changes = None, {}
-        self._staged = {}
-        self._staged_added = 0
+        self._forget_staged()
         self.begin()
 
-    def _encode_live(self) -> dict[bytes, Staged]:
-        pack, is_flat = self._values.pack, self._values.is_flat
-        entry_bytes_max = self._entry_bytes_max
-        owners = self._owners()
-        staged: dict[bytes, Staged] = {}
-        for (key, value), (encoded, below, index) in zip(
-            self.live.items(), self._places, strict=True
-        ):
-            new: bytes | None = None
-            if value is not DELETED:
-                try:
-                    new = pack(value)
-                except UNENCODABLE as error:
-                    raise self._values.unencodable(key, value, error) from error
-                if not is_flat(value):
-                    self._values.verify(key, value, new, owners)
-                if len(new) + len(encoded) > entry_bytes_max:
-                    raise _too_large(key, len(new) + len(encoded), entry_bytes_max)
-            if new != below:
-                staged[encoded] = (new, below, index)
-        return staged
-
-    def _owners(self) -> Owners:
-        """The mutable values in `live`: each may stand under one key only."""
-        if self._values.shareable:
-            return {}
-        owners: Owners = {}
-        for key, value in self.live.items():
-            if type(value) in SCALARS or value is DELETED:
-                continue
-            other_key, _ = owners.setdefault(id(value), (key, ""))
-            if other_key is not key:
-                raise shared_object(f"[{key!r}]", f"[{other_key!r}]", key)
-        return owners
+    def _forget_staged(self) -> None:
+        self._staged, self._staged_places, self._staged_added = {}, [], 0
 
     # ------------------------------------------------------------------ snapshot and recovery
 
     def apply_changes(self, changes: Changes) -> None:
-        self._shards.merge(self._shards.weigh(self._against_base(changes)))
+        mask, lookups = self._shards.mask, self._shards.lookups
+        indexes = [crc32(key) & mask for key in changes]
+        places = [(k, lookups[i](k), i) for k, i in zip(changes, indexes, strict=True)]
+        self._shards.merge(self._shards.weigh(places, dict(changes)))
 
     def mark(self) -> Cursor:
         if self._sealed is not None:
@@ -250,19 +212,3 @@ class MapStore(Generic[K, V]):
 
     def committed_view(self) -> Mapping[K, V]:
         return CommittedView(self._keys, self._values, self._shards)
-
-    def _against_base(self, changes: Changes) -> Iterator[tuple[bytes, Staged]]:
-        lookups, mask = self._shards.lookups, self._shards.mask
-        for key, new in changes.items():
-            index = crc32(key) & mask
-            yield key, (new, lookups[index](key), index)
-
-
-def _too_large(key: object, size_bytes: int, size_bytes_max: int) -> RecordError:
-    return RecordError(
-        f"state[{key!r}] takes {size_bytes} bytes with its key, the limit is {size_bytes_max}",
-        hint="spread it over several keys: an entry must fit into one Kafka record",
-        key=key,
-        size_bytes=size_bytes,
-        size_bytes_max=size_bytes_max,
-    )

@@ -49,8 +49,9 @@ class ObjectStore:
         self.size_bytes = 0
         self._stream_time_ms = -1
         self._shows_stream_time = hasattr(state, "stream_time_ms")
+        self._open = False  # begun, and neither staged nor rolled back
+        self._staged = False  # holds more than the last committed batch
         self._sealed = False
-        self._touched = False
         self._spoilt = False
         self._loading: dict[bytes, bytes] = {}
         self._initial = _entries(state)
@@ -73,12 +74,13 @@ class ObjectStore:
         self._refuse_spoilt()
         if self._sealed:
             raise RuntimeError("a sealed batch waits: an object cannot hold a second one")
-        self._touched = True
+        self._open = True
         if self._begin is not None:
             self._begin()
 
     def stage(self) -> None:
         """Nothing is encoded before the next snapshot."""
+        self._staged, self._open = True, False
 
     def rollback(self) -> None:
         """Raises:
@@ -89,6 +91,7 @@ class ObjectStore:
             self._refuse_spoilt()
         else:
             self._rollback()
+            self._open = False
 
     def seal(self) -> Sealed:
         """Raises:
@@ -106,11 +109,12 @@ class ObjectStore:
         """
         if not self._sealed:
             raise RuntimeError("no sealed batch to merge")
-        self._sealed = self._touched = False
+        self._sealed = self._staged = False
 
     def drop(self) -> None:
-        """The object holds what was dropped: only `clear` may follow."""
-        self._spoilt = self._spoilt or self._sealed or self._touched
+        """If the object holds any of what is dropped, only `clear` may follow."""
+        self._spoilt = self._spoilt or self._staged or self._open
+        self._sealed = self._staged = self._open = False
 
     def apply_changes(self, changes: Changes) -> NoReturn:
         """Raises:
@@ -124,15 +128,15 @@ class ObjectStore:
     def mark(self) -> Cursor:
         """All of `snapshot()` is taken and hashed in this call, then sliced at leisure."""
         self._refuse_spoilt()
-        if self._touched:
+        if self._staged or self._open:
             raise RuntimeError("a batch is not merged yet: a snapshot is of committed batches only")
         entries = _entries(self.view)
         self.size_bytes = sum(map(len, entries)) + sum(map(len, entries.values()))
         digest = digest_of(entries.items())
-        return ShardCursor(shards=[entries], sums_a=[digest.a], sums_b=[digest.b], digest=digest)
+        return ShardCursor([entries], digest)
 
     def clear(self, shard_count: int = shard_count) -> None:  # noqa: ARG002 (one shard, always)
-        self._sealed = self._touched = self._spoilt = False
+        self._open = self._staged = self._sealed = self._spoilt = False
         self._loading = {}
         self.size_bytes = 0
         self.view.restore(iter(self._initial.items()))

@@ -9,13 +9,15 @@ is decoded again and compared.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from enum import Enum
+from typing import Final, Generic, TypeVar
 
 import msgspec
 from msgspec import inspect
 
 from snapreplay.snapshots.errors import RecordError, StopError, UsageError
 from snapreplay.snapshots.state.fidelity import (
+    FlatCheck,
     Owners,
     flat_check,
     is_shareable,
@@ -27,8 +29,19 @@ from snapreplay.snapshots.state.fidelity import (
 V = TypeVar("V")
 
 
+class Mark(Enum):
+    """Stands where no value is; None is a value."""
+
+    ABSENT = 0
+    DELETED = 1
+
+
+ABSENT: Final = Mark.ABSENT
+DELETED: Final = Mark.DELETED
+
+
 class ValueCodec(Generic[V]):
-    """`pack`, `unpack` and `is_flat` are bare functions, so that the path of every record pays no
+    """`pack`, `unpack` and `are_flat` are bare functions, so that the path of every record pays no
     further call; `unencodable` and `misfit` make the errors for what they raise.
 
     Dicts are encoded in sorted order, so that equal values are equal bytes: a dict that a handler
@@ -36,8 +49,7 @@ class ValueCodec(Generic[V]):
     order.
 
     Attributes:
-        is_flat: whether a value needs no `verify`: its types alone say that it reads back as
-            itself.
+        are_flat: whether values need no `verify`: types alone say that they read back as they are.
         shareable: values are immutable through and through, so one object may stand under many
             keys.
     """
@@ -56,7 +68,7 @@ class ValueCodec(Generic[V]):
             ) from error
         self.type = value_type
         self.pack = msgspec.msgpack.Encoder(order="deterministic").encode
-        self.is_flat: Callable[[V], bool] = flat_check(node)
+        self.are_flat: FlatCheck = flat_check(node)
         self.shareable = is_shareable(node)
 
     def unencodable(self, key: object, value: V, cause: Exception) -> RecordError:

@@ -1,15 +1,12 @@
-"""A cluster object on the session's broker, topics by the dozen, and what is left of a closed client."""
+"""A cluster object on the session's broker, and topics by the dozen."""
 
-import asyncio
-import os
 import uuid
 from collections.abc import Awaitable, Callable
 
-import psutil
 import pytest
 
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.ports import NewTopic, TopicPartition
+from snapreplay.service.ports import NewTopic
 from snapreplay.service.settings import Settings
 
 
@@ -36,34 +33,3 @@ def new_topic(cluster) -> Callable[..., Awaitable[str]]:
         return name
 
     return make
-
-
-async def values_of(cluster, topic, partition=0):
-    """All committed values of a partition, in order."""
-    reader = await cluster.reader()
-    try:
-        source = TopicPartition(topic, partition)
-        bounds = await reader.bounds(source)
-        slices = [s async for s in reader.read(source, *bounds)]
-        return [record.value for records in slices for record in records]
-    finally:
-        await reader.close()
-
-
-async def until(holds, seconds=20.0):
-    """Wait for a condition; the test fails when it does not come true in time."""
-    async with asyncio.timeout(seconds):
-        while not holds():
-            await asyncio.sleep(0.01)
-
-
-def sockets_to(bootstrap_servers):
-    """Open connections of this process to a broker."""
-    port = int(bootstrap_servers.rpartition(":")[2])
-    found = psutil.Process(os.getpid()).net_connections(kind="tcp")
-    return [c for c in found if c.raddr and c.raddr.port == port and c.status == "ESTABLISHED"]
-
-
-def client_tasks():
-    """Tasks that belong to aiokafka."""
-    return [task for task in asyncio.all_tasks() if "aiokafka" in repr(task.get_coro())]

@@ -205,10 +205,10 @@ def test_an_installed_package_uses_the_cache_of_the_user(
     """Site-packages are not written to."""
     monkeypatch.delenv(jars.JARS_DIR_VARIABLE, raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setenv("HOME", "/home/somebody")
+    monkeypatch.setenv("HOME", "/home/app")
     if cache:
         monkeypatch.setenv("XDG_CACHE_HOME", cache)
     installed = tmp_path / "site-packages" / "snapreplay" / "service" / "localbroker" / "jars.py"
     monkeypatch.setattr(jars, "__file__", str(installed))
-    expected = Path(cache or "/home/somebody/.cache") / "snapreplay"
+    expected = Path(cache or "/home/app/.cache") / "snapreplay"
     assert jars.cache_dir() == expected / f"kafka-{jars.kafka_version()}"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from snapreplay.service.localbroker import jars
-from snapreplay.service.localbroker.errors import LocalBrokerFailed
+from snapreplay.service.localbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
 from snapreplay.service.localbroker.files import KafkaFiles, new_id
 from snapreplay.service.localbroker.node import LocalNode, Patience, PortTaken
 from snapreplay.service.localbroker.ports import free_ports
@@ -168,3 +168,13 @@ def test_it_has_no_process_before_it_is_launched(make_node: Start) -> None:
     """Asking too early is an error of the program, in words."""
     with pytest.raises(RuntimeError, match="was not started"):
         _ = make_node().pid
+
+
+def test_without_a_keeper_there_is_no_broker(
+    kafka: KafkaFiles, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When no further process can be started the error says so, and no directory is left."""
+    monkeypatch.setattr("sys.executable", "/does/not/exist")
+    with pytest.raises(LocalBrokerUnavailable, match="no process to keep it"):
+        LocalNode(kafka, Node(1, *free_ports(2)), 256)
+    assert list(temporary.iterdir()) == []

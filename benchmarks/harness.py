@@ -1,0 +1,143 @@
+"""What the benchmarks against a broker share: topics, load, watching the committed end, child processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import random
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+PAD = "x" * 48
+DEADLINE_SECONDS = 300.0
+
+
+def machine() -> str:
+    memory_gib = psutil.virtual_memory().total / 2**30
+    return (
+        f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, {platform.machine()},"
+        f" Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
+    )
+
+
+def create_topics(bootstrap_servers: str, *names: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    config = {"retention.ms": "-1"}
+    created = admin.create_topics([NewTopic(name, 1, 1, config=config) for name in names])
+    for future in created.values():
+        future.result()
+
+
+def load(bootstrap_servers: str, topic: str, records: int, keys: int, seed: int = 1) -> None:
+    """About 95 bytes a value; the first `keys` records touch every key once, the rest are uniform."""
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "linger.ms": 20,
+            "batch.size": 262144,
+            "queue.buffering.max.messages": 500_000,
+        }
+    )
+    random_ = random.Random(seed)
+    order = list(range(keys))
+    random_.shuffle(order)
+    for number in range(records):
+        key = order[number] if number < keys else random_.randrange(keys)
+        value = f'{{"amount": {random_.randrange(1, 1000)}, "ts": {1700000000000 + number}, "pad": "{PAD}"}}'
+        while True:
+            try:
+                producer.produce(topic, value, b"acct%07d" % key, partition=0)
+                break
+            except BufferError:
+                producer.poll(0.05)
+        if number % 1000 == 0:
+            producer.poll(0)
+    producer.flush(60)
+
+
+class CommittedEnd:
+    """The end offset that a read_committed reader may reach: one record per offset but for the markers."""
+
+    def __init__(self, bootstrap_servers: str, topic: str) -> None:
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "group.id": "bench-watch",
+                "isolation.level": "read_committed",
+            }
+        )
+        self._partition = TopicPartition(topic, 0)
+
+    def __call__(self) -> int:
+        end: int = self._consumer.get_watermark_offsets(self._partition, timeout=10, cached=False)[1]
+        return end
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def wait_until(condition: Callable[[], bool], what: str, pause_seconds: float = 0.01) -> float:
+    """Seconds on the clock when it first held."""
+    deadline = time.perf_counter() + DEADLINE_SECONDS
+    while not condition():
+        if time.perf_counter() > deadline:
+            raise SystemExit(f"gave up waiting for {what} after {DEADLINE_SECONDS:.0f} s")
+        time.sleep(pause_seconds)
+    return time.perf_counter()
+
+
+@contextmanager
+def child(log: Path, *arguments: str, **environment: str) -> Iterator[psutil.Process]:
+    """A process of this Python; killed at the end of the block."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment},
+        )
+        try:
+            yield psutil.Process(process.pid)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def service_arguments(app: str, bootstrap_servers: str, http_port: int, *overrides: str) -> list[str]:
+    arguments = ["-m", "snapreplay.api.cli", "run", app, "--bootstrap-servers", bootstrap_servers]
+    arguments += ["--http-port", str(http_port)]
+    for override in overrides:
+        arguments += ["--set", override]
+    return arguments
+
+
+def snapreplay(*arguments: str) -> None:
+    subprocess.run([sys.executable, "-m", "snapreplay.api.cli", *arguments], check=True, stdout=subprocess.DEVNULL)
+
+
+def get(http_port: int, path: str) -> dict[str, object] | None:
+    """The JSON answer, None while nobody answers."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{http_port}{path}", timeout=5) as answer:
+            body: dict[str, object] = json.load(answer)
+            return body
+    except OSError:
+        return None
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,7 @@
+"""Why a demo cannot go on."""
+
+from __future__ import annotations
+
+
+class DemoFailed(Exception):
+    """The text is for the person at the terminal: what happened, then the evidence, line by line."""

@@ -1,0 +1,52 @@
+"""What the demo calls things in Kafka, and which app it runs."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from examples import flights
+
+PARTITIONS = 4
+PREFIX_VARIABLE = "FLIGHTS_PREFIX"
+"""Tells `prefixed` how to call its topics."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """`prefix` is empty on a broker of our own, where nobody else has topics."""
+
+    prefix: str = ""
+
+    @classmethod
+    def unique(cls) -> Names:
+        """For a cluster that others use too."""
+        return cls(f"snapreplay-demo-{uuid.uuid4().hex[:8]}-")
+
+    @property
+    def app_id(self) -> str:
+        """Also the consumer group."""
+        return f"{self.prefix}{flights.app.app_id}"
+
+    @property
+    def input_topic(self) -> str:
+        return f"{self.prefix}{flights.flights.name}"
+
+    @property
+    def output_topic(self) -> str:
+        return f"{self.prefix}{flights.flight_stats.name}"
+
+    @property
+    def app(self) -> str:
+        """As the command line takes it: the example itself, or the example under other names."""
+        return "examples.demo.prefixed" if self.prefix else str(Path(flights.__file__).resolve())
+
+    @property
+    def all_topics(self) -> list[str]:
+        return [
+            self.input_topic,
+            self.output_topic,
+            f"{self.app_id}-increments",
+            f"{self.app_id}-snapshots",
+        ]

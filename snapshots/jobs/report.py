@@ -1,0 +1,40 @@
+"""What an audit found. Plain values, importable without Spark."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Finding(msgspec.Struct, frozen=True, order=True):
+    """Something that must not be so. `offset` is that of the record to look at; -1 when it is
+    missing and has none.
+    """
+
+    check: str
+    topic: str
+    partition: int
+    offset: int
+    detail: str
+
+
+class AuditReport(msgspec.Struct, frozen=True):
+    """An audit's verdict over the two topics as they were at one moment.
+
+    Attributes:
+        checked: what was looked at, by name, and how many of it.
+        findings: by check, partition and offset; at most 1,000 of each check; empty: all is well.
+        notes: what is no fault but worth knowing (orphans, trimmed snapshots, foreign records),
+        counted.
+    """
+
+    app_id: str
+    partition_count: int
+    checked: dict[str, int]
+    findings: list[Finding]
+    notes: dict[str, int]
+    seconds: float
+
+    @property
+    def exit_code(self) -> int:
+        """0 fine, 1 findings. (2 is for an audit that could not run: it raised.)"""
+        return 1 if self.findings else 0

@@ -1,0 +1,61 @@
+"""The audit's verdict on the command line. The audit itself: tests/snapshots/jobs."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from snapreplay.api.cli.audit_command import print_report
+from snapreplay.api.cli.output import Format
+from snapreplay.snapshots.jobs.report import AuditReport, Finding
+
+CLEAN = AuditReport("ledger", 4, {"increments": 1200}, [], {"orphans": 1}, 8.25)
+FOUND = AuditReport(
+    "ledger", 4, {"increments": 3}, [Finding("crc32", "ledger-snapshots", 2, 17, "differs")], {}, 1
+)
+
+
+def test_table_says_what_was_checked(capsys):
+    """A clean audit shows what it looked at: "no findings" alone could mean that it saw nothing."""
+    print_report(CLEAN, Format.TABLE)
+    shown = capsys.readouterr().out
+    assert "1,200" in shown
+    assert "note: orphans" in shown
+    assert shown.splitlines()[-1] == "ledger: no findings in 4 partitions (8.2 s)"
+
+
+def test_table_says_where_a_finding_is(capsys):
+    """A finding has topic, partition and offset of the record to look at."""
+    print_report(FOUND, Format.TABLE)
+    shown = capsys.readouterr().out
+    row = next(line for line in shown.splitlines() if "crc32" in line)
+    assert row.split() == ["crc32", "ledger-snapshots", "2", "17", "differs"]
+    assert "1 findings" in shown
+
+
+def test_json_is_the_whole_report(capsys):
+    """Nothing is lost on the way to a script."""
+    print_report(FOUND, Format.JSON)
+    document = json.loads(capsys.readouterr().out)
+    assert document["findings"][0]["offset"] == 17
+    assert document["checked"] == {"increments": 3}
+
+
+@pytest.mark.parametrize("arguments", [[], ["app.py", "--app-id", "x"]])
+def test_app_or_app_id(invoke, arguments):
+    """Exactly one of them: exit code 2 and how."""
+    result = invoke("audit", *arguments)
+    assert result.exit_code == 2
+    assert "--app-id" in result.stderr
+
+
+def test_without_spark_it_says_what_to_install(invoke, monkeypatch):
+    """The service's image has no Spark: exit code 2, could not run, and the extra to install."""
+    for name in [each for each in sys.modules if each.startswith("snapreplay.snapshots.jobs")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    result = invoke("audit", "--app-id", "ledger")
+    assert result.exit_code == 2
+    assert "snapreplay[spark]" in result.stderr

@@ -1,0 +1,48 @@
+"""dev: the whole thing on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.kafka
+
+
+def dev(ledger: Path, invoke, *options: str) -> str:
+    """Start `dev`, wait until every partition is live, end it by Ctrl-C; its standard error."""
+    command = [sys.executable, "-m", "snapreplay.api.cli", "dev", str(ledger), "--http-port", "0"]
+    lines = []
+    with subprocess.Popen(
+        [*command, *options], stderr=subprocess.PIPE, text=True, env=os.environ
+    ) as process:
+        assert process.stderr is not None
+        try:
+            for line in process.stderr:
+                lines.append(line)
+                if line.startswith("HTTP API: "):
+                    break
+            url = lines[-1].split()[2]
+            watched = invoke("restore-status", "--watch", "--url", url)
+            assert watched.exit_code == 0, watched.output
+            process.send_signal(signal.SIGINT)
+            _, rest = process.communicate(timeout=60)
+        finally:
+            process.kill()
+        assert process.returncode == 0, "".join(lines) + rest
+    return "".join(lines)
+
+
+def test_dev_makes_all_that_is_missing_and_keeps_it(ledger, invoke, tmp_path):
+    """Topics, genesis, service and HTTP in one command; with --data-dir also the next time."""
+    data = tmp_path / "data"
+    first = dev(ledger, invoke, "--data-dir", str(data), "--partitions", "2")
+    assert "created payments (2 partitions)" in first
+    assert "created ledger-increments (2 partitions)" in first
+    again = dev(ledger, invoke, "--data-dir", str(data))
+    assert "ok payments" in again
+    assert "created" not in again

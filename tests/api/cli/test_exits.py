@@ -1,0 +1,45 @@
+"""Exit codes: documented numbers, one for each class of error."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from snapreplay.api.cli.exits import ExitCode, OperationRefused, code_of
+from snapreplay.snapshots.errors import (
+    RebuildError,
+    RecordError,
+    ReleaseError,
+    RetryableError,
+    SnapreplayError,
+    StopError,
+    UsageError,
+)
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "cli.md"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UsageError("x"), 2),
+        (RetryableError("x"), 3),
+        (StopError("x"), 4),
+        (RebuildError("x"), 4),
+        (ReleaseError("x"), 1),
+        (RecordError("x"), 1),
+        (SnapreplayError("x"), 1),
+        (OperationRefused("x", hint="", code=ExitCode.UNREACHABLE), 3),
+    ],
+)
+def test_every_class_has_its_code(error, code):
+    """The class of an error alone decides what the command ends with."""
+    assert code_of(error) == code
+
+
+def test_codes_are_documented():
+    """docs/cli.md has a row for each exit code, and no other."""
+    rows = re.findall(r"^\| `(\d+)` \|", DOCUMENT.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert sorted(int(row) for row in rows) == sorted([*ExitCode, 130])

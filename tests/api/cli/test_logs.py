@@ -1,0 +1,44 @@
+"""The foreground log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from snapreplay.api.cli.logs import Level, configure
+
+
+@pytest.fixture(autouse=True)
+def root_logger() -> Iterator[None]:
+    """Puts the root logger back as it was."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name in ("aiokafka", "asyncio", "kafka", "uvicorn"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
+
+
+def test_lines_carry_utc_time_level_and_name(capsys):
+    """One line per event with its time in UTC, on standard error."""
+    configure(Level.INFO)
+    logging.getLogger("snapreplay").info("live")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.endswith("INFO    snapreplay: live\n")
+    assert captured.err[10] == "T"
+    assert captured.err[23] == "Z"
+
+
+@pytest.mark.parametrize(("level", "seen"), [(Level.INFO, False), (Level.DEBUG, True)])
+def test_libraries_are_quiet_unless_debugging(capsys, level, seen):
+    """The client's news is noise, its warnings are not."""
+    configure(level)
+    logging.getLogger("aiokafka.consumer").info("news")
+    logging.getLogger("aiokafka.consumer").warning("warned")
+    written = capsys.readouterr().err
+    assert ("news" in written) is seen
+    assert "warned" in written

@@ -1,0 +1,145 @@
+"""restore-status, trigger-snapshot and health against a service on a real port."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+
+import pytest
+
+from snapreplay.service.control import Check
+from tests.support.fake_control import LIVE
+
+
+@pytest.fixture
+def nobody() -> str:
+    """A URL where nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        return f"http://127.0.0.1:{closed.getsockname()[1]}"
+
+
+def test_restore_status_shows_every_partition(invoke, url):
+    """The table has a row per partition, the troubles beneath it, the sum at the end."""
+    result = invoke("restore-status", "--url", url)
+    assert result.exit_code == 0
+    for text in ("live", "loading", "1,024 / 4,096 bytes", "512/s", "5c1d (batch 41)", "equal"):
+        assert text in result.stdout
+    assert "partition 2: RecordError: handler failed (record payments-2-7)" in result.stdout
+    assert "partition 2: hint: deploy a fixed handler" in result.stdout
+    assert "snapshot 88bb was not usable" in result.stdout
+    assert result.stdout.splitlines()[-1].startswith("ledger: 1 live, 1 loading")
+
+
+def test_restore_status_as_json(invoke, url):
+    """--output json prints what the service said, and nothing else."""
+    result = invoke("restore-status", "--url", url, "--output", "json")
+    assert [each["phase"] for each in json.loads(result.stdout)["partitions"]] == [
+        "live",
+        "loading",
+        "failed",
+        "assigned",
+    ]
+
+
+def test_restore_status_without_partitions(invoke, url, control):
+    """Before any assignment it says so."""
+    control.statuses = {}
+    result = invoke("restore-status", "--url", url)
+    assert result.stdout == "ledger: no partition is assigned to this process\n"
+
+
+@pytest.mark.parametrize("command", ["restore-status", "trigger-snapshot"])
+@pytest.mark.parametrize("extra", [[], ["--output", "json"]])
+def test_unreachable_is_3_and_names_the_url(invoke, nobody, command, extra):
+    """Nobody answers: exit code 3, which URL, what to do."""
+    result = invoke(command, "--url", nobody, *extra)
+    assert result.exit_code == 3
+    assert nobody in result.stderr
+    assert "hint:" in result.stderr
+    assert result.stdout == ""
+
+
+def test_watching_nobody_is_3_at_once(invoke, nobody):
+    """--watch is patient with a service that was seen, not with one that never was."""
+    assert invoke("restore-status", "--watch", "--url", nobody).exit_code == 3
+
+
+def test_trigger_prints_the_operation(invoke, url, control):
+    """Without --wait it returns at once, with the operation to follow."""
+    result = invoke("trigger-snapshot", "--url", url, "--reason", "deploy")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("operation op-0000: running")
+    assert control.operations()[0].reason == "deploy"
+
+
+@pytest.mark.parametrize(("state", "code"), [("succeeded", 0), ("failed", 1)])
+def test_trigger_waits_for_the_end(invoke, url, control, state, code):
+    """--wait follows the operation; a failed one is exit code 1."""
+    asked = threading.Event()
+    trigger = control.trigger_snapshot
+
+    def remember(*arguments):
+        operation = trigger(*arguments)
+        asked.set()
+        return operation
+
+    control.trigger_snapshot = remember
+    finisher = threading.Thread(
+        target=lambda: asked.wait(timeout=20) and control.finish("op-0000", state)
+    )
+    finisher.start()
+    result = invoke("trigger-snapshot", "--wait", "--url", url, "-o", "json")
+    finisher.join()
+    assert result.exit_code == code
+    assert json.loads(result.stdout)["state"] == state
+
+
+@pytest.mark.parametrize(
+    ("partition", "code", "text"),
+    [
+        ("6", 2, "partition 6 does not exist: there are 6 (0 to 5)"),
+        ("5", 1, "another process owns it"),
+        ("1", 1, "it is loading"),
+        ("-1", 2, "--partition"),
+        ("false", 2, "--partition"),
+    ],
+)
+def test_trigger_refused(invoke, url, partition, code, text):
+    """What the service or the parser refuses: its sentence, and 2 for a wrong call, 1 for no."""
+    result = invoke("trigger-snapshot", "--partition", partition, "--url", url)
+    assert result.exit_code == code
+    assert text in result.stderr
+
+
+def test_trigger_names_the_running_operation(invoke, url, control):
+    """Busy: the operation to follow is in the hint."""
+    control.running[0] = "op-7"
+    result = invoke("trigger-snapshot", "-p", "0", "--url", url)
+    assert result.exit_code == 1
+    assert "op-7" in result.stderr
+
+
+def test_health_follows_the_probes(invoke, url, control):
+    """0 alive, 1 not alive or, with --ready, not ready; what fails is said."""
+    assert invoke("health", "--url", url).exit_code == 0
+    not_ready = invoke("health", "--ready", "--url", url)
+    assert not_ready.exit_code == 1
+    assert "partition 1: loading" in not_ready.stderr
+    control.statuses = {0: LIVE}
+    assert invoke("health", "--ready", "--url", url).exit_code == 0
+    control.checks = [Check("loop", ok=False)]
+    assert invoke("health", "--url", url).exit_code == 1
+
+
+def test_health_of_nobody_is_1(invoke, nobody):
+    """A container's health check knows 0 and 1 only."""
+    result = invoke("health", "--url", nobody)
+    assert result.exit_code == 1
+    assert nobody in result.stderr
+
+
+def test_default_url_comes_from_the_settings(invoke, url, monkeypatch):
+    """In the container nothing has to be said twice."""
+    monkeypatch.setenv("SNAPREPLAY_HTTP__PORT", url.rpartition(":")[2])
+    assert invoke("health").exit_code == 0

@@ -1,0 +1,56 @@
+"""A restore status as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from snapreplay.api import views
+from snapreplay.api.cli import restore_view
+from tests.support.fake_control import ASSIGNED, FACTS, FAILED, LIVE, LOADING
+
+Json = dict[str, Any]
+
+
+def shown(*statuses: Any) -> Json:
+    """As the service sends it."""
+    return views.restore_status(FACTS, statuses).model_dump(mode="json", by_alias=True)
+
+
+@pytest.mark.parametrize(
+    ("status", "line"),
+    [
+        (LIVE, "partition 0 live"),
+        (LOADING, "partition 1 loading 1,024 / 4,096 bytes 12 % 512/s attempt 2"),
+        (FAILED, "partition 2 failed RecordError: handler failed"),
+        (ASSIGNED, "partition 3 assigned"),
+    ],
+)
+def test_line_says_what_matters_in_its_phase(status, line):
+    """Amounts while they move, attempts when there were several, errors when there are some."""
+    assert restore_view.line(shown(status)["partitions"][0]) == line
+
+
+def test_summary_counts_phases():
+    """One line: how many in which phase, and how far on the whole."""
+    assert restore_view.summary(shown(LIVE, LOADING)) == "1 live, 1 loading; 56.2 %"
+
+
+def test_troubles_are_empty_when_all_is_well():
+    """A partition that only waits is no trouble."""
+    assert restore_view.troubles(shown(ASSIGNED)["partitions"][0]) == []
+
+
+def test_status_without_any_knowledge_can_be_printed(capsys):
+    """Nulls are dashes, not errors."""
+    restore_view.print_status(shown(ASSIGNED))
+    assert "assigned" in capsys.readouterr().out
+
+
+def test_unequal_proof_shows_both_digests(capsys):
+    """A proof that failed names what was computed and what was recorded."""
+    status = shown(LIVE)
+    status["partitions"][0]["proof"] |= {"computed": "7:a:b", "equal": False}
+    restore_view.print_status(status)
+    assert "7:a:b is not 1100:0a:0b" in capsys.readouterr().out

@@ -1,0 +1,72 @@
+"""The command tree: version, help, errors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import snapreplay
+from snapreplay.api.cli import main
+from snapreplay.snapshots.errors import SnapreplayError
+
+HEAVY = ("aiokafka", "fastapi", "httpx2", "pyspark", "rich", "uvicorn")
+
+
+def test_version(invoke):
+    """`version` prints the package's version."""
+    result = invoke("version")
+    assert (result.exit_code, result.stdout) == (0, f"snapreplay {snapreplay.__version__}\n")
+
+
+def test_version_imports_nothing_heavy():
+    """`version` is fast because no client, server, Spark or terminal library is imported."""
+    code = (
+        "import sys\nfrom snapreplay.api.cli.root import app\napp(['version'], standalone_mode=False)\n"
+        f"print([name for name in {HEAVY} if name in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.splitlines()[-1] == "[]"
+
+
+def test_unknown_command_is_usage_with_the_nearest(invoke):
+    """A typing error: exit code 2 and the command that was meant."""
+    result = invoke("restore-statu")
+    assert result.exit_code == 2
+    assert "restore-status" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["run", "dev", "init", "topics", "restore-status", "trigger-snapshot", "health", "audit"],
+)
+def test_every_command_has_help(invoke, command):
+    """Each command explains itself."""
+    result = invoke(command, "--help")
+    assert result.exit_code == 0
+    assert "Usage: snapreplay" in result.stdout
+
+
+def test_error_is_one_block_without_traceback(invoke):
+    """What an operator sees of an error: message and hint, the class's exit code, no traceback."""
+    result = invoke("run", "no_such_module:app")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: app module 'no_such_module' is not there")
+    assert "\n hint: " in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_debug_shows_the_traceback(invoke):
+    """--debug lets the error itself through."""
+    result = invoke("--debug", "run", "no_such_module:app")
+    assert isinstance(result.exception, SnapreplayError)
+
+
+def test_main_ends_the_process(monkeypatch, capsys):
+    """The entry point of the distribution runs the tree and exits with its code."""
+    monkeypatch.setattr(sys, "argv", ["snapreplay", "version"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert "snapreplay" in capsys.readouterr().out

@@ -1,0 +1,176 @@
+"""run, init and topics ensure: refused before Kafka where possible, and whole against a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.ports import NewTopic
+from snapreplay.service.settings import Settings
+
+COMMANDS = [["run"], ["dev"], ["init"], ["topics", "ensure"]]
+
+
+@pytest.fixture
+def nowhere() -> str:
+    """A bootstrap address where nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        return f"127.0.0.1:{closed.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize(
+    ("source", "app", "text"),
+    [
+        ("", "bad_empty.py", "no 'app'"),
+        ("app = 1", "bad_type.py", "int 'app', no App"),
+        ("import no_such_thing_at_all", "bad_import.py", "line 1: import no_such_thing_at_all"),
+        ("def f(:", "bad_syntax.py", "SyntaxError"),
+        ("", "__main__:app", "__main__"),
+        ("", "nowhere.py", "nowhere.py is not there"),
+    ],
+)
+def test_bad_app_is_refused(invoke, tmp_path, command, source, app, text):
+    """What cannot be an app: exit code 2, what it is, before any call to Kafka."""
+    if app.startswith("bad_"):
+        (tmp_path / app).write_text(source)
+    result = invoke(*command, app)
+    assert result.exit_code == 2, result.output
+    assert text in result.stderr
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("", "handler"),
+        ("@app.handler(payments)\nasync def on_payment(record, state, out): ...\n", "async"),
+    ],
+)
+def test_app_without_a_usable_handler_is_refused(invoke, tmp_path, source, text):
+    """No handler, or an async one: exit code 2 and the reason."""
+    name = f"bad_handler_{text}"
+    (tmp_path / f"{name}.py").write_text(
+        "from snapreplay import App, MapState, Topic\n"
+        "payments = Topic('payments')\n"
+        "app = App('x', inputs=[payments], state=lambda: MapState(str, int, default=int))\n"
+        + source
+    )
+    result = invoke("run", f"{name}.py")
+    assert result.exit_code == 2
+    assert text in result.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_wrong_setting_is_refused(invoke, ledger, command):
+    """A setting that does not exist: exit code 2 and its name, before any call to Kafka."""
+    result = invoke(*command, ledger, "--set", "snapshot.evry_seconds=1")
+    assert result.exit_code == 2
+    assert "did you mean snapshot.every_seconds?" in result.stderr
+
+
+@pytest.mark.parametrize("command", [["init"], ["topics", "ensure"]], ids=" ".join)
+def test_unreachable_broker_is_3(invoke, ledger, nowhere, command):
+    """No broker there: exit code 3, after the deadline that the settings give."""
+    short = ["--set", "timeouts.metadata_ms=1000", "--set", "kafka.request.timeout.ms=900"]
+    result = invoke(*command, ledger, "--bootstrap-servers", nowhere, *short)
+    assert result.exit_code == 3, result.output
+    assert nowhere.rpartition(":")[2] in result.stderr
+    assert "--bootstrap-servers" in result.stderr
+
+
+def test_run_refuses_a_taken_port(invoke, ledger):
+    """The HTTP port is taken: exit code 2, which port, which option; nothing else was started."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        result = invoke("run", ledger, "--http-port", port)
+    assert result.exit_code == 2
+    assert f"port {port}" in result.stderr
+    assert "--http-port" in result.stderr
+
+
+# ------------------------------------------------------------------ against a real broker
+
+
+@pytest.fixture
+def app_id(unique, ledger: Path) -> str:
+    """The ledger app under names of its own."""
+    name: str = unique("cli")
+    ledger.write_text(
+        ledger.read_text().replace("'ledger'", f"'{name}'").replace("'payments'", f"'{name}-in'")
+    )
+    return name
+
+
+@pytest.fixture
+def on_broker(invoke, ledger, broker, app_id):
+    """`on_broker("init")` runs a command on the app against the session's broker."""
+
+    def run(*command: str, then: tuple[str, ...] = ()):
+        return invoke(*command, ledger, "--bootstrap-servers", broker.bootstrap_servers, *then)
+
+    return run
+
+
+@pytest.fixture
+def input_topic(broker, app_id: str) -> None:
+    settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers})
+    topic = NewTopic(f"{app_id}-in", partition_count=2)
+    asyncio.run(KafkaCluster(settings).create_topics([topic]))
+
+
+@pytest.fixture
+def process(ledger: Path, broker) -> Iterator[subprocess.Popen[str]]:
+    """`snapreplay run` in a process of its own; ended if the test did not."""
+    command = [sys.executable, "-m", "snapreplay.api.cli", "run", str(ledger), "--http-port", "0"]
+    command += ["--bootstrap-servers", broker.bootstrap_servers, "--set", "instance_id=cli"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ) as started:
+        yield started
+        started.kill()
+
+
+@pytest.mark.kafka
+def test_missing_input_is_refused_with_the_remedy(on_broker, app_id):
+    """topics ensure does not invent the inputs: it names the missing one."""
+    result = on_broker("topics", "ensure")
+    assert result.exit_code == 2
+    assert f"topic '{app_id}-in'" in result.stderr
+    assert "hint:" in result.stderr
+
+
+@pytest.mark.kafka
+@pytest.mark.usefixtures("input_topic")
+def test_topics_and_genesis_are_made_once(on_broker, app_id):
+    """topics ensure and init say what they did, and can be repeated."""
+    first = on_broker("topics", "ensure")
+    assert first.exit_code == 0, first.output
+    assert f"created {app_id}-increments (2 partitions)" in first.stdout
+    assert f"ok {app_id}-increments" in on_broker("topics", "ensure").stdout
+    made = on_broker("init", then=("--from", "latest", "-o", "json"))
+    assert made.exit_code == 0, made.output
+    assert len(json.loads(made.stdout)["done"]) == 2
+    assert on_broker("init").stdout.count("already initialised") == 2
+
+
+@pytest.mark.kafka
+@pytest.mark.usefixtures("input_topic")
+def test_run_serves_until_sigterm(on_broker, invoke, process):
+    """run prints its URL, becomes live, and ends with 0 at SIGTERM."""
+    assert on_broker("topics", "ensure").exit_code == 0
+    assert on_broker("init").exit_code == 0
+    url = next(line.split()[2] for line in process.stderr if line.startswith("HTTP API: "))
+    watched = invoke("restore-status", "--watch", "--url", url, "-o", "json")
+    assert watched.exit_code == 0, watched.output
+    assert json.loads(watched.stdout.splitlines()[-1])["summary"]["all_live"] is True
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 0

@@ -1,0 +1,115 @@
+"""Topics, facts and trimming on a real broker; every response code is looked at."""
+
+import pytest
+
+from snapreplay.service.kafka.admin import TOPIC_CONFIG, KafkaAdmin
+from snapreplay.service.ports import (
+    LogRecord,
+    NewTopic,
+    OffsetBeyondEnd,
+    TopicPartition,
+    Unreachable,
+)
+from snapreplay.service.settings import Settings
+from snapreplay.snapshots.errors import StopError
+
+pytestmark = pytest.mark.kafka
+
+
+async def test_topic_facts_are_those_of_the_cluster(cluster, new_topic, unique):
+    """Partitions, copies and the seven configs as strings; a missing topic is absent, not created."""
+    topic, missing = await new_topic(3, max_message_bytes="2000000"), unique("missing")
+    facts = await cluster.topics([topic, missing])
+    assert list(facts) == [topic]
+    assert (facts[topic].partition_count, facts[topic].replication_factor) == (3, 1)
+    assert set(facts[topic].config) == set(TOPIC_CONFIG)
+    assert facts[topic].config["max.message.bytes"] == "2000000"
+    assert facts[topic].config["cleanup.policy"] == "delete"
+    names = await cluster.topic_names()
+    assert topic in names
+    assert missing not in names
+    assert names == sorted(names)
+    assert await cluster.topics([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda name: NewTopic(name, 1, replication_factor=3), "eplication factor"),
+        (lambda name: NewTopic(name, 1, config={"no.such.config": "1"}), "no.such.config"),
+        (lambda name: NewTopic(name, 0), "artitions"),
+        (lambda name: NewTopic("a b", 1), "illegal|invalid"),
+    ],
+)
+async def test_a_topic_that_cannot_be_created_is_named_with_the_brokers_reason(
+    cluster, unique, make, reason
+):
+    """The client itself raises nothing at all."""
+    topic = make(unique("t"))
+    with pytest.raises(StopError, match=reason) as caught:
+        await cluster.create_topics([topic])
+    assert topic.name in caught.value.message
+
+
+async def test_creating_a_topic_twice_is_refused_by_name(cluster, new_topic):
+    """It exists already: whose is it?"""
+    topic = await new_topic()
+    with pytest.raises(StopError, match=f"topic {topic} was not created: .*already exists"):
+        await cluster.create_topics([NewTopic(topic, 1)])
+
+
+async def test_a_new_topic_can_be_written_at_once(cluster, unique):
+    """create_topics waits until every partition has a leader."""
+    topic = unique("t")
+    await cluster.create_topics([])
+    await cluster.create_topics([NewTopic(topic, 20)])
+    producer = await cluster.fence(unique("app"))
+    assert await producer.commit(19, [], [LogRecord(topic, b"x")]) == (0,)
+    await producer.discard()
+
+
+async def test_cluster_facts_hold_what_the_checks_at_start_need(cluster):
+    """Id, size, and a broker's limits."""
+    facts = await cluster.facts()
+    assert len(facts.cluster_id) == 22
+    assert facts.broker_count == 1
+    assert int(facts.broker_config["transaction.max.timeout.ms"]) > 0
+    assert int(facts.broker_config["message.max.bytes"]) > 0
+
+
+async def test_trimming_moves_the_start_and_never_back(cluster, new_topic, unique):
+    """The new start is answered; below it nothing happens; above the end is refused."""
+    topic, producer = await new_topic(), await cluster.fence(unique("app"))
+    await producer.commit(0, [], [LogRecord(topic, b"x")] * 5)
+    await producer.discard()
+    source = TopicPartition(topic, 0)
+    assert await cluster.delete_records(source, 3) == 3
+    assert await cluster.delete_records(source, 1) == 3
+    with pytest.raises(OffsetBeyondEnd):
+        await cluster.delete_records(source, 100)
+    with pytest.raises(ValueError, match="explicit offset"):
+        await cluster.delete_records(source, -1)
+
+
+async def test_a_compacted_topic_cannot_be_trimmed_and_says_why(cluster, new_topic, unique):
+    """The policy is the operator's to change."""
+    topic, producer = await new_topic(1, cleanup_policy="compact"), await cluster.fence(unique("a"))
+    await producer.commit(0, [], [LogRecord(topic, b"x", b"key")])
+    await producer.discard()
+    with pytest.raises(StopError, match=r"cleanup\.policy"):
+        await cluster.delete_records(TopicPartition(topic, 0), 1)
+
+
+async def test_nobody_there_is_unreachable_for_every_question():
+    """No client exception passes the border."""
+    admin = KafkaAdmin(Settings(kafka={"bootstrap.servers": "127.0.0.1:9"}))
+    for question in (
+        admin.facts(),
+        admin.topic_names(),
+        admin.topics(["t"]),
+        admin.create_topics([NewTopic("t", 1)]),
+        admin.delete_records(TopicPartition("t", 0), 1),
+        admin.group_members("g"),
+    ):
+        with pytest.raises(Unreachable):
+            await question

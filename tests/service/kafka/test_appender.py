@@ -1,0 +1,92 @@
+"""Appending snapshots: acknowledged offsets, no transaction, and an end to it."""
+
+import time
+
+import pytest
+
+from snapreplay.service.kafka.appender import KafkaAppender
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.ports import LogRecord, RefusedRecord, TopicPartition, Unreachable
+from snapreplay.service.settings import Settings
+from tests.support.kafka import client_tasks, values_of
+from tests.support.proxy import PRODUCE, Proxy, once
+
+pytestmark = pytest.mark.kafka
+
+
+async def test_chunks_of_900_000_bytes_get_consecutive_offsets(cluster, new_topic):
+    """One record per batch, no markers in between, headers and key kept."""
+    topic = await new_topic(2)
+    appender = await cluster.appender()
+    chunks = [bytes([number]) * 900_000 for number in range(5)]
+    offsets = [
+        await appender.append(LogRecord(topic, chunk, b"k", (("h", b"v"),)), 1) for chunk in chunks
+    ]
+    await appender.close()
+    assert offsets == [0, 1, 2, 3, 4]
+    assert await values_of(cluster, topic, 1) == chunks
+    reader = await cluster.reader(large=True)
+    record = await reader.read_at(TopicPartition(topic, 1), 2)
+    await reader.close()
+    assert (record.key, record.headers) == (b"k", (("h", b"v"),))
+
+
+async def test_a_chunk_above_the_topics_limit_is_refused_with_the_topic(cluster, new_topic):
+    """The snapshot is abandoned with the reason; nothing hangs."""
+    topic, appender = await new_topic(1, max_message_bytes="50000"), await cluster.appender()
+    with pytest.raises(RefusedRecord) as caught:
+        await appender.append(LogRecord(topic, b"x" * 60_000), 0)
+    assert caught.value.facts["topic"] == topic
+    await appender.close()
+
+
+async def test_a_lost_answer_does_not_double_a_chunk(broker, cluster, new_topic):
+    """The repetition is recognised by its sequence number and answered with the same offset."""
+    topic, proxy = await new_topic(), Proxy(broker.bootstrap_servers)
+    async with proxy.through():
+        appender = await cluster.appender()
+        proxy.fault = once(PRODUCE, "cut")
+        assert await appender.append(LogRecord(topic, b"1"), 0) == 0
+        assert await appender.append(LogRecord(topic, b"2"), 0) == 1
+        await appender.close()
+    assert proxy.seen[PRODUCE] == 3
+    assert await values_of(cluster, topic) == [b"1", b"2"]
+
+
+async def test_an_unknown_offset_abandons_the_snapshot(settings, new_topic):
+    """Stored, but nobody knows where: a manifest could never point to it."""
+    appender = KafkaAppender(settings)
+
+    async def duplicate(record, partition):
+        return -1
+
+    appender._append = duplicate
+    await appender.start()
+    with pytest.raises(RefusedRecord, match="offset is unknown"):
+        await appender.append(LogRecord(await new_topic(), b"x"), 0)
+    await appender.close()
+
+
+async def test_without_answers_it_ends_at_the_deadline_and_leaves_nothing(broker, new_topic):
+    """append and close are bounded although the client would try for ever."""
+    topic, proxy, tasks = await new_topic(), Proxy(broker.bootstrap_servers), len(client_tasks())
+    settings = Settings(
+        kafka={"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 300},
+        timeouts={"commit_ms": 1000},
+    )
+    async with proxy.through():
+        appender = await KafkaCluster(settings).appender()
+        proxy.fault = lambda key: "mute" if key == PRODUCE else "pass"
+        started = time.monotonic()
+        with pytest.raises(Unreachable, match="appending"):
+            await appender.append(LogRecord(topic, b"x"), 0)
+        await appender.close()
+        await appender.close()
+        assert time.monotonic() - started < 4
+    assert len(client_tasks()) == tasks
+
+
+async def test_nobody_there_is_said_at_once():
+    """The starter decides whether to try again."""
+    with pytest.raises(Unreachable, match="snapshot's producer"):
+        await KafkaCluster(Settings(kafka={"bootstrap.servers": "127.0.0.1:9"})).appender()

@@ -1,0 +1,112 @@
+"""Record batches per partition: complete, in order, within every topic's limits."""
+
+import pytest
+from aiokafka.partitioner import DefaultPartitioner
+from aiokafka.record.memory_records import MemoryRecords
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapreplay.service.kafka.batching import Batches, TopicShape, murmur_positive
+from snapreplay.service.ports import LogRecord, RefusedRecord, TopicPartition
+from snapreplay.snapshots.program.record import Output
+
+BATCH_BYTES = 2000
+SHAPES = {
+    "log": TopicShape(4, BATCH_BYTES, 50_000),
+    "out": TopicShape(3, BATCH_BYTES, 3000),
+    "same": TopicShape(4, BATCH_BYTES, 3000),
+}
+
+outputs = st.builds(
+    Output,
+    topic=st.sampled_from(["out", "same"]),
+    key=st.none() | st.binary(max_size=20),
+    value=st.binary(min_size=1, max_size=400),
+    partition=st.none() | st.integers(0, 2),
+    same_key=st.booleans(),
+    timestamp_ms=st.none() | st.integers(0, 2**40),
+    headers=st.sampled_from([(), (("a", b"b"),)]),
+)
+
+
+def decoded(batches):
+    """(key, value, headers) of every record, by partition, batch by batch."""
+    found = {}
+    for target, run in batches.runs.items():
+        found[target] = []
+        for builder in run:
+            memory = MemoryRecords(bytes(builder._build()))
+            while (batch := memory.next_batch()) is not None:
+                found[target].append([(r.key, r.value, tuple(r.headers)) for r in batch])
+    return found
+
+
+def expected_partition(output, state_partition):
+    count = SHAPES[output.topic].partition_count
+    if output.partition is not None:
+        return output.partition
+    if output.key is None or (output.same_key and output.topic == "same"):
+        return state_partition % count
+    return DefaultPartitioner()(output.key, list(range(count)), list(range(count)))
+
+
+@given(st.lists(outputs, max_size=60), st.integers(0, 3))
+def test_every_output_is_in_its_partition_once_and_in_order(given_outputs, state_partition):
+    """Whatever the mixture of topics, keys and sizes, and no batch is larger than it may be."""
+    batches = Batches(SHAPES, 0)
+    batches.add_outputs(given_outputs, "log", state_partition)
+    expected = {}
+    for output in given_outputs:
+        target = TopicPartition(output.topic, expected_partition(output, state_partition))
+        expected.setdefault(target, []).append((output.key, output.value, output.headers))
+    found = decoded(batches)
+    assert {t: [r for batch in run for r in batch] for t, run in found.items()} == expected
+    assert batches.record_count == len(given_outputs)
+    assert all(b.size() <= BATCH_BYTES for run in batches.runs.values() for b in run)
+
+
+@given(st.lists(st.integers(1, 5000), min_size=1, max_size=20), st.integers(0, 3))
+def test_places_say_where_each_log_record_is(sizes, partition):
+    """The acknowledged offset is computed from them: a wrong one would be a wrong owner epoch."""
+    batches = Batches(SHAPES, 0)
+    records = [LogRecord("log", bytes([i]) * size) for i, size in enumerate(sizes)]
+    places = batches.add_records(records, partition)
+    found = decoded(batches)
+    for record, (target, batch, index) in zip(records, places, strict=True):
+        assert target == TopicPartition("log", partition)
+        assert found[target][batch][index][1] == record.value
+
+
+@given(st.binary(max_size=40))
+def test_the_hash_is_that_of_every_kafka_client(key):
+    """Murmur2 of the key, made positive: the Java client's choice."""
+    assert murmur_positive(key) % 7 == DefaultPartitioner()(key, list(range(7)), list(range(7)))
+
+
+def test_known_hashes():
+    """From the Java client's own test (UtilsTest.testMurmur2), made positive."""
+    java = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
+    assert {key: murmur_positive(key) for key in java} == {
+        key: value & 0x7FFFFFFF for key, value in java.items()
+    }
+
+
+@pytest.mark.parametrize("size", [2800, 2900, 3000, 40_000])
+def test_a_record_beyond_the_topics_limit_is_refused_wherever_it_stands(size):
+    """Also as the hundredth of its batch; just below the limit it passes as the only one of its batch."""
+    batches = Batches(SHAPES, 0)
+    small = Output("out", b"k", b"x", 0, False, None)
+    large = Output("out", b"k", b"x" * size, 0, False, None)
+    if size == 2800:
+        batches.add_outputs([small, small, large, small], "log", 0)
+        assert [len(b) for b in decoded(batches)[TopicPartition("out", 0)]] == [2, 1, 1]
+        return
+    with pytest.raises(RefusedRecord) as refused:
+        batches.add_outputs([small, small, large], "log", 0)
+    assert refused.value.facts["limit_bytes"] == 3000
+
+
+def test_a_log_record_for_a_partition_that_is_not_there_is_refused():
+    """Co-partitioning was checked at start; this is what is left when somebody re-creates a topic."""
+    with pytest.raises(RefusedRecord, match="has no partition 4: it has 4"):
+        Batches(SHAPES, 0).add_records([LogRecord("log", b"x")], 4)

@@ -1,0 +1,124 @@
+"""Ending clients in bounded time."""
+
+import asyncio
+import gc
+import time
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from snapreplay.service.kafka import closing
+from snapreplay.service.kafka.closing import bounded, close_client, close_consumer, cut_producer
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.config import producer_arguments
+from snapreplay.service.localbroker.broker import LocalBroker
+from snapreplay.service.ports import NewTopic
+from snapreplay.service.settings import Settings
+from tests.support.kafka import client_tasks, sockets_to, until
+
+
+async def test_bounded_cuts_what_takes_too_long_and_swallows_errors():
+    """True when it ended by itself, whatever the end; False when it had to be cancelled."""
+
+    async def fail():
+        raise ValueError
+
+    async def cancelled():
+        raise asyncio.CancelledError
+
+    ended = []
+
+    async def endless():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    assert await bounded(asyncio.sleep(0), 1)
+    assert await bounded(fail(), 1)
+    assert await bounded(cancelled(), 1)
+    assert not await bounded(endless(), 0.02)
+    assert ended == [True]
+
+
+async def test_bounded_passes_on_our_own_cancellation():
+    """Whoever closes may be cancelled too, and then so is the work."""
+    ended = asyncio.Event()
+
+    async def endless():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    closer = asyncio.create_task(bounded(endless(), 60))
+    await asyncio.sleep(0)
+    closer.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closer
+    await asyncio.wait_for(ended.wait(), 1)
+
+
+@pytest.mark.kafka
+async def test_a_consumer_that_does_not_stop_is_cut(broker, monkeypatch):
+    """Its connections are closed over its head."""
+    monkeypatch.setattr(closing, "CLOSE_S", 0.1)
+    sockets = len(sockets_to(broker.bootstrap_servers))
+    consumer = AIOKafkaConsumer(bootstrap_servers=broker.bootstrap_servers)
+    await consumer.start()
+    await consumer._client.ready(consumer._client.get_random_node())
+    stop = consumer.stop
+    consumer.stop = lambda: asyncio.sleep(60)
+    await close_consumer(consumer)
+    await until(lambda: len(sockets_to(broker.bootstrap_servers)) == sockets)
+    await stop()
+
+
+@pytest.mark.kafka
+async def test_a_client_is_closed_twice_without_complaint(broker):
+    """Closing is called from error paths that do not know what has happened before."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=broker.bootstrap_servers)
+    await consumer.start()
+    await close_consumer(consumer)
+    await close_client(consumer._client)
+
+
+@pytest.mark.kafka
+async def test_a_producer_that_never_started_is_cut(settings):
+    """The deadline of a fence can pass before there is a sender."""
+    producer = AIOKafkaProducer(**producer_arguments(settings, "never"))
+    await cut_producer(producer)
+
+
+@pytest.mark.kafka
+async def test_cutting_with_the_broker_dead_ends_everything_at_once():
+    """A transaction open, a send answered, one not, a commit waiting: no task, socket or complaint is left."""
+    complaints = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    with LocalBroker() as local:
+        settings = Settings(
+            kafka={"bootstrap.servers": local.bootstrap_servers, "request.timeout.ms": 5000}
+        )
+        await KafkaCluster(settings).create_topics([NewTopic("t", 2)])
+        tasks = len(client_tasks())
+        producer = AIOKafkaProducer(**producer_arguments(settings, "app"))
+        await producer.start()
+        await producer.begin_transaction()
+        await producer.send_and_wait("t", b"1", partition=0)
+        await asyncio.to_thread(local.kill)
+        unanswered = await producer.send("t", b"2", partition=1)
+        commit = asyncio.create_task(producer.commit_transaction())
+        await asyncio.wait([unanswered, commit], timeout=0.5)
+        started = time.monotonic()
+        await cut_producer(producer)
+        assert time.monotonic() - started < 1
+        for waiter in (unanswered, commit):
+            with pytest.raises(Exception, match="discarded"):
+                await asyncio.wait_for(waiter, 1)
+        assert len(client_tasks()) == tasks
+        assert sockets_to(local.bootstrap_servers) == []
+    del producer, unanswered, commit, waiter
+    gc.collect()
+    await asyncio.sleep(0)
+    asyncio.get_running_loop().set_exception_handler(None)
+    assert complaints == []

@@ -1,0 +1,124 @@
+"""What our clients look like."""
+
+import inspect
+import ssl
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+
+from snapreplay.service.kafka import config
+from snapreplay.service.kafka.config import (
+    c_extension_loaded,
+    client_arguments,
+    consumer_arguments,
+    membership_arguments,
+    producer_arguments,
+)
+from snapreplay.service.settings import Settings
+from snapreplay.snapshots.errors import UsageError
+
+FULL = Settings(
+    kafka={
+        "bootstrap.servers": "a:1, b:2,c:3",
+        "client.id": "mine",
+        "fetch.max.wait.ms": 100,
+        "compression.type": "zstd",
+        "connections.max.idle.ms": 9000,
+    },
+    instance_id="one",
+)
+
+
+def accepted(client):
+    return set(inspect.signature(client.__init__).parameters)
+
+
+@pytest.mark.parametrize(
+    ("client", "arguments"),
+    [
+        (AIOKafkaConsumer, consumer_arguments(FULL, read_committed=True, large=False)),
+        (AIOKafkaConsumer, membership_arguments(FULL, "app")),
+        (AIOKafkaProducer, producer_arguments(FULL, "app-0")),
+        (AIOKafkaProducer, producer_arguments(FULL, None)),
+        (AIOKafkaAdminClient, client_arguments(FULL)),
+    ],
+)
+def test_every_argument_is_one_that_the_client_takes(client, arguments):
+    """A renamed argument of aiokafka shows here, not at a customer's."""
+    assert set(arguments) <= accepted(client)
+    assert arguments["client_id"] == "mine"
+    assert arguments["connections_max_idle_ms"] == 9000
+
+
+def test_exactly_once_does_not_depend_on_settings():
+    """Isolation, reset, commits, acks and idempotence are ours."""
+    consumer = consumer_arguments(FULL, read_committed=True, large=False)
+    assert consumer["isolation_level"] == "read_committed"
+    assert consumer["auto_offset_reset"] == "none"
+    assert consumer["enable_auto_commit"] is False
+    producer = producer_arguments(FULL, "app-0")
+    assert (producer["acks"], producer["transactional_id"]) == ("all", "app-0")
+    assert producer["transaction_timeout_ms"] == 30_000
+    assert producer["compression_type"] == "zstd"
+    appender = producer_arguments(FULL, None)
+    assert appender["enable_idempotence"] is True
+    assert appender["compression_type"] is None
+
+
+def test_defaults_are_the_measured_ones_and_settings_win():
+    """1 MiB fetches, 2 MiB for chunks, short pauses; what is set counts for both."""
+    plain = consumer_arguments(Settings(), read_committed=False, large=False)
+    large = consumer_arguments(Settings(), read_committed=False, large=True)
+    assert plain["max_partition_fetch_bytes"] * 2 == large["max_partition_fetch_bytes"] == 2 << 20
+    assert (plain["retry_backoff_ms"], plain["metadata_max_age_ms"]) == (20, 30_000)
+    assert plain["request_timeout_ms"] == 10_000
+    own = Settings(kafka={"max.partition.fetch.bytes": 5000, "retry.backoff.ms": 7})
+    for is_large in (False, True):
+        arguments = consumer_arguments(own, read_committed=True, large=is_large)
+        assert arguments["max_partition_fetch_bytes"] == 5000
+        assert arguments["retry_backoff_ms"] == 7
+
+
+def test_the_members_requests_outlive_a_rebalance():
+    """JoinGroup is answered when all have joined, so a shorter timeout would declare the broker dead."""
+    arguments = membership_arguments(FULL, "app")
+    assert arguments["request_timeout_ms"] > arguments["rebalance_timeout_ms"]
+    assert (arguments["group_id"], arguments["group_instance_id"]) == ("app", "one")
+
+
+def test_addresses_are_shuffled_anew_for_each_client():
+    """A new client must have a chance to reach another broker than the last one."""
+    seen = {tuple(client_arguments(FULL)["bootstrap_servers"]) for _ in range(200)}
+    assert len(seen) == 6
+    assert all(sorted(order) == ["a:1", "b:2", "c:3"] for order in seen)
+
+
+def test_the_c_extension_is_recognised(monkeypatch):
+    """Here it is loaded; the pure Python class of the same name is not it."""
+    from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
+
+    assert c_extension_loaded()
+    monkeypatch.setattr(config, "DefaultRecordBatchBuilder", _DefaultRecordBatchBuilderPy)
+    assert not c_extension_loaded()
+
+
+def test_ssl_properties_make_a_context(tmp_path):
+    """The system's authorities by default, and the host name is checked unless somebody says no."""
+    secure = Settings(kafka={"security.protocol": "SSL"})
+    context = client_arguments(secure)["ssl_context"]
+    assert context.verify_mode == ssl.CERT_REQUIRED
+    assert context.check_hostname
+    lax = Settings(kafka={"security.protocol": "SSL", "ssl.check.hostname": "false"})
+    assert not client_arguments(lax)["ssl_context"].check_hostname
+    assert "ssl_context" not in client_arguments(FULL)
+
+
+def test_a_pem_file_that_cannot_be_loaded_is_named(tmp_path):
+    """Which setting, which file, why."""
+    bad = tmp_path / "ca.pem"
+    bad.write_text("no certificate")
+    for path in (bad, tmp_path / "missing.pem"):
+        secure = Settings(kafka={"security.protocol": "SSL", "ssl.cafile": str(path)})
+        with pytest.raises(UsageError, match=rf"kafka\.ssl\.cafile={path}"):
+            client_arguments(secure)

@@ -1,0 +1,86 @@
+"""aiokafka's errors as ours: the class decides what is done, so each one matters."""
+
+import inspect
+
+import aiokafka.errors as kafka
+import pytest
+
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, client_error, commit_error, describe
+from snapreplay.service.ports import CommitInDoubt, Fenced, RefusedRecord, Unreachable
+from snapreplay.snapshots.errors import RetryableError, SnapreplayError, StopError
+
+EVERY_CLASS = [
+    error
+    for _, error in inspect.getmembers(kafka, inspect.isclass)
+    if issubclass(error, Exception) and error is not kafka.BrokerResponseError  # abstract: no code
+]
+
+
+@pytest.mark.parametrize(
+    ("error", "ours"),
+    [
+        (kafka.ProducerFenced(), Fenced),
+        (kafka.InvalidProducerEpoch(), Fenced),
+        (kafka.MessageSizeTooLargeError(), RefusedRecord),
+        (kafka.InvalidTimestampError(), RefusedRecord),
+        (kafka.PolicyViolationError(), RefusedRecord),
+        (kafka.UnknownTopicOrPartitionError(), RefusedRecord),
+        (kafka.TopicAuthorizationFailedError("t"), StopError),
+        (kafka.TransactionalIdAuthorizationFailed("id"), StopError),
+        (kafka.OutOfOrderSequenceNumber(), CommitInDoubt),
+        (kafka.InvalidTxnState(), CommitInDoubt),
+        (kafka.InvalidProducerIdMapping(), CommitInDoubt),
+        (kafka.UnknownError(), CommitInDoubt),
+        (kafka.KafkaConnectionError(), CommitInDoubt),
+        (kafka.IllegalOperation("no transaction"), CommitInDoubt),
+        (AssertionError("Invalid state transition"), CommitInDoubt),
+        (TimeoutError(), CommitInDoubt),
+        (ConnectionResetError(), CommitInDoubt),
+    ],
+)
+def test_inside_a_transaction(error, ours):
+    """Fenced, refused and forbidden are known; everything else is doubt, never success."""
+    assert isinstance(error, CLIENT_ERRORS)
+    assert type(commit_error(error, "app-0", "topic")) is ours
+
+
+@pytest.mark.parametrize(
+    ("error", "ours"),
+    [
+        (kafka.KafkaConnectionError("nobody"), Unreachable),
+        (kafka.KafkaTimeoutError(), Unreachable),
+        (TimeoutError(), Unreachable),
+        (AssertionError(), Unreachable),
+        (kafka.InvalidTransactionTimeout(), StopError),
+        (kafka.GroupAuthorizationFailedError("g"), StopError),
+        (kafka.AuthenticationFailedError("bad password"), StopError),
+    ],
+)
+def test_outside_of_a_transaction(error, ours):
+    """Worth another try, or an operator's business."""
+    assert type(client_error(error, "asking")) is ours
+
+
+@pytest.mark.parametrize("error", EVERY_CLASS)
+def test_every_error_of_the_client_has_a_reaction(error):
+    """Also those that a later version of aiokafka brings: retry is the least that is done."""
+    ours = commit_error(error("detail"), "app-0")
+    assert isinstance(ours, RetryableError | StopError | Fenced)
+
+
+def test_an_error_of_ours_stays_what_it_is():
+    """Mapping twice must not turn a refusal into a doubt."""
+    refused = RefusedRecord("no")
+    assert commit_error(refused, "app-0") is refused
+    assert client_error(refused, "x") is refused
+
+
+def test_messages_say_what_happened():
+    """Most of the client's errors have no text of their own."""
+    assert describe(TimeoutError()) == "deadline passed"
+    assert describe(kafka.KafkaConnectionError()) == "KafkaConnectionError"
+    assert describe(ConnectionRefusedError(111, "no")) == "ConnectionRefusedError: [Errno 111] no"
+    message = commit_error(kafka.MessageSizeTooLargeError(), "app-0", "out").message
+    assert "topic out" in message
+    assert "MessageSizeTooLarge" in message
+    assert isinstance(client_error(OSError("x"), "reading"), SnapreplayError)

@@ -1,0 +1,31 @@
+"""LeaveGroup version 3, byte by byte and towards a real coordinator."""
+
+import pytest
+from aiokafka.client import AIOKafkaClient, ConnectionGroup, CoordinationType
+
+from snapreplay.service.kafka.leave import LeaveGroupRequestV3, StaticLeaveGroup
+
+UNKNOWN_MEMBER_ID = 25
+
+
+def test_the_request_is_that_of_the_protocol_guide():
+    """group_id, then an array of (member_id, group_instance_id), each string with a 2-byte length."""
+    request = StaticLeaveGroup("g", "m1", "i").prepare({13: (0, 5)})
+    assert isinstance(request, LeaveGroupRequestV3)
+    assert request.encode() == b"\0\1g" + b"\0\0\0\1" + b"\0\2m1" + b"\0\1i"
+
+
+@pytest.mark.kafka
+async def test_the_coordinator_understands_it(broker, unique):
+    """A member nobody knows is answered with its own code, so the format is right on both ways."""
+    client = AIOKafkaClient(bootstrap_servers=broker.bootstrap_servers)
+    await client.bootstrap()
+    try:
+        group = unique("group")
+        node = await client.coordinator_lookup(CoordinationType.GROUP, group)
+        request = StaticLeaveGroup(group, "nobody", "instance")
+        answer = await client.send(node, request, group=ConnectionGroup.COORDINATION)
+    finally:
+        await client.close()
+    codes = {answer.error_code, *(code for _, _, code in answer.members)}
+    assert UNKNOWN_MEMBER_ID in codes

@@ -1,0 +1,213 @@
+"""Membership on a real coordinator: who owns what, how fast it moves, and who must not be there."""
+
+import asyncio
+import time
+
+import pytest
+
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.membership import Membership
+from snapreplay.service.localbroker.broker import LocalBroker
+from snapreplay.service.ports import LogRecord, NewTopic
+from snapreplay.service.settings import Settings
+from tests.support.kafka import client_tasks, until
+from tests.support.proxy import Proxy
+
+pytestmark = pytest.mark.kafka
+FETCH = 1
+
+
+class Member:
+    """A process of an app: its membership running, what it was told, in order."""
+
+    def __init__(self, bootstrap_servers, app, topic, instance="one", on_revoked=None, **more):
+        group = {"heartbeat_interval_ms": 300, "session_timeout_ms": 6000} | more
+        settings = Settings(
+            kafka={"bootstrap.servers": bootstrap_servers},
+            instance_id=instance,
+            group=group,
+            timeouts={"revoke_ms": 1500},
+        )
+        self.told = []
+        self.membership = Membership(
+            settings, app, topic, self._assigned, on_revoked or self._revoked
+        )
+        self.task = asyncio.create_task(self.membership.run())
+
+    async def _assigned(self, partitions):
+        self.told.append(("assigned", partitions))
+
+    async def _revoked(self, partitions):
+        self.told.append(("revoked", partitions))
+
+    @property
+    def owns(self):
+        return set(self.membership.assignment)
+
+    async def crash(self):
+        """End without a word to the coordinator, as SIGKILL does."""
+        self.task.cancel()
+        await asyncio.wait([self.task])
+
+
+@pytest.fixture
+async def group(broker, new_topic, unique):
+    """Members of a new group over a topic with 4 partitions; the rest of them is ended afterwards."""
+    members, app, topic = [], unique("app"), await new_topic(4)
+
+    def join(instance="one", **more):
+        members.append(Member(broker.bootstrap_servers, app, topic, instance, **more))
+        return members[-1]
+
+    join.app, join.topic = app, topic
+    yield join
+    for member in members:
+        await member.membership.leave()
+        await member.crash()
+
+
+async def test_a_single_member_owns_everything(cluster, group):
+    """Assigned once, told once, and the coordinator says the same."""
+    member = group()
+    await until(lambda: member.owns == {0, 1, 2, 3})
+    assert member.told == [("assigned", {0, 1, 2, 3})]
+    assert member.membership.is_member
+    (known,) = await cluster.group_members(group.app)
+    assert known.member_id == member.membership.member_id
+    assert {source.partition for source in known.partitions} == {0, 1, 2, 3}
+    assert await cluster.group_members(group.app + "-nobody") == []
+
+
+async def test_two_members_share_and_a_graceful_stop_gives_back_within_a_heartbeat(group):
+    """A static member's LeaveGroup is ours: the other one does not wait for the session timeout of 6 s."""
+    one, two = group("one"), group("two")
+    await until(lambda: len(one.owns) == len(two.owns) == 2)
+    assert one.owns | two.owns == {0, 1, 2, 3}
+    started = time.monotonic()
+    await two.membership.leave()
+    await until(lambda: one.owns == {0, 1, 2, 3})
+    assert time.monotonic() - started < 2
+    assert two.owns == set()
+    assert not two.membership.is_member
+    assert two.told[-1][0] == "assigned", "leaving calls nothing back"
+
+
+async def test_a_killed_member_that_returns_at_once_has_its_partitions_within_a_second(group):
+    """Same instance id: no rebalance of the other one, no session timeout to wait for."""
+    one, two = group("one"), group("two")
+    await until(lambda: len(one.owns) == len(two.owns) == 2)
+    before, told = two.owns, list(one.told)
+    await two.crash()
+    started = time.monotonic()
+    again = group("two")
+    await until(lambda: again.owns == before)
+    assert time.monotonic() - started < 1
+    assert one.told == told
+    assert not again.membership.suspects_duplicate
+
+
+async def test_two_processes_with_one_instance_id_are_noticed(group, caplog):
+    """They throw each other out for ever and no call fails; both say so."""
+    one, two = group("same"), group("same")
+    await until(lambda: one.membership.suspects_duplicate and two.membership.suspects_duplicate, 30)
+    assert "another process" in caplog.text
+    assert "'same'" in caplog.text
+
+
+async def test_rebalances_are_no_sign_of_a_duplicate(group):
+    """Members that come and go change nobody's member id."""
+    one = group("one")
+    await until(lambda: one.owns == {0, 1, 2, 3})
+    for _ in range(4):
+        two = group("two")
+        await until(lambda: len(one.owns) == 2)
+        await two.membership.leave()
+        await until(lambda: len(one.owns) == 4)
+    assert not one.membership.suspects_duplicate
+    assert sum(kind == "revoked" for kind, _ in one.told) >= 4
+
+
+async def test_nothing_is_ever_fetched(broker, cluster, new_topic, unique):
+    """Paused in the first line of the callback: not one Fetch request, over a rebalance too."""
+    app, topic, proxy = unique("app"), await new_topic(4), Proxy(broker.bootstrap_servers)
+    producer = await cluster.fence(app)
+    for partition in range(4):
+        await producer.commit(partition, [], [LogRecord(topic, b"x" * 10_000)] * 20)
+    await producer.discard()
+    async with proxy.through():
+        one = Member(broker.bootstrap_servers, app, topic, "one")
+        await until(lambda: one.owns == {0, 1, 2, 3})
+        two = Member(broker.bootstrap_servers, app, topic, "two")
+        await until(lambda: len(one.owns) == len(two.owns) == 2)
+        await two.membership.leave()
+        await until(lambda: one.owns == {0, 1, 2, 3})
+        await one.membership.leave()
+    assert proxy.seen[11] > 2, "JoinGroup went through the proxy"
+    assert proxy.seen.get(FETCH, 0) == 0
+
+
+async def test_a_revocation_that_hangs_holds_nobody_up(group, caplog):
+    """After timeouts.revoke_ms the group goes on; the callback is not cancelled: it may be writing."""
+    released, finished = asyncio.Event(), asyncio.Event()
+
+    async def slow(_):
+        await released.wait()
+        finished.set()
+
+    one = group("one", on_revoked=slow)
+    await until(lambda: one.owns == {0, 1, 2, 3})
+    two = group("two")
+    started = time.monotonic()
+    await until(lambda: len(two.owns) == 2)
+    assert 1.4 < time.monotonic() - started < 6
+    assert "still busy" in caplog.text
+    released.set()
+    await asyncio.wait_for(finished.wait(), 5)
+
+
+async def test_a_callback_that_fails_is_reported_and_changes_nothing(group, caplog):
+    """Membership goes on, or one bug would cost all partitions."""
+
+    async def broken(_):
+        raise ValueError("a bug")
+
+    one = group("one", on_revoked=broken)
+    await until(lambda: one.owns == {0, 1, 2, 3})
+    two = group("two")
+    await until(lambda: len(one.owns) == len(two.owns) == 2)
+    assert "a membership callback failed" in caplog.text
+
+
+async def test_leaving_before_anything_happened_ends_at_once(broker, unique):
+    """A stop during the first connection attempts is a stop."""
+    member = Member("127.0.0.1:9", unique("app"), "t")
+    await until(lambda: member.membership.last_error)
+    assert not member.membership.is_member
+    started = time.monotonic()
+    await member.membership.leave()
+    await asyncio.wait([member.task], timeout=5)
+    assert time.monotonic() - started < 2
+    assert member.task.done()
+
+
+async def test_a_broker_that_is_away_at_start_or_later_is_waited_for():
+    """Unreachable, then there, then killed and restarted: a member again each time, nothing left over."""
+    with LocalBroker() as local:
+        tasks = len(client_tasks())
+        await KafkaCluster(
+            Settings(kafka={"bootstrap.servers": local.bootstrap_servers})
+        ).create_topics([NewTopic("t", 2)])
+        await asyncio.to_thread(local.kill)
+        member = Member(local.bootstrap_servers, "app", "t")
+        await until(lambda: member.membership.last_error)
+        await asyncio.to_thread(local.restart)
+        await until(lambda: member.owns == {0, 1}, 60)
+        assert member.membership.last_error is None
+        generation = member.membership.generation
+        await asyncio.to_thread(local.restart)
+        rival = Member(local.bootstrap_servers, "app", "t", "two")
+        await until(lambda: len(member.owns) == len(rival.owns) == 1, 60)
+        assert member.membership.generation > generation
+        await rival.membership.leave()
+        await member.membership.leave()
+        assert len(client_tasks()) == tasks

@@ -1,0 +1,408 @@
+"""Transactions on a real broker: all or nothing, nobody but the owner, never for ever."""
+
+import asyncio
+import time
+
+import aiokafka.producer.sender as aiokafka_sender
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.partitioner import DefaultPartitioner
+
+from snapreplay.service.kafka import producer as module
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.producer import KafkaProducer
+from snapreplay.service.localbroker.broker import LocalBroker
+from snapreplay.service.ports import (
+    CommitInDoubt,
+    Fenced,
+    LogRecord,
+    NewTopic,
+    RefusedRecord,
+    TopicPartition,
+    Unreachable,
+)
+from snapreplay.service.settings import Settings
+from snapreplay.snapshots.errors import StopError
+from snapreplay.snapshots.program.record import Output
+from tests.support.kafka import client_tasks, sockets_to, until, until_async, values_of
+from tests.support.proxy import ADD_PARTITIONS, END_TXN, PRODUCE, Proxy, once
+
+pytestmark = pytest.mark.kafka
+
+
+def output(topic, key=b"k", value=b"v", partition=None, same_key=False, timestamp_ms=None):
+    return Output(topic, key, value, partition, same_key, timestamp_ms, (("h", b"1"),))
+
+
+class Overtaken(KafkaProducer):
+    """A producer to whom something happens when everything is sent and nothing committed."""
+
+    meanwhile = staticmethod(lambda: asyncio.sleep(0))
+
+    async def _send(self, batches):
+        bases = await super()._send(batches)
+        await self.meanwhile()
+        return bases
+
+
+async def commit_until_refused(producer, records):
+    """A broker notices a new limit a little later."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await producer.commit(0, [], records)
+            except RefusedRecord as refused:
+                return refused
+
+
+async def overtaken(cluster, settings, transactional_id, meanwhile):
+    producer = Overtaken(settings, transactional_id, cluster._limits_of)
+    producer.meanwhile = meanwhile
+    await producer.start(15)
+    return producer
+
+
+def test_the_client_still_has_the_constant_that_we_shorten():
+    """Without BACKOFF_OVERRIDE small transactions are eight times slower, and nobody would notice."""
+    source = aiokafka_sender.AddPartitionsToTxnHandler.handle_response.__code__
+    assert "BACKOFF_OVERRIDE" in source.co_names
+    assert aiokafka_sender.BACKOFF_OVERRIDE == 0.002
+
+
+async def test_offsets_of_the_records_are_the_acknowledged_ones(cluster, new_topic, unique):
+    """Each record is found at the offset that commit returned for it, the increment last."""
+    log, producer = await new_topic(2), await cluster.fence(unique("app"))
+    first = await producer.commit(1, [], [LogRecord(log, b"claim")])
+    values = [b"c" * 700_000, b"d" * 700_000, b"increment"]
+    offsets = await producer.commit(1, [], [LogRecord(log, value, b"key") for value in values])
+    await producer.discard()
+    assert first == (0,)
+    reader = await cluster.reader()
+    found = [await reader.read_at(TopicPartition(log, 1), offset) for offset in offsets]
+    await reader.close()
+    assert [record.value for record in found] == values
+    assert list(offsets) == sorted(offsets)
+
+
+async def test_outputs_are_all_there_in_order_and_where_they_belong(cluster, new_topic, unique):
+    """20,000 outputs over several batches: order per partition, Kafka's own choice of partition."""
+    log, topic = await new_topic(4), await new_topic(3)
+    producer = await cluster.fence(unique("app"))
+    keys = [f"key-{i % 97}".encode() for i in range(20_000)]
+    outputs = [output(topic, key, b"%d %s" % (i, b"x" * 200)) for i, key in enumerate(keys)]
+    await producer.commit(2, outputs, [LogRecord(log, b"increment")])
+    await producer.discard()
+    choose = DefaultPartitioner()
+    for partition in range(3):
+        expected = [o.value for o in outputs if choose(o.key, [0, 1, 2], [0, 1, 2]) == partition]
+        assert await values_of(cluster, topic, partition) == expected
+
+
+async def test_the_choice_of_partition_follows_explicit_then_same_key_then_hash(
+    cluster, new_topic, unique
+):
+    """Keys that stay keep the state's partition where the counts agree, and nothing is random."""
+    log, equal, other = await new_topic(4), await new_topic(4), await new_topic(3)
+    producer = await cluster.fence(unique("app"))
+    outputs = [
+        output(equal, b"k", b"explicit", partition=1, same_key=True),
+        output(equal, b"k", b"same key", same_key=True),
+        output(equal, None, b"no key"),
+        output(other, b"k", b"other count", same_key=True),
+        output(other, None, b"no key"),
+    ]
+    await producer.commit(3, outputs, [LogRecord(log, b"increment")])
+    await producer.discard()
+    hashed = DefaultPartitioner()(b"k", [0, 1, 2], [0, 1, 2])
+    expected = {b"no key"} if hashed != 0 else {b"no key", b"other count"}
+    assert await values_of(cluster, equal, 1) == [b"explicit"]
+    assert await values_of(cluster, equal, 3) == [b"same key", b"no key"]
+    assert set(await values_of(cluster, other, 0)) == expected
+    assert b"other count" in await values_of(cluster, other, hashed)
+
+
+async def test_timestamp_and_headers_of_an_output_arrive(cluster, new_topic, unique):
+    """None means the time of writing."""
+    topic, producer = await new_topic(), await cluster.fence(unique("app"))
+    before_ms = time.time_ns() // 1_000_000
+    outputs = [output(topic, timestamp_ms=1_700_000_000_000), output(topic)]
+    await producer.commit(0, outputs, [LogRecord(topic, b"i", None, (("a", b"b"),))])
+    await producer.discard()
+    reader = await cluster.reader()
+    records = [await reader.read_at(TopicPartition(topic, 0), offset) for offset in range(3)]
+    await reader.close()
+    assert records[0].timestamp == 1_700_000_000_000
+    assert records[1].timestamp >= before_ms
+    assert [record.headers for record in records] == [
+        (("h", b"1"),),
+        (("h", b"1"),),
+        (("a", b"b"),),
+    ]
+
+
+async def test_a_fence_stops_an_idle_zombie(cluster, new_topic, unique):
+    """The older producer of the id can commit nothing more, and says Fenced."""
+    topic, name = await new_topic(), unique("app")
+    zombie = await cluster.fence(name)
+    await zombie.commit(0, [], [LogRecord(topic, b"before")])
+    owner = await cluster.fence(name)
+    with pytest.raises(Fenced):
+        await zombie.commit(0, [], [LogRecord(topic, b"zombie")])
+    await owner.commit(0, [], [LogRecord(topic, b"owner")])
+    await owner.discard()
+    assert await values_of(cluster, topic) == [b"before", b"owner"]
+
+
+async def test_a_fence_stops_a_zombie_that_has_sent_everything(
+    cluster, settings, new_topic, unique
+):
+    """Fenced between the last acknowledged send and the commit: nothing of it is ever visible."""
+    topic, name, owners = await new_topic(), unique("app"), []
+
+    async def fence():
+        owners.append(await cluster.fence(name))
+
+    zombie = await overtaken(cluster, settings, name, fence)
+    with pytest.raises(Fenced):
+        await zombie.commit(0, [output(topic)], [LogRecord(topic, b"zombie")])
+    await owners[0].commit(0, [], [LogRecord(topic, b"owner")])
+    await owners[0].discard()
+    assert await values_of(cluster, topic) == [b"owner"]
+
+
+async def test_a_transaction_that_times_out_looks_like_a_fence(cluster, broker, new_topic, unique):
+    """The broker aborts it; our commit then gets Fenced, and nobody can see its records."""
+    topic = await new_topic()
+    settings = Settings(
+        kafka={"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 400},
+        timeouts={"transaction_ms": 1000, "commit_ms": 500},
+    )
+    reader = await cluster.reader()
+
+    async def aborted():
+        marker = TopicPartition(topic, 0)
+        await until_async(lambda: reader.bounds(marker), lambda bounds: bounds.end_offset >= 2)
+
+    producer = await overtaken(cluster, settings, unique("app"), aborted)
+    producer._commit_s = 30  # by the settings our own deadline always comes first
+    with pytest.raises(Fenced):
+        await producer.commit(0, [], [LogRecord(topic, b"late")])
+    await reader.close()
+    assert await values_of(cluster, topic) == []
+
+
+async def test_a_record_that_the_broker_refuses_is_never_committed_around(
+    cluster, settings, new_topic, unique
+):
+    """The limit shrinks under a running producer: the whole transaction is lost, never a part of it."""
+    topic, name = await new_topic(), unique("app")
+    producer = await cluster.fence(name)
+    await producer.commit(0, [], [LogRecord(topic, b"one")])
+    admin = AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap_servers)
+    await admin.start()
+    limit = {"max.message.bytes": "10000"}
+    await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, limit)])
+    await admin.close()
+    values = [b"small", b"x" * 50_000, b"increment"]
+    refused = await commit_until_refused(producer, [LogRecord(topic, value) for value in values])
+    assert refused.facts["topic"] == topic
+    owner = await cluster.fence(name)
+    await owner.discard()
+    kept = await values_of(cluster, topic)
+    assert len(kept[1:]) % 3 == 0
+    assert kept == [b"one", *values * (len(kept[1:]) // 3)]
+
+
+async def test_a_record_too_large_for_its_topic_is_refused_before_anything_is_sent(
+    cluster, new_topic, unique
+):
+    """Each topic's own limit counts, and a batch of small records never passes it."""
+    log, small = await new_topic(), await new_topic(1, max_message_bytes="20000")
+    producer = await cluster.fence(unique("app"))
+    many = [output(small, b"%d" % i, b"x" * 900) for i in range(200)]
+    await producer.commit(0, many, [LogRecord(log, b"increment")])
+    with pytest.raises(RefusedRecord, match=r"does not fit its max\.message\.bytes=20000"):
+        await producer.commit(0, [output(small, value=b"x" * 20_000)], [LogRecord(log, b"no")])
+    assert len(await values_of(cluster, small)) == 200
+    assert await values_of(cluster, log) == [b"increment"]
+
+
+async def test_a_timestamp_far_in_the_future_is_refused(cluster, new_topic, unique):
+    """The broker takes an hour at most by default; the transaction is not committed around it."""
+    topic, name = await new_topic(), unique("app")
+    producer = await cluster.fence(name)
+    far_ms = time.time_ns() // 1_000_000 + 100 * 3_600_000
+    with pytest.raises(RefusedRecord, match="InvalidTimestamp"):
+        await producer.commit(0, [output(topic, timestamp_ms=far_ms)], [LogRecord(topic, b"i")])
+    await (await cluster.fence(name)).discard()
+    assert await values_of(cluster, topic) == []
+
+
+@pytest.mark.parametrize("partition", [-1, 4])
+async def test_a_partition_that_does_not_exist_is_refused_by_name(
+    cluster, new_topic, unique, partition
+):
+    """An app's mistake is no doubt about a commit."""
+    topic, producer = await new_topic(4), await cluster.fence(unique("app"))
+    with pytest.raises(RefusedRecord, match=f"has no partition {partition}: it has 4"):
+        await producer.commit(0, [output(topic, partition=partition)], [LogRecord(topic, b"i")])
+
+
+async def test_an_output_topic_that_does_not_exist_is_refused_by_name(cluster, new_topic, unique):
+    """And it is not created by asking for it."""
+    topic, missing = await new_topic(), unique("missing")
+    producer = await cluster.fence(unique("app"))
+    with pytest.raises(RefusedRecord, match=f"{missing} does not exist"):
+        await producer.commit(0, [output(missing)], [LogRecord(topic, b"i")])
+    assert missing not in await cluster.topic_names()
+
+
+async def test_a_discarded_producer_is_dead_and_leaves_nothing(cluster, broker, new_topic, unique):
+    """No task, no socket; a second discard is nothing; a commit is refused."""
+    topic = await new_topic()
+    tasks, sockets = len(client_tasks()), len(sockets_to(broker.bootstrap_servers))
+    producer = await cluster.fence(unique("app"))
+    await producer.commit(0, [], [LogRecord(topic, b"1")])
+    await producer.discard()
+    await producer.discard()
+    assert len(client_tasks()) == tasks
+    await until(lambda: len(sockets_to(broker.bootstrap_servers)) == sockets)
+    with pytest.raises(CommitInDoubt, match="must be renewed"):
+        await producer.commit(0, [], [LogRecord(topic, b"2")])
+
+
+async def test_a_cancelled_commit_discards_the_producer(cluster, settings, new_topic, unique):
+    """Whoever gives up on a commit cannot know how it ended, so the producer ends too."""
+    topic, reached = await new_topic(), asyncio.Event()
+
+    async def hang():
+        reached.set()
+        await asyncio.Event().wait()
+
+    producer = await overtaken(cluster, settings, unique("app"), hang)
+    commit = asyncio.create_task(producer.commit(0, [], [LogRecord(topic, b"1")]))
+    await reached.wait()
+    commit.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await commit
+    assert producer.needs_renewal
+
+
+async def test_sequence_numbers_never_reach_the_wrap(cluster, new_topic, unique, monkeypatch):
+    """Past the limit the last commit still counts, and the next needs a new producer."""
+    topic, producer = await new_topic(), await cluster.fence(unique("app"))
+    monkeypatch.setattr(module, "SEQUENCE_RECORDS_MAX", 2)
+    await producer.commit(0, [], [LogRecord(topic, b"1"), LogRecord(topic, b"2")])
+    assert not producer.needs_renewal
+    await producer.commit(0, [], [LogRecord(topic, b"3")])
+    assert producer.needs_renewal
+    await producer.discard()
+    assert await values_of(cluster, topic) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("api_key", [PRODUCE, ADD_PARTITIONS, END_TXN])
+@pytest.mark.parametrize("verdict", ["cut", "mute"])
+async def test_a_request_without_an_answer_ends_the_producers_life(
+    broker, new_topic, unique, api_key, verdict
+):
+    """The client repeats it silently; the commit may say OK, but the next one needs a new producer."""
+    topic, name, proxy = await new_topic(), unique("app"), Proxy(broker.bootstrap_servers)
+    settings = Settings(
+        kafka={"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 700}
+    )
+    cluster = KafkaCluster(settings)
+    async with proxy.through():
+        producer = await cluster.fence(name)
+        await producer.commit(0, [], [LogRecord(topic, b"1")])
+        assert not producer.needs_renewal
+        proxy.fault = once(api_key, verdict)
+        await producer.commit(0, [], [LogRecord(topic, b"2")])
+        assert producer.needs_renewal
+        with pytest.raises(CommitInDoubt):
+            await producer.commit(0, [], [LogRecord(topic, b"never")])
+        renewed = await cluster.fence(name)
+        await renewed.commit(0, [], [LogRecord(topic, b"3")])
+        assert not renewed.needs_renewal
+        await renewed.discard()
+    assert await values_of(cluster, topic) == [b"1", b"2", b"3"]
+
+
+async def test_a_coordinator_that_never_answers_is_left_at_the_deadline(broker, new_topic, unique):
+    """commit_transaction would wait for ever; the outcome is in doubt, and nothing is left over."""
+    topic, name, proxy = await new_topic(), unique("app"), Proxy(broker.bootstrap_servers)
+    settings = Settings(
+        kafka={"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 400},
+        timeouts={"commit_ms": 1500},
+    )
+    tasks = len(client_tasks())
+    cluster = KafkaCluster(settings)
+    async with proxy.through():
+        producer = await cluster.fence(name)
+        proxy.fault = lambda key: "mute" if key == END_TXN else "pass"
+        started = time.monotonic()
+        with pytest.raises(CommitInDoubt, match="deadline passed"):
+            await producer.commit(0, [], [LogRecord(topic, b"1")])
+        assert 1.4 < time.monotonic() - started < 5
+        assert len(client_tasks()) == tasks
+        proxy.fault = lambda key: "pass"
+        renewed = await cluster.fence(name)
+        await renewed.discard()
+    assert await values_of(cluster, topic) == [b"1"]
+
+
+async def test_a_fence_that_cannot_be_had_is_left_at_the_deadline(broker, unique):
+    """start() would wait for ever for a coordinator that does not answer."""
+    proxy = Proxy(broker.bootstrap_servers)
+    settings = Settings(
+        kafka={"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 400},
+        timeouts={"fence_ms": 1000},
+    )
+    tasks = len(client_tasks())
+    async with proxy.through():
+        proxy.fault = lambda key: "mute" if key == 22 else "pass"
+        with pytest.raises(Unreachable, match="fencing"):
+            await KafkaCluster(settings).fence(unique("app"))
+    assert len(client_tasks()) == tasks
+
+
+async def test_a_transaction_timeout_above_the_brokers_is_a_setting_to_correct(broker, unique):
+    """No retry would help, so it is a STOP with the setting's name."""
+    settings = Settings(
+        kafka={"bootstrap.servers": broker.bootstrap_servers},
+        timeouts={"transaction_ms": 2_000_000},
+    )
+    with pytest.raises(StopError, match=r"timeouts\.transaction_ms"):
+        await KafkaCluster(settings).fence(unique("app"))
+
+
+async def test_a_broker_killed_in_a_transaction_leaves_neither_task_nor_socket_nor_record():
+    """SIGKILL between send and commit: doubt at the deadline; after the restart the fence aborts it."""
+    with LocalBroker() as local:
+        settings = Settings(
+            kafka={"bootstrap.servers": local.bootstrap_servers, "request.timeout.ms": 500},
+            timeouts={"commit_ms": 1500},
+        )
+        cluster, tasks = KafkaCluster(settings), len(client_tasks())
+        await cluster.create_topics([NewTopic("t", 1)])
+
+        async def kill():
+            await asyncio.to_thread(local.kill)
+
+        producer = await overtaken(cluster, settings, "app", lambda: asyncio.sleep(0))
+        await producer.commit(0, [], [LogRecord("t", b"kept")])
+        producer.meanwhile = kill
+        started = time.monotonic()
+        with pytest.raises(CommitInDoubt):
+            await producer.commit(0, [output("t")], [LogRecord("t", b"lost")])
+        assert time.monotonic() - started < 10
+        assert len(client_tasks()) == tasks
+        assert sockets_to(local.bootstrap_servers) == []
+        with pytest.raises(Unreachable):
+            await cluster.fence("app")
+        assert len(client_tasks()) == tasks
+        await asyncio.to_thread(local.restart)
+        renewed = await cluster.fence("app")
+        await renewed.commit(0, [], [LogRecord("t", b"after")])
+        await renewed.discard()
+        assert await values_of(cluster, "t") == [b"kept", b"after"]

@@ -1,0 +1,283 @@
+"""Reading real logs: markers, aborted tails, trimmed and short ones, and brokers that go away."""
+
+import asyncio
+import time
+
+import pytest
+
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.reader import KafkaReader
+from snapreplay.service.localbroker.broker import LocalBroker
+from snapreplay.service.ports import (
+    Bounds,
+    LogRecord,
+    NewTopic,
+    OffsetBeyondEnd,
+    OffsetTrimmed,
+    ReadStalled,
+    TopicPartition,
+    Unreachable,
+)
+from snapreplay.service.settings import Settings
+from tests.support.kafka import client_tasks, sockets_to, until_async
+from tests.support.proxy import Proxy
+
+pytestmark = pytest.mark.kafka
+FETCH = 1
+
+
+async def write(cluster, name, topic, shape):
+    """ "c3" commits 3 records in a transaction, "a2" aborts 2, "p1" appends one outside of any."""
+    values = []
+    for number, part in enumerate(shape):
+        run = [b"%d-%d" % (number, i) for i in range(int(part[1:]))]
+        if part[0] == "p":
+            appender = await cluster.appender()
+            for value in run:
+                await appender.append(LogRecord(topic, value), 0)
+            await appender.close()
+            values += run
+            continue
+        producer = await cluster.fence(name)
+        if part[0] == "c":
+            await producer.commit(0, [], [LogRecord(topic, value) for value in run])
+            values += run
+        else:
+            await producer._producer.begin_transaction()
+            for value in run:
+                await producer._producer.send_and_wait(topic, value, partition=0)
+        await producer.discard()
+    await (await cluster.fence(name)).discard()
+    return values
+
+
+async def read(reader, source, start, end):
+    return [record async for records in reader.read(source, start, end) for record in records]
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        ["c1"],
+        ["c1", "c1", "a1"],
+        ["c1", "a2", "a2", "a2", "a2", "a2"],
+        ["p3"],
+        ["c1", "p1"],
+        ["c5"],
+        ["a3"],
+        ["c2", "a1", "c2", "p2", "a3"],
+    ],
+    ids=" ".join,
+)
+async def test_a_read_to_the_end_ends_and_has_everything_committed(
+    cluster, new_topic, unique, shape
+):
+    """Markers and aborted tails give no record and no hang: done means the position reached the end."""
+    topic = await new_topic()
+    values = await write(cluster, unique("app"), topic, shape)
+    reader, source = await cluster.reader(), TopicPartition(topic, 0)
+    bounds = await reader.bounds(source)
+    started = time.monotonic()
+    records = await read(reader, source, 0, bounds.end_offset)
+    assert [record.value for record in records] == values
+    assert reader.position(source) >= bounds.end_offset
+    assert reader.end_offset(source) == bounds.end_offset
+    assert time.monotonic() - started < 5
+    await reader.close()
+
+
+async def test_every_window_holds_exactly_its_records(cluster, new_topic, unique):
+    """Any start and end inside a log with gaps: records with start <= offset < end, in order."""
+    topic = await new_topic()
+    await write(cluster, unique("app"), topic, ["c2", "a2", "c1", "p2", "c3"])
+    reader, source = await cluster.reader(), TopicPartition(topic, 0)
+    bounds = await reader.bounds(source)
+    every = [record.offset for record in await read(reader, source, *bounds)]
+    for start in range(bounds.end_offset):
+        for end in range(start, bounds.end_offset + 1):
+            found = [record.offset for record in await read(reader, source, start, end)]
+            assert found == [offset for offset in every if start <= offset < end]
+    for offset in range(bounds.end_offset + 2):
+        record = await reader.read_at(source, offset)
+        assert (record.offset if record else None) == (offset if offset in every else None)
+    await reader.close()
+
+
+async def test_slices_are_bounded_and_never_empty(cluster, new_topic, unique):
+    """12,000 records come in several slices, so that the caller can yield in between."""
+    topic = await new_topic()
+    producer = await cluster.fence(unique("app"))
+    await producer.commit(0, [], [LogRecord(topic, b"x")] * 12_000)
+    await producer.discard()
+    reader = await cluster.reader()
+    sizes = [len(records) async for records in reader.read(TopicPartition(topic, 0), 0, 12_001)]
+    assert sum(sizes) == 12_000
+    assert all(0 < size <= 5000 for size in sizes)
+    await reader.close()
+
+
+async def test_an_open_transaction_ends_the_readable_log(cluster, new_topic, unique):
+    """The end is the last stable offset; what lies behind an open transaction comes when it has ended."""
+    topic, name = await new_topic(), unique("app")
+    producer = await cluster.fence(name)
+    await producer.commit(0, [], [LogRecord(topic, b"0")])
+    await producer._producer.begin_transaction()
+    await producer._producer.send_and_wait(topic, b"open", partition=0)
+    reader, plain = await cluster.reader(), await cluster.reader(read_committed=False, large=True)
+    source = TopicPartition(topic, 0)
+    assert await reader.bounds(source) == Bounds(0, 2)
+    assert await plain.bounds(source) == Bounds(0, 3)
+    assert [r.value for r in await read(plain, source, 0, 3)] == [b"0", b"open"]
+    assert plain.end_offset(source) == 3
+    await producer.discard()
+    await (await cluster.fence(name)).discard()
+    bounds = await reader.bounds(source)
+    assert bounds == Bounds(0, 4)
+    assert [r.value for r in await read(reader, source, *bounds)] == [b"0"]
+    await reader.close()
+    await plain.close()
+
+
+async def test_out_of_range_is_told_apart(cluster, new_topic, unique):
+    """Below the start is trimmed, above the end is a short log or a stale leader: other reactions."""
+    topic = await new_topic()
+    await write(cluster, unique("app"), topic, ["c5"])
+    source = TopicPartition(topic, 0)
+    assert await cluster.delete_records(source, 3) == 3
+    reader = await cluster.reader()
+    with pytest.raises(OffsetTrimmed) as trimmed:
+        await read(reader, source, 1, 5)
+    assert (trimmed.value.facts["offset"], trimmed.value.facts["start_offset"]) == (1, 3)
+    with pytest.raises(OffsetBeyondEnd) as beyond:
+        await read(reader, source, 100, 101)
+    assert (beyond.value.facts["offset"], beyond.value.facts["end_offset"]) == (100, 6)
+    with pytest.raises(OffsetTrimmed):
+        await reader.read_at(source, 2)
+    assert await reader.read_at(source, 100) is None
+    assert len(await read(reader, source, 3, 6)) == 2
+    await reader.close()
+
+
+async def test_following_two_partitions_gives_both_from_their_positions(cluster, new_topic, unique):
+    """Positions pass the markers, and what comes later comes by itself."""
+    topic = await new_topic(2)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    producer, reader = await cluster.fence(unique("app")), await cluster.reader()
+    await producer.commit(0, [], [LogRecord(topic, b"0"), LogRecord(topic, b"1")])
+    await reader.follow({first: 1, second: 0})
+    assert (reader.position(first), reader.position(second)) == (1, 0)
+    assert reader.end_offset(second) is None
+    await producer.commit(1, [], [LogRecord(topic, b"2")])
+    got = []
+
+    async def poll():
+        for records in (await reader.poll(100, 50)).values():
+            got.extend(record.value for record in records)
+        return reader.position(first), reader.position(second)
+
+    await until_async(poll, lambda positions: positions == (3, 2))
+    assert sorted(got) == [b"1", b"2"]
+    assert reader.end_offset(second) == 2
+    assert await reader.poll(100, 1) == {}
+    await producer.discard()
+    await reader.close()
+
+
+async def test_a_poll_gives_no_more_than_asked_for(cluster, new_topic, unique):
+    """A batch's size is the caller's business."""
+    topic = await new_topic()
+    await write(cluster, unique("app"), topic, ["c50"])
+    reader, source = await cluster.reader(), TopicPartition(topic, 0)
+    await reader.follow({source: 0})
+    polled = await until_async(lambda: reader.poll(7, 100), lambda got: got)
+    assert [record.offset for record in polled[source]] == list(range(7))
+    assert reader.position(source) == 7
+    await reader.close()
+
+
+async def test_without_progress_a_read_fails_with_where_it_stands(
+    broker, cluster, new_topic, unique
+):
+    """Answers stop: the read waits for its progress timeout, no longer, and names the position."""
+    topic, proxy = await new_topic(), Proxy(broker.bootstrap_servers)
+    await write(cluster, unique("app"), topic, ["c5"])
+    impatient = Settings(
+        kafka={"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 200},
+        timeouts={"progress_ms": 1200},
+    )
+    async with proxy.through():
+        reader = await KafkaCluster(impatient).reader()
+        proxy.fault = lambda key: "mute" if key == FETCH else "pass"
+        with pytest.raises(ReadStalled) as stalled:
+            await read(reader, TopicPartition(topic, 0), 2, 6)
+        assert stalled.value.facts["position"] == 2
+        proxy.fault = lambda key: "pass"
+        assert len(await read(reader, TopicPartition(topic, 0), 2, 6)) == 3
+        await reader.close()
+
+
+async def test_bounds_of_an_unknown_topic_fail_at_the_metadata_timeout(broker, unique):
+    """And not never."""
+    quick = Settings(
+        kafka={"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 200},
+        timeouts={"metadata_ms": 1000},
+    )
+    reader = await KafkaCluster(quick).reader()
+    with pytest.raises(Unreachable, match="bounds"):
+        await reader.bounds(TopicPartition(unique("missing"), 0))
+    await reader.close()
+
+
+async def test_a_reader_closes_at_any_moment_and_leaves_nothing(broker, cluster, new_topic):
+    """Directly after start and assign aiokafka's stop raises a CancelledError: nobody gets to see it."""
+    topic = await new_topic()
+    tasks, sockets = len(client_tasks()), len(sockets_to(broker.bootstrap_servers))
+    for assigned in (False, True):
+        reader = await cluster.reader()
+        if assigned:
+            await reader.follow({TopicPartition(topic, 0): 0})
+        await reader.close()
+        await reader.close()
+        with pytest.raises(Unreachable, match="closed"):
+            await reader.poll(1, 1)
+    assert len(client_tasks()) == tasks
+    await until_async(
+        lambda: asyncio.sleep(0, len(sockets_to(broker.bootstrap_servers))),
+        lambda count: count == sockets,
+    )
+
+
+async def test_nobody_there_is_said_at_once():
+    """The start is tried once: whoever waits for a cluster decides how long."""
+    reader = KafkaReader(
+        Settings(kafka={"bootstrap.servers": "127.0.0.1:9"}), read_committed=True, large=False
+    )
+    with pytest.raises(Unreachable, match="connecting a reader"):
+        await reader.start()
+
+
+async def test_a_read_goes_on_over_a_broker_that_dies_and_returns():
+    """SIGKILL in the middle of a read: the same call ends with every record once, in order."""
+    with LocalBroker() as local:
+        settings = Settings(
+            kafka={"bootstrap.servers": local.bootstrap_servers, "request.timeout.ms": 500}
+        )
+        cluster, source = KafkaCluster(settings), TopicPartition("t", 0)
+        await cluster.create_topics([NewTopic("t", 1)])
+        producer = await cluster.fence("app")
+        for number in range(6):
+            await producer.commit(
+                0, [], [LogRecord("t", b"%d" % number + b"x" * 300_000) for _ in range(6)]
+            )
+        await producer.discard()
+        reader, offsets = await cluster.reader(), []
+        restart = None
+        async for records in reader.read(source, 0, 42):
+            offsets += [record.offset for record in records]
+            if restart is None:
+                await asyncio.to_thread(local.kill)
+                restart = asyncio.create_task(asyncio.to_thread(local.restart))
+        await restart
+        assert offsets == [offset for offset in range(42) if offset % 7 != 6]
+        assert (await reader.bounds(source)).end_offset == 42
+        await reader.close()

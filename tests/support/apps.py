@@ -1,0 +1,128 @@
+"""Apps for tests of the running service. Every output names the record it came from, so that a reader that
+shares no code with the service can tell what happened how often."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from snapreplay import App, MapState, Topic
+
+Handler = Callable[[Any, Any, Any], None]
+
+MODULUS = 1_000_003  # a prime: the fold of the pair below depends on the order of every record
+
+
+def ledger(name: str, rule: Callable[[Any, dict[str, int]], None] | None = None, **options: Any) -> App[Any]:
+    """Balances per key; topics payments-NAME and balances-NAME. `rule(value, account)` books one payment."""
+    payments, balances = Topic(f"payments-{name}"), Topic(f"balances-{name}")
+    app: App[Any] = App(name, inputs=[payments], outputs=[balances], state=accounts, **options)
+    book = rule or add
+
+    @app.handler(payments)
+    def on_payment(record: Any, state: Any, out: Any) -> None:
+        account = state[record.key]
+        account["n"] += 1
+        book(record.value, account)
+        out.send(balances, key=record.key, value={"id": record.id, **account})
+
+    return app
+
+
+def accounts() -> MapState[str, dict[str, int]]:
+    return MapState(str, dict, default=lambda: {"n": 0, "sum": 0})
+
+
+def add(value: Any, account: dict[str, int]) -> None:
+    """Books the amount."""
+    account["sum"] += value["amount"]
+
+
+def refuse_poison(value: Any, account: dict[str, int]) -> None:
+    """Books the amount first and then raises on poison: half a record's effect is there to be undone."""
+    account["sum"] += value["amount"]
+    if value.get("poison"):
+        raise ValueError(f"poison {value['amount']}")
+
+
+def take_poison(value: Any, account: dict[str, int]) -> None:
+    """The hotfix: poison is worth nothing."""
+    account["sum"] += 0 if value.get("poison") else value["amount"]
+
+
+def subtract(value: Any, account: dict[str, int]) -> None:
+    """Other code with another result."""
+    account["sum"] -= value["amount"]
+
+
+def sleep_when_told(value: Any, account: dict[str, int]) -> None:
+    """Blocks the runners' loop for value["sleep_s"] seconds."""
+    time.sleep(value.get("sleep_s", 0.0))
+    account["sum"] += value["amount"]
+
+
+def grow(value: Any, account: dict[str, Any]) -> None:
+    """An output as large as the record asks for."""
+    account["sum"] += value["amount"]
+    account["padding"] = "x" * value.get("padding", 0)
+
+
+def pair(name: str, **options: Any) -> App[Any]:
+    """Two inputs, left-NAME and right-NAME, folded in an order-sensitive way; output merged-NAME."""
+    left, right, merged = Topic(f"left-{name}"), Topic(f"right-{name}"), Topic(f"merged-{name}")
+    app: App[Any] = App(name, inputs=[left, right], outputs=[merged], state=lambda: MapState(str, int, default=int), **options)
+
+    @app.handler(left)
+    def on_left(record: Any, state: Any, out: Any) -> None:
+        state[record.key] = (state[record.key] * 3 + record.value["amount"]) % MODULUS
+        out.send(merged, key=record.key, value={"id": record.id, "value": state[record.key]})
+
+    @app.handler(right)
+    def on_right(record: Any, state: Any, out: Any) -> None:
+        state[record.key] = (state[record.key] * 5 + record.value["amount"]) % MODULUS
+        out.send(merged, key=record.key, value={"id": record.id, "value": state[record.key]})
+
+    return app
+
+
+class Tape:
+    """State that is no map: the ids of all records, in order. Cannot roll back."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+
+    def snapshot(self) -> Iterable[tuple[bytes, bytes]]:
+        return [(index.to_bytes(4, "big"), text.encode()) for index, text in enumerate(self.ids)]
+
+    def restore(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
+        self.ids = [text.decode() for _, text in sorted(entries)]
+
+
+class Undoable(Tape):
+    """The same, and can roll back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._length = 0
+
+    def begin(self) -> None:
+        self._length = len(self.ids)
+
+    def rollback(self) -> None:
+        del self.ids[self._length :]
+
+
+def tape(name: str, state: Callable[[], Tape] = Tape, **options: Any) -> App[Any]:
+    """Each output tells how many records came before; raises on poison after it changed the state."""
+    payments, counts = Topic(f"payments-{name}"), Topic(f"balances-{name}")
+    app: App[Any] = App(name, inputs=[payments], outputs=[counts], state=state, **options)
+
+    @app.handler(payments)
+    def on_payment(record: Any, tape: Tape, out: Any) -> None:
+        tape.ids.append(record.id)
+        if record.value.get("poison"):
+            raise ValueError("poison")
+        out.send(counts, key=record.key, value={"id": record.id, "n": len(tape.ids)})
+
+    return app

@@ -1,0 +1,52 @@
+"""Looking at a real cluster, and at what is left of a closed client."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import psutil
+
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.ports import TopicPartition
+
+T = TypeVar("T")
+
+
+async def values_of(cluster: KafkaCluster, topic: str, partition: int = 0) -> list[bytes | None]:
+    """All committed values of a partition, in order."""
+    reader = await cluster.reader()
+    try:
+        source = TopicPartition(topic, partition)
+        bounds = await reader.bounds(source)
+        slices = [s async for s in reader.read(source, *bounds)]
+        return [record.value for records in slices for record in records]
+    finally:
+        await reader.close()
+
+
+async def until(holds: Callable[[], object], seconds: float = 20.0) -> None:
+    """Wait for a condition; the test fails when it does not come true in time."""
+    async with asyncio.timeout(seconds):
+        while not holds():  # noqa: ASYNC110 - what is waited for knows no events
+            await asyncio.sleep(0.01)
+
+
+async def until_async(ask: Callable[[], Awaitable[T]], holds: Callable[[T], object]) -> T:
+    """Ask again and again until the answer is right; the test fails when that takes 30 s."""
+    async with asyncio.timeout(30):
+        while not holds(answer := await ask()):  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.02)
+    return answer
+
+
+def sockets_to(bootstrap_servers: str) -> list[object]:
+    """Open connections of this process to a broker."""
+    port = int(bootstrap_servers.rpartition(":")[2])
+    found = psutil.Process(os.getpid()).net_connections(kind="tcp")
+    return [c for c in found if c.raddr and c.raddr.port == port and c.status == "ESTABLISHED"]
+
+
+def client_tasks() -> list[asyncio.Task[object]]:
+    """Tasks that belong to aiokafka."""
+    return [task for task in asyncio.all_tasks() if "aiokafka" in repr(task.get_coro())]

@@ -1,0 +1,132 @@
+"""The truth, told by confluent-kafka and plain dicts: what is in the input, and what must therefore be in the
+output and in the state. Shares no code with the service."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+READ_SECONDS = 30.0
+
+
+class Read(NamedTuple):
+    """One record as another program sees it."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+
+
+def send(
+    bootstrap_servers: str, topic: str, partitions: int, records: Iterable[tuple[Any, Any]]
+) -> None:
+    """Write (key, value) pairs, values as JSON unless they are bytes; a key's partition depends on the key alone.
+
+    A key "2:k" goes to partition 2 whatever its hash.
+    """
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 1})
+    failed: list[object] = []
+    for key, value in records:
+        raw_key = key if isinstance(key, bytes) else str(key).encode()
+        raw_value = value if isinstance(value, bytes) else json.dumps(value).encode()
+        producer.produce(
+            topic,
+            key=raw_key,
+            value=raw_value,
+            partition=partition_of(raw_key, partitions),
+            on_delivery=lambda error, _: failed.append(error) if error else None,
+        )
+        producer.poll(0)
+    assert producer.flush(READ_SECONDS) == 0, "not all input was written"
+    assert not failed, failed
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    told, colon, _ = key.partition(b":")
+    return int(told) if colon else zlib.crc32(key) % partitions
+
+
+def committed(bootstrap_servers: str, topic: str, partitions: int) -> list[list[Read]]:
+    """All committed records of a topic, per partition in order."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "reference",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 10,
+        }
+    )
+    found: list[list[Read]] = [[] for _ in range(partitions)]
+    try:
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+        ended: set[int] = set()
+        while len(ended) < partitions:
+            message = consumer.poll(READ_SECONDS)
+            assert message is not None, f"no end of {topic} within {READ_SECONDS} s"
+            if message.error() is None:
+                found[message.partition()].append(_read(message))
+            else:
+                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                ended.add(message.partition())
+    finally:
+        consumer.close()
+    return found
+
+
+def _read(message: Any) -> Read:
+    headers = tuple(message.headers() or ())
+    return Read(message.offset(), message.key(), message.value(), headers)
+
+
+def balances(
+    topic: str,
+    inputs: list[list[Read]],
+    rule: Callable[[Any, dict[str, int]], None],
+    skipped: Callable[[Any], bool] = lambda _: False,
+) -> tuple[list[list[tuple[str, Any]]], list[dict[str, dict[str, int]]]]:
+    """The ledger by hand: per partition the outputs (key, value) in order, and the state."""
+    outputs: list[list[tuple[str, Any]]] = []
+    states: list[dict[str, dict[str, int]]] = []
+    for partition, records in enumerate(inputs):
+        state: dict[str, dict[str, int]] = {}
+        sent = []
+        for record in records:
+            key, value = (record.key or b"").decode(), json.loads(record.value or b"null")
+            if skipped(value):
+                continue
+            account = dict(state.get(key, {"n": 0, "sum": 0}))
+            account["n"] += 1
+            rule(value, account)
+            state[key] = account
+            sent.append((key, {"id": f"{topic}-{partition}-{record.offset}", **account}))
+        outputs.append(sent)
+        states.append(state)
+    return outputs, states
+
+
+def decoded(records: Iterable[Read]) -> list[tuple[str, Any]]:
+    return [((r.key or b"").decode(), json.loads(r.value or b"null")) for r in records]
+
+
+def ids(records: Iterable[Read]) -> list[str]:
+    """The ids of the input records that these outputs are of."""
+    return [value["id"] for _, value in decoded(records)]
+
+
+def first_difference(found: list[Any], expected: list[Any]) -> str:
+    """For a message: where two lists part."""
+    for index, (one, other) in enumerate(zip(found, expected, strict=False)):
+        if one != other:
+            return f"at {index}: found {one}, expected {other}"
+    return f"found {len(found)} entries, expected {len(expected)}"
+
+
+def as_plain(state: Mapping[Any, Any]) -> dict[Any, Any]:
+    return {key: state[key] for key in state}

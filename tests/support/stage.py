@@ -1,0 +1,145 @@
+"""An app on the session's broker, ready to run: topics, genesis, input, and the question whether it all held."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from snapreplay.service.embed import Service
+from snapreplay.service.genesis import init_app
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.settings import Settings
+from snapreplay.service.status import PartitionStatus
+from snapreplay.service.topics import ensure_topics
+from snapreplay.snapshots.program.app import App
+from tests.support import apps, reference
+
+DEADLINE_SECONDS = 30.0
+GROUP = {"session_timeout_ms": 3000, "heartbeat_interval_ms": 200}
+
+
+def settings_for(bootstrap_servers: str, **tables: Any) -> Settings:
+    """Quick to notice and quick to retry; snapshots only when a test asks for them."""
+    return Settings(
+        **{
+            "kafka": {"bootstrap.servers": bootstrap_servers},
+            "instance_id": "one",
+            "http": {"port": 0},
+            "group": GROUP,
+            **tables,
+            "snapshot": {"every_seconds": 0, "before_stop": False, **tables.get("snapshot", {})},
+            "restore": {"retry_backoff_ms": 50, **tables.get("restore", {})},
+        }
+    )
+
+
+class Stage:
+    """One app, its topics and its input. `await prepare()` first."""
+
+    def __init__(
+        self, bootstrap_servers: str, app: App[Any], partitions: int = 1, **tables: Any
+    ) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.app = app
+        self.partitions = partitions
+        self.tables = tables
+        self.sent = 0
+
+    def settings(self, **tables: Any) -> Settings:
+        return settings_for(self.bootstrap_servers, **{**self.tables, **tables})
+
+    @property
+    def cluster(self) -> KafkaCluster:
+        return KafkaCluster(self.settings())
+
+    async def prepare(self) -> Stage:
+        """Create all topics and write the genesis."""
+        settings, cluster = self.settings(), self.cluster
+        await ensure_topics(self.app, settings, cluster, create_io_partitions=self.partitions)
+        await init_app(self.app, settings, cluster)
+        return self
+
+    def service(self, app: App[Any] | None = None, http: Any = None, **tables: Any) -> Service:
+        return Service(app or self.app, self.settings(**tables), http)
+
+    async def feed(self, count: int, **extra: Any) -> None:
+        """`count` payments more, over 20 keys."""
+        first, self.sent = self.sent, self.sent + count
+        await self.send(
+            (f"k{i % 20}", {"amount": i, **extra}) for i in range(first, first + count)
+        )
+
+    async def send(self, records: Iterable[tuple[Any, Any]], topic: str | None = None) -> None:
+        """To the first input, or `topic`."""
+        await asyncio.to_thread(
+            reference.send,
+            self.bootstrap_servers,
+            topic or self.app.inputs[0].name,
+            self.partitions,
+            list(records),
+        )
+
+    async def read(self, topic: str) -> list[list[reference.Read]]:
+        """All committed records, per partition."""
+        return await asyncio.to_thread(
+            reference.committed, self.bootstrap_servers, topic, self.partitions
+        )
+
+    async def assert_exactly_once(
+        self,
+        service: Service,
+        rule: Callable[[Any, dict[str, int]], None] = apps.add,
+        skipped: Callable[[Any], bool] = lambda _: False,
+    ) -> None:
+        """Outputs one per input record, in order, and the state of every partition: as folded by hand."""
+        topic = self.app.inputs[0].name
+        inputs = await self.read(topic)
+        await processed(service, {n: len(records) for n, records in enumerate(inputs)})
+        outputs, states = reference.balances(topic, inputs, rule, skipped)
+        found = await self.read(self.app.outputs[0].name)
+        for number in range(self.partitions):
+            sent = reference.decoded(found[number])
+            where = f"partition {number}: {reference.first_difference(sent, outputs[number])}"
+            assert sent == outputs[number], where
+            assert reference.as_plain(service.view(number)) == states[number]
+
+
+async def until(
+    holds: Callable[[], object], what: str = "", seconds: float = DEADLINE_SECONDS
+) -> None:
+    """Wait for a condition; says what it was when it does not come true in time."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while not holds():
+        assert loop.time() < deadline, f"not within {seconds} s: {what}"
+        await asyncio.sleep(0.01)
+
+
+async def processed(service: Service, positions: dict[int, int]) -> None:
+    """Until the first input of each partition is processed and committed up to its position."""
+
+    def there() -> bool:
+        failed = [s for s in service.restore_status() if s.phase == "failed"]
+        assert not failed, failed[0].error
+        done = {
+            s.partition: s.inputs[0].position
+            for s in service.restore_status()
+            if s.inputs and s.phase == "live"
+        }
+        return all(done.get(n, 0) >= position for n, position in positions.items())
+
+    await until(there, f"positions {positions}")
+
+
+async def phase(service: Service, name: str, partition: int = 0) -> PartitionStatus:
+    """Until the partition is in this phase; its status then."""
+    found: list[PartitionStatus] = []
+
+    def there() -> bool:
+        status = service.control.partitions()
+        found[:] = [s for s in status if s.partition == partition and s.phase == name]
+        return bool(found)
+
+    await until(there, f"partition {partition} {name}")
+    return found[0]
