@@ -55,7 +55,11 @@ async def main(bootstrap_servers: str) -> None:
 
 
 async def _apply(
-    producer: AIOKafkaProducer, records: Any, state: dict[bytes, list[int]], decode: Any, encode: Any
+    producer: AIOKafkaProducer,
+    records: Any,
+    state: dict[bytes, list[int]],
+    decode: Any,
+    encode: Any,
 ) -> tuple[list[Any], dict[bytes, list[int]]]:
     futures: list[Any] = []
     changed: dict[bytes, list[int]] = {}

@@ -80,7 +80,9 @@ class CommittedEnd:
         self._partition = TopicPartition(topic, 0)
 
     def __call__(self) -> int:
-        end: int = self._consumer.get_watermark_offsets(self._partition, timeout=10, cached=False)[1]
+        end: int = self._consumer.get_watermark_offsets(self._partition, timeout=10, cached=False)[
+            1
+        ]
         return end
 
     def close(self) -> None:
@@ -114,7 +116,9 @@ def child(log: Path, *arguments: str, **environment: str) -> Iterator[psutil.Pro
             process.wait()
 
 
-def service_arguments(app: str, bootstrap_servers: str, http_port: int, *overrides: str) -> list[str]:
+def service_arguments(
+    app: str, bootstrap_servers: str, http_port: int, *overrides: str
+) -> list[str]:
     arguments = ["-m", "snapreplay.api.cli", "run", app, "--bootstrap-servers", bootstrap_servers]
     arguments += ["--http-port", str(http_port)]
     for override in overrides:
@@ -123,7 +127,11 @@ def service_arguments(app: str, bootstrap_servers: str, http_port: int, *overrid
 
 
 def snapreplay(*arguments: str) -> None:
-    subprocess.run([sys.executable, "-m", "snapreplay.api.cli", *arguments], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-m", "snapreplay.api.cli", *arguments],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 def get(http_port: int, path: str) -> dict[str, object] | None:

@@ -88,7 +88,9 @@ def _case(case: Case, keys: int, runs: int) -> list[Result]:
             processed += case.records_after_snapshot
         results = []
         for number in range(runs):
-            results.append(_restart(servers, port, arguments, Path(scratch, f"{number}.log"), processed))
+            results.append(
+                _restart(servers, port, arguments, Path(scratch, f"{number}.log"), processed)
+            )
             processed += 1
         return results
 
@@ -109,7 +111,9 @@ def _restart(servers: str, port: int, arguments: list[str], log: Path, processed
     harness.load(servers, "bench-in", 1, 1, seed=3)
     began, started_at = time.perf_counter(), time.time()
     with harness.child(log, *arguments):
-        first_output = harness.wait_until(lambda: end() > before, f"the first output ({log})") - began
+        first_output = (
+            harness.wait_until(lambda: end() > before, f"the first output ({log})") - began
+        )
         status: Any = harness.get(port, "/restore-status")
         end.close()
     restore = status["partitions"][0]

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import snapreplay
 from snapreplay.service.clock import wall_seconds
 from snapreplay.service.control import (
     Check,
@@ -60,8 +61,6 @@ class ServiceControl:
     # ---- what HTTP asks ----
 
     def facts(self) -> ServiceFacts:
-        import snapreplay
-
         view = self._view
         return ServiceFacts(
             app_id=self._app.app_id,

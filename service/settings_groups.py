@@ -27,10 +27,8 @@ class Batch(Group):
 
     records_max: int = Field(5000, ge=1, le=100_000)
     """Most input records in a batch."""
-    bytes_max: int = Field(4 * 1024 * 1024, ge=1024, le=256 * 1024 * 1024)
-    """Most input bytes (keys and values) in a batch; one record may be larger."""
     linger_ms: int = Field(2, ge=0, le=10_000)
-    """Time to wait for a fuller batch (ms); 0 = none."""
+    """Time to wait for a fuller batch (ms); 0 = none. Fewer transactions, later outputs."""
 
 
 class Snapshot(Group):

@@ -33,17 +33,14 @@ def snapshot_due(
     """The reason ("records" or "interval"), or None. Never due when nothing was applied since."""
     if since.records == 0:
         return None
-    if policy.every_records is not None:
-        if since.records >= _shortened(
-            policy.every_records, policy.jitter_ratio, app_id, partition
-        ):
-            return "records"
-    if policy.every_ms is not None:
-        if since.elapsed_ms >= _shortened(policy.every_ms, policy.jitter_ratio, app_id, partition):
-            return "interval"
+    kept_share = 1.0 - policy.jitter_ratio * _spread(app_id, partition)
+    if policy.every_records is not None and since.records >= kept_share * policy.every_records:
+        return "records"
+    if policy.every_ms is not None and since.elapsed_ms >= kept_share * policy.every_ms:
+        return "interval"
     return None
 
 
-def _shortened(value: int, jitter_ratio: float, app_id: str, partition: int) -> float:
-    share = (zlib.crc32(f"{app_id}/{partition}".encode()) % 1000) / 1000
-    return value * (1.0 - jitter_ratio * share)
+def _spread(app_id: str, partition: int) -> float:
+    """In [0, 1), the same for a partition on every process."""
+    return (zlib.crc32(f"{app_id}/{partition}".encode()) % 1000) / 1000

@@ -18,243 +18,48 @@ Whatever fails transiently starts again from the fence, with back-off. Whatever 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import TypeVar, assert_never
 
-from snapreplay.service.core import located, locate
+from snapreplay.service.core import locate, located
+from snapreplay.service.core.effects import (
+    Advance,
+    CheckInputs,
+    Effect,
+    Fail,
+    Fence,
+    GoLive,
+    Load,
+    ReadStarts,
+    ReadWindow,
+    SeeClaim,
+    Wait,
+    WriteClaim,
+    Yield,
+)
+from snapreplay.service.core.events import (
+    Advanced,
+    Begin,
+    ClaimAcknowledged,
+    ClaimHidden,
+    ClaimSeen,
+    EffectFailed,
+    Event,
+    FenceDone,
+    InputsChecked,
+    RoadClosed,
+    SnapshotUnusable,
+    StartLoaded,
+    StartsRead,
+    WindowRead,
+)
 from snapreplay.service.core.located import Expected, Found
 from snapreplay.service.core.phase import Phase
+from snapreplay.service.core.road import Road
 from snapreplay.snapshots.errors import Reaction, SnapreplayError, StopError
 from snapreplay.snapshots.format.records import Claim
 from snapreplay.snapshots.plan import LogStarts, Start, plan_start
 
 T = TypeVar("T")
-
-
-class Road(StrEnum):
-    """How the state is brought forward from the snapshot to the last increment."""
-
-    CHANGES = "changes"
-    REPLAY = "replay"
-
-    @property
-    def other(self) -> Road:
-        return Road.REPLAY if self is Road.CHANGES else Road.CHANGES
-
-
-# ---- events: what happened -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Begin:
-    """Start, or start again after a wait."""
-
-
-@dataclass(frozen=True)
-class FenceDone:
-    """The transactional producer has started."""
-
-
-@dataclass(frozen=True)
-class ClaimAcknowledged:
-    """The claim record's transaction answered OK."""
-
-    claim_id: str
-    offset: int
-
-
-@dataclass(frozen=True)
-class ClaimHidden:
-    """The reader did not deliver the claim: `end_offset <= F` even after the grace on one client."""
-
-    end_offset: int
-    high_watermark: int
-    waited_ms: int
-
-
-@dataclass(frozen=True)
-class ClaimSeen:
-    """The reader delivered the record at F and it is ours. `newer` is a claim found after it."""
-
-    log_start_offset: int
-    newer: Claim | None
-
-
-@dataclass(frozen=True)
-class WindowRead:
-    """A window before the claim was read to its end."""
-
-    found: Found | None
-
-
-@dataclass(frozen=True)
-class StartsRead:
-    """Fresh log starts of our topics and of the inputs."""
-
-    starts: LogStarts
-
-
-@dataclass(frozen=True)
-class StartLoaded:
-    """The state is that of the start (snapshot, or empty at genesis), checked."""
-
-
-@dataclass(frozen=True)
-class SnapshotUnusable:
-    """A snapshot cannot be used: damaged, incomplete, trimmed."""
-
-    snapshot_id: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Advanced:
-    """The state is that of the last increment, digest compared."""
-
-
-@dataclass(frozen=True)
-class RoadClosed:
-    """This road cannot be taken from this start (damaged changes, trimmed input)."""
-
-    road: Road
-    error: SnapreplayError
-
-
-@dataclass(frozen=True)
-class InputsChecked:
-    """Each input still is the log that was processed, and reaches to our position."""
-
-
-@dataclass(frozen=True)
-class EffectFailed:
-    """The last effect raised."""
-
-    error: SnapreplayError
-
-
-Event = (
-    Begin
-    | FenceDone
-    | ClaimAcknowledged
-    | ClaimHidden
-    | ClaimSeen
-    | WindowRead
-    | StartsRead
-    | StartLoaded
-    | SnapshotUnusable
-    | Advanced
-    | RoadClosed
-    | InputsChecked
-    | EffectFailed
-)
-
-# ---- effects: what to do next ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Fence:
-    """Start a new transactional producer (discarding any old one)."""
-
-
-@dataclass(frozen=True)
-class WriteClaim:
-    """Commit one claim record with a new random id."""
-
-
-@dataclass(frozen=True)
-class SeeClaim:
-    """Read the claim back. `fresh_client`: with a new connection, perhaps to another broker."""
-
-    claim_id: str
-    offset: int
-    fresh_client: bool
-
-
-@dataclass(frozen=True)
-class ReadWindow:
-    """Read a window of T-ZengLiang and report the last increment in it."""
-
-    window: locate.Window
-
-
-@dataclass(frozen=True)
-class ReadStarts:
-    """Read the log starts afresh."""
-
-    last: Found
-
-
-@dataclass(frozen=True)
-class Load:
-    """Make the state that of the start."""
-
-    start: Start
-
-
-@dataclass(frozen=True)
-class Advance:
-    """Bring the state forward; nothing to do when the start is the last increment itself."""
-
-    start: Start
-    last: Found
-    road: Road
-
-
-@dataclass(frozen=True)
-class CheckInputs:
-    """Compare the anchors, and the positions with the inputs' bounds."""
-
-    last: Found
-
-
-@dataclass(frozen=True)
-class Wait:
-    """Back off, then `Begin`."""
-
-    delay_ms: int
-    error: SnapreplayError
-
-
-@dataclass(frozen=True)
-class GoLive:
-    """Recovered."""
-
-    last: Found
-    owner_epoch: int
-    start: Start
-    fallback_from: str | None
-
-
-@dataclass(frozen=True)
-class Yield:
-    """A newer owner exists."""
-
-    newer: Claim
-
-
-@dataclass(frozen=True)
-class Fail:
-    """An operator must act."""
-
-    error: SnapreplayError
-
-
-Effect = (
-    Fence
-    | WriteClaim
-    | SeeClaim
-    | ReadWindow
-    | ReadStarts
-    | Load
-    | Advance
-    | CheckInputs
-    | Wait
-    | GoLive
-    | Yield
-    | Fail
-)
-
-# ---- state -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

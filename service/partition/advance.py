@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from snapreplay.service.core.recovery import Road
+from snapreplay.service.core.road import Road
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.increments import Base, ChangesLost, Step
 from snapreplay.service.partition.replay import Replayer, ReplayFailed

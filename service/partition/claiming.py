@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from snapreplay.service.core import recovery as core
+from snapreplay.service.core import effects, events
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.decoding import decode_as
 from snapreplay.service.partition.increments import newer_claim
@@ -43,8 +43,8 @@ def claim_record(context: Context, claim_id: str) -> LogRecord:
 
 
 async def await_claim(
-    context: Context, reader: Reader, effect: core.SeeClaim, claimed_at: float
-) -> core.Event:
+    context: Context, reader: Reader, effect: effects.SeeClaim, claimed_at: float
+) -> events.Event:
     """Ask this client until it delivers the claim, for the grace time; then the answer is `ClaimHidden`.
 
     `claimed_at` is the loop's time when the claim was acknowledged.
@@ -64,8 +64,8 @@ async def await_claim(
 
 
 async def _delivered(
-    context: Context, reader: Reader, effect: core.SeeClaim, bounds: Bounds
-) -> core.Event:
+    context: Context, reader: Reader, effect: effects.SeeClaim, bounds: Bounds
+) -> events.Event:
     """Our claim is the record at `end - 2` unless something was written after it."""
     log = context.increments
     record = await reader.read_at(log, effect.offset)
@@ -80,13 +80,13 @@ async def _delivered(
     newer = None
     if bounds.end_offset - 2 > effect.offset:
         newer = await newer_claim(reader, log, effect.offset, bounds.end_offset)
-    return core.ClaimSeen(bounds.start_offset, newer)
+    return events.ClaimSeen(bounds.start_offset, newer)
 
 
-async def _hidden(context: Context, bounds: Bounds, waited_seconds: float) -> core.Event:
+async def _hidden(context: Context, bounds: Bounds, waited_seconds: float) -> events.Event:
     plain = await context.cluster.reader(read_committed=False)
     try:
         high_watermark = (await plain.bounds(context.increments)).end_offset
     finally:
         await plain.close()
-    return core.ClaimHidden(bounds.end_offset, high_watermark, int(waited_seconds * 1000))
+    return events.ClaimHidden(bounds.end_offset, high_watermark, int(waited_seconds * 1000))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
-from snapreplay.service.core.located import Found
 from snapreplay.service.core.locate import Window
+from snapreplay.service.core.located import Found
+from snapreplay.service.partition.decoding import decode_as, is_ours
 from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.snapshots.errors import RebuildError, StopError
 from snapreplay.snapshots.format.envelope import Kind, kind_of
-from snapreplay.service.partition.decoding import decode_as, is_ours
 from snapreplay.snapshots.format.records import NO_OFFSET, Claim, Genesis, Increment, Manifest
 from snapreplay.snapshots.program.record import InputRecord
 
@@ -96,7 +96,6 @@ def _kind(log: TopicPartition, record: InputRecord) -> Kind | None:
     if kind is None:
         decode_as(object, value, log, record.offset)  # raises: its header says it is ours
     return kind
-
 
 
 async def newer_claim(

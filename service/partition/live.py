@@ -28,6 +28,8 @@ from snapreplay.snapshots.state.contract import Store
 IDLE_POLL_MS = 100  # bounds how late a stop, a trigger or a finished snapshot is noticed
 BUSY_POLL_MS = 5  # a transaction is under way: look at its answer soon
 
+Run = Sequence[InputRecord]
+
 
 class HandlerFailed(StopError):
     """A record cannot be applied and the policy is `fail`."""
@@ -233,12 +235,29 @@ class Live:
             self._settled(await self._committer.settle())
 
     async def _poll(self) -> Sequence[InputRecord]:
-        if self._reader is None:
-            raise AssertionError("polling comes after following")
-        timeout_ms = IDLE_POLL_MS if self._committer.idle else BUSY_POLL_MS
-        fetched = await self._reader.poll(self._context.settings.batch.records_max, timeout_ms)
+        """What has arrived, in the order to apply; after the first records it lingers for more."""
+        fetched = await self._fetch(IDLE_POLL_MS if self._committer.idle else BUSY_POLL_MS, ())
+        linger_ms = self._context.settings.batch.linger_ms
+        if fetched and linger_ms:
+            fetched += await self._fetch(linger_ms, fetched)
         await asyncio.sleep(0)
-        return interleave([records for records in fetched.values() if records])
+        return interleave(_by_input(fetched))
+
+    async def _fetch(self, timeout_ms: int, taken: Sequence[Run]) -> list[Run]:
+        """One poll for what still fits into the batch. A fetch is at most 1 MiB per input, so bytes are bounded."""
+        room = self._context.settings.batch.records_max - sum(len(run) for run in taken)
+        if self._reader is None or room <= 0:
+            return []
+        fetched = await self._reader.poll(room, timeout_ms)
+        return [records for records in fetched.values() if records]
 
     def _partition(self, topic: str) -> TopicPartition:
         return TopicPartition(topic, self._context.partition)
+
+
+def _by_input(runs: Sequence[Run]) -> list[Run]:
+    """Each input's records in one run: what came later of an input goes behind what came first."""
+    inputs: dict[str, list[InputRecord]] = {}
+    for run in runs:
+        inputs.setdefault(run[0].topic, []).extend(run)
+    return list(inputs.values())

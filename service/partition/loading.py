@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from snapreplay.service.partition.decoding import decode_as
 from snapreplay.service.ports import OffsetBeyondEnd, OffsetTrimmed, Reader, TopicPartition
 from snapreplay.snapshots.errors import DamagedError, RebuildError, SnapreplayError, StopError
 from snapreplay.snapshots.format.chunks import read_chunk
-from snapreplay.service.partition.decoding import decode_as
 from snapreplay.snapshots.format.records import ChunkRef, Manifest, Pointer
 from snapreplay.snapshots.program.record import InputRecord
 from snapreplay.snapshots.state.contract import Store

@@ -7,10 +7,11 @@ import uuid
 from dataclasses import dataclass
 from typing import assert_never
 
-from snapreplay.service.core import recovery as core
+from snapreplay.service.core import effects, events
 from snapreplay.service.core.chain import Chain
 from snapreplay.service.core.phase import Phase
-from snapreplay.service.core.recovery import Recovery, Road, step
+from snapreplay.service.core.recovery import Limits, Recovery, step
+from snapreplay.service.core.road import Road
 from snapreplay.service.partition import increments, inputs, starts
 from snapreplay.service.partition.advance import advance, prove
 from snapreplay.service.partition.claiming import await_claim, claim_record
@@ -76,7 +77,7 @@ class Recoverer:
             StopError, UsageError: an operator must act.
         """
         backoff = self._context.settings.restore
-        limits = core.Limits(
+        limits = Limits(
             self._context.view.transaction_timeout_max_ms + PIN_SLACK_MS,
             backoff.retry_backoff_ms,
             backoff.retry_backoff_max_ms,
@@ -96,91 +97,91 @@ class Recoverer:
             await self._close_log_reader()
 
     async def _run(self, recovery: Recovery) -> Recovered:
-        event: core.Event = core.Begin()
+        event: events.Event = events.Begin()
         while True:
             recovery, effect = step(recovery, event)
             self._report(recovery)
             match effect:
-                case core.GoLive():
+                case effects.GoLive():
                     return self._recovered(effect)
-                case core.Fail(error):
+                case effects.Fail(error):
                     raise error
-                case core.Yield(newer):
+                case effects.Yield(newer):
                     raise Superseded(newer, self._context.partition)
-                case core.Wait(delay_ms, error):
+                case effects.Wait(delay_ms, error):
                     self._reporter.failed(error)
                     self._end_load()
                     await asyncio.sleep(delay_ms / 1000)
-                    event = core.Begin()
+                    event = events.Begin()
                 case _:
                     event = await self._attempt(effect)
 
-    async def _attempt(self, effect: core.Effect) -> core.Event:
+    async def _attempt(self, effect: effects.Effect) -> events.Event:
         try:
             return await self._perform(effect)
         except SnapreplayError as error:
-            return core.EffectFailed(error)
+            return events.EffectFailed(error)
 
-    async def _perform(self, effect: core.Effect) -> core.Event:
+    async def _perform(self, effect: effects.Effect) -> events.Event:
         match effect:
-            case core.Fence():
+            case effects.Fence():
                 return await self._fence()
-            case core.WriteClaim():
+            case effects.WriteClaim():
                 return await self._claim()
-            case core.SeeClaim():
+            case effects.SeeClaim():
                 return await self._see_claim(effect)
-            case core.ReadWindow(window):
+            case effects.ReadWindow(window):
                 reader = await self._reader()
                 found = await increments.last_in_window(reader, self._context.increments, window)
-                return core.WindowRead(found)
-            case core.ReadStarts(last):
-                return core.StartsRead(await starts.read_starts(self._context, last))
-            case core.Load():
+                return events.WindowRead(found)
+            case effects.ReadStarts(last):
+                return events.StartsRead(await starts.read_starts(self._context, last))
+            case effects.Load():
                 return await self._load(effect)
-            case core.Advance():
+            case effects.Advance():
                 return await self._advance(effect)
-            case core.CheckInputs(last):
+            case effects.CheckInputs(last):
                 await inputs.check_inputs(self._context, last.increment)
-                return core.InputsChecked()
-            case core.Wait() | core.GoLive() | core.Yield() | core.Fail():
+                return events.InputsChecked()
+            case effects.Wait() | effects.GoLive() | effects.Yield() | effects.Fail():
                 raise AssertionError(f"{effect} is not performed but ends or pauses the recovery")
             case _:
                 assert_never(effect)
 
-    async def _fence(self) -> core.Event:
+    async def _fence(self) -> events.Event:
         await self._discard_producer()
         await self._close_log_reader()
         self._producer = await self._context.cluster.fence(self._context.transactional_id)
-        return core.FenceDone()
+        return events.FenceDone()
 
-    async def _claim(self) -> core.Event:
+    async def _claim(self) -> events.Event:
         claim_id = uuid.uuid4().hex
         record = claim_record(self._context, claim_id)
         if self._producer is None:
             raise AssertionError("claiming comes after the fence")
         offsets = await self._producer.commit(self._context.partition, (), (record,))
         self._claimed_at = asyncio.get_running_loop().time()
-        return core.ClaimAcknowledged(claim_id, offsets[0])
+        return events.ClaimAcknowledged(claim_id, offsets[0])
 
-    async def _see_claim(self, effect: core.SeeClaim) -> core.Event:
+    async def _see_claim(self, effect: effects.SeeClaim) -> events.Event:
         if effect.fresh_client:
             await self._close_log_reader()
         reader = await self._reader()
         return await await_claim(self._context, reader, effect, self._claimed_at)
 
-    async def _load(self, effect: core.Load) -> core.Event:
+    async def _load(self, effect: effects.Load) -> events.Event:
         await self._begin_load()
         match effect.start:
             case FromGenesis(genesis, log_start_offset):
                 self._store.clear()
                 self._base = Base.before_genesis(genesis, log_start_offset)
-                return core.StartLoaded()
+                return events.StartLoaded()
             case FromSnapshot(pointer):
                 return await self._load_snapshot(pointer)
             case _:
                 assert_never(effect.start)
 
-    async def _load_snapshot(self, pointer: Pointer) -> core.Event:
+    async def _load_snapshot(self, pointer: Pointer) -> events.Event:
         context = self._context
         reader = await context.cluster.reader(read_committed=False, large=True)
         try:
@@ -205,14 +206,14 @@ class Recoverer:
                 lambda done, total: self._reporter.progress("bytes", 0, done, total),
             )
         except RebuildError as error:
-            return core.SnapshotUnusable(pointer.snapshot_id, error.message)
+            return events.SnapshotUnusable(pointer.snapshot_id, error.message)
         finally:
             await reader.close()
         self._reporter.restore(entries=manifest.entry_count)
         self._base = Base.of_snapshot(manifest)
-        return core.StartLoaded()
+        return events.StartLoaded()
 
-    async def _advance(self, effect: core.Advance) -> core.Event:
+    async def _advance(self, effect: effects.Advance) -> events.Event:
         base, last = self._base, effect.last
         if base is None:
             raise AssertionError("advancing comes after loading")
@@ -225,14 +226,14 @@ class Recoverer:
                 self._context, self._store, walk, effect.road, self._reporter, base, last.increment
             )
         except (ChangesLost, DamagedError, OffsetTrimmed) as error:
-            return core.RoadClosed(effect.road, error)
+            return events.RoadClosed(effect.road, error)
         proof = prove(self._store, last.increment, tally)
         if proof is not None:
             self._reporter.proven(proof)
         self._records_since = tally.records
-        return core.Advanced()
+        return events.Advanced()
 
-    def _recovered(self, live: core.GoLive) -> Recovered:
+    def _recovered(self, live: effects.GoLive) -> Recovered:
         if self._producer is None:
             raise AssertionError("LIVE comes after the fence")
         context = self._context

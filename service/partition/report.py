@@ -25,13 +25,13 @@ from snapreplay.snapshots.errors import RecordError, SnapreplayError
 def problem_of(error: BaseException) -> Problem:
     """The error as people see it; anything outside the error tree is a defect and says so."""
     if isinstance(error, SnapreplayError):
-        record_id = error.record_id if isinstance(error, RecordError) else ""
+        at = error.record_id if isinstance(error, RecordError) else error.facts.get("record_id", "")
         return Problem(
             type(error).__name__,
             error.message,
             error.hint,
             error.reaction.value,
-            record_id,
+            str(at),
             wall_seconds(),
         )
     hint = "this is a defect of snapreplay: please report it with the log's traceback"

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from snapreplay.service.clock import wall_seconds
-from snapreplay.service.core.phase import Phase
 from snapreplay.service.core import located
+from snapreplay.service.core.phase import Phase
 from snapreplay.service.metrics import PartitionMetrics, Result
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.live import Live
@@ -50,6 +50,7 @@ class PartitionRunner:
         self._live: Live | None = None
         self._store: Store | None = None
         self._stop = asyncio.Event()
+        self._interrupted = asyncio.Event()  # stopped or refused: nothing is waited for any more
         self._final_snapshot = False
         self._refused: SnapreplayError | None = None
         self._fences = 0
@@ -75,12 +76,14 @@ class PartitionRunner:
         """Finish the batch under way and end `run`. With `final_snapshot` a LIVE partition writes one first."""
         self._final_snapshot = final_snapshot
         self._stop.set()
+        self._interrupted.set()
         if self._live is not None:
             self._live.stop()
 
     def refuse(self, error: SnapreplayError) -> None:
-        """End processing for good: the cluster changed under us. The partition stays, FAILED."""
-        self._refused = error
+        """End processing, or the recovery under way, for good. The partition stays, FAILED."""
+        self._refused = self._refused or error
+        self._interrupted.set()
         if self._live is not None:
             self._live.stop()
 
@@ -107,44 +110,51 @@ class PartitionRunner:
             await self._fail(error)
 
     async def _recover_and_process(self) -> None:
+        self._raise_refused()
         store = self._store = store_of(self._context.app.state())
         recoverer = Recoverer(self._context, store, self._reporter)
         recovery = asyncio.get_running_loop().create_task(recoverer.recover())
-        recovered = await self._unless_stopped(recovery)
+        recovered = await self._unless_interrupted(recovery)
         if recovered is None:
             return
         live = Live(self._context, store, recovered, self._reporter)
         self._live = live
         try:
             self._went_live(live)
-            if self._stop.is_set():
+            if self._interrupted.is_set():
                 live.stop()
             await live.run()
-            if self._refused is not None:
-                raise self._refused
+            self._raise_refused()
             if self._final_snapshot:
                 await live.hand_over()
         finally:
             self._live = None
             await live.close()
 
-    async def _unless_stopped(self, recovery: asyncio.Task[T]) -> T | None:
-        """The recovery's result; None when `stop` came first: an interrupted restore loses nothing."""
-        stopped = asyncio.get_running_loop().create_task(self._stop.wait())
+    def _raise_refused(self) -> None:
+        if self._refused is not None:
+            raise self._refused
+
+    async def _unless_interrupted(self, recovery: asyncio.Task[T]) -> T | None:
+        """The recovery's result; None when `stop` or `refuse` came first: an interrupted restore loses nothing."""
+        interrupted = asyncio.get_running_loop().create_task(self._interrupted.wait())
         try:
-            await asyncio.wait([recovery, stopped], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([recovery, interrupted], return_when=asyncio.FIRST_COMPLETED)
             if recovery.done():
                 return recovery.result()
             return None
         finally:
-            for task in (recovery, stopped):
+            for task in (recovery, interrupted):
                 if not task.done():
                     await ended(task)
 
     def _went_live(self, live: Live) -> None:
         self._fences = 0
         live.report()
-        self._reporter.update(error=None)
+        used = self._reporter.status.restore.snapshot if self._reporter.status.restore else None
+        self._reporter.update(
+            error=None, last_pointed_snapshot_at=used.created_at if used is not None else None
+        )
         self._reporter.restore(finished_at=wall_seconds(), progress=None)
         self._reporter.phase(Phase.LIVE)
         status = self._reporter.status
@@ -225,8 +235,8 @@ class PartitionRunner:
         await self._stop.wait()
 
     async def _sleep(self, seconds: float) -> None:
-        """Back off, but end at once when stopped."""
+        """Back off, but end at once when stopped or refused."""
         try:
-            await asyncio.wait_for(self._stop.wait(), seconds)
+            await asyncio.wait_for(self._interrupted.wait(), seconds)
         except TimeoutError:
             return

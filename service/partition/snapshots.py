@@ -148,6 +148,9 @@ class SnapshotKeeper:
             if error.reaction is Reaction.STOP:
                 raise
             return
+        except BaseException:
+            self._waiting += waiting  # `close` tells them
+            raise
         self._pointer_ready(pointer, waiting)
 
     def _pointer_ready(self, pointer: Pointer, waiting: list[OnDone]) -> None:

@@ -45,9 +45,7 @@ class Mark:
 
 def mark(store: Store, chain: Chain, reason: str) -> Mark:
     """Begin: from here on changed shards are copied first. Only while no batch is sealed."""
-    return Mark(
-        store.mark(), chain, reason, uuid.uuid4().hex, wall_seconds(), store.shard_count
-    )
+    return Mark(store.mark(), chain, reason, uuid.uuid4().hex, wall_seconds(), store.shard_count)
 
 
 async def write(context: Context, marked: Mark, reporter: Reporter) -> Pointer:

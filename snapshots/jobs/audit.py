@@ -160,10 +160,8 @@ class _Audit:
 
     def _counted(self, queries: Mapping[str, str]) -> dict[str, int]:
         columns = ", ".join(f"({query}) AS {name}" for name, query in queries.items())
-        return {
-            name: int(count)
-            for name, count in self._spark.sql(f"SELECT {columns}").first().asDict().items()
-        }
+        (row,) = self._spark.sql(f"SELECT {columns}").collect()
+        return {name: int(row[name]) for name in queries}
 
     def _findings(self) -> list[Finding]:
         whole: DataFrame | None = None

@@ -95,15 +95,16 @@ def test_command_line_beats_environment_beats_file_beats_defaults(tmp_path):
     file = tmp_path / "snapreplay.toml"
     file.write_text(
         "[kafka]\nbootstrap.servers = ['file:1', 'file:2']\n'client.id' = 'file'\n"
-        "[batch]\nrecords_max = 1\nbytes_max = 1111\nlinger_ms = 1\n"
+        "[batch]\nrecords_max = 1\nlinger_ms = 1\n[timeouts]\nrevoke_ms = 1111\nshutdown_ms = 1111\n"
     )
     environment = {
         "SNAPREPLAY_KAFKA__BOOTSTRAP_SERVERS": "env:1",
         "SNAPREPLAY_BATCH__RECORDS_MAX": "2",
-        "SNAPREPLAY_BATCH__BYTES_MAX": "2222",
+        "SNAPREPLAY_TIMEOUTS__REVOKE_MS": "2222",
     }
     settings = load_settings({"batch.records_max": 3, "http.port": None}, file, environment)
-    assert (settings.batch.records_max, settings.batch.bytes_max) == (3, 2222)
+    assert (settings.batch.records_max, settings.timeouts.revoke_ms) == (3, 2222)
+    assert settings.timeouts.shutdown_ms == 1111
     assert (settings.batch.linger_ms, settings.http.port) == (1, 8080)
     assert settings.bootstrap_servers == ["env:1"]
     assert settings.kafka["client.id"] == "file"

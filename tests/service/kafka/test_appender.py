@@ -55,12 +55,12 @@ async def test_a_lost_answer_does_not_double_a_chunk(broker, cluster, new_topic)
 
 async def test_an_unknown_offset_abandons_the_snapshot(settings, new_topic):
     """Stored, but nobody knows where: a manifest could never point to it."""
-    appender = KafkaAppender(settings)
 
-    async def duplicate(record, partition):
-        return -1
+    class Duplicate(KafkaAppender):
+        async def _append(self, record, partition):
+            return -1
 
-    appender._append = duplicate
+    appender = Duplicate(settings)
     await appender.start()
     with pytest.raises(RefusedRecord, match="offset is unknown"):
         await appender.append(LogRecord(await new_topic(), b"x"), 0)

@@ -31,7 +31,7 @@ outputs = st.builds(
 
 def decoded(batches):
     """(key, value, headers) of every record, by partition, batch by batch."""
-    found = {}
+    found: dict[TopicPartition, list[list[tuple[object, ...]]]] = {}
     for target, run in batches.runs.items():
         found[target] = []
         for builder in run:
@@ -55,7 +55,7 @@ def test_every_output_is_in_its_partition_once_and_in_order(given_outputs, state
     """Whatever the mixture of topics, keys and sizes, and no batch is larger than it may be."""
     batches = Batches(SHAPES, 0)
     batches.add_outputs(given_outputs, "log", state_partition)
-    expected = {}
+    expected: dict[TopicPartition, list[tuple[object, ...]]] = {}
     for output in given_outputs:
         target = TopicPartition(output.topic, expected_partition(output, state_partition))
         expected.setdefault(target, []).append((output.key, output.value, output.headers))

@@ -50,18 +50,24 @@ class Member:
         await asyncio.wait([self.task])
 
 
+class Group:
+    """Called, it adds a member."""
+
+    def __init__(self, bootstrap_servers, app, topic):
+        self.bootstrap_servers, self.app, self.topic = bootstrap_servers, app, topic
+        self.members = []
+
+    def __call__(self, instance="one", **more):
+        self.members.append(Member(self.bootstrap_servers, self.app, self.topic, instance, **more))
+        return self.members[-1]
+
+
 @pytest.fixture
 async def group(broker, new_topic, unique):
     """Members of a new group over a topic with 4 partitions; the rest of them is ended afterwards."""
-    members, app, topic = [], unique("app"), await new_topic(4)
-
-    def join(instance="one", **more):
-        members.append(Member(broker.bootstrap_servers, app, topic, instance, **more))
-        return members[-1]
-
-    join.app, join.topic = app, topic
-    yield join
-    for member in members:
+    joined = Group(broker.bootstrap_servers, unique("app"), await new_topic(4))
+    yield joined
+    for member in joined.members:
         await member.membership.leave()
         await member.crash()
 

@@ -168,7 +168,7 @@ async def test_following_two_partitions_gives_both_from_their_positions(cluster,
     assert (reader.position(first), reader.position(second)) == (1, 0)
     assert reader.end_offset(second) is None
     await producer.commit(1, [], [LogRecord(topic, b"2")])
-    got = []
+    got: list[bytes | None] = []
 
     async def poll():
         for records in (await reader.poll(100, 50)).values():
@@ -271,12 +271,13 @@ async def test_a_read_goes_on_over_a_broker_that_dies_and_returns():
             )
         await producer.discard()
         reader, offsets = await cluster.reader(), []
-        restart = None
+        restart: asyncio.Task[None] | None = None
         async for records in reader.read(source, 0, 42):
             offsets += [record.offset for record in records]
             if restart is None:
                 await asyncio.to_thread(local.kill)
                 restart = asyncio.create_task(asyncio.to_thread(local.restart))
+        assert restart is not None
         await restart
         assert offsets == [offset for offset in range(42) if offset % 7 != 6]
         assert (await reader.bounds(source)).end_offset == 42

@@ -45,9 +45,7 @@ def test_other_types_are_refused(key_type: type, key: object, word: str) -> None
     assert caught.value.hint == f"convert it: {key_type.__name__}(...)"
 
 
-@pytest.mark.parametrize(
-    ("key_type", "key"), [(int, 2**64), (int, -(2**63) - 1), (str, "\ud800")]
-)
+@pytest.mark.parametrize(("key_type", "key"), [(int, 2**64), (int, -(2**63) - 1), (str, "\ud800")])
 def test_what_msgpack_cannot_hold_is_refused(key_type: type, key: object) -> None:
     """By a RecordError, not by the encoder's own exception."""
     with pytest.raises(RecordError, match="cannot be encoded"):

@@ -1,0 +1,71 @@
+"""The flights into the input topic, as fast as librdkafka takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from examples.demo.data import Row
+from examples.demo.failed import DemoFailed
+from examples.demo.topics import quiet
+
+FLUSH_S = 60.0
+EVERY_ROWS = 5_000  # serve delivery reports, tell how far it is
+
+Told = Callable[[int], None]
+
+
+def load(bootstrap_servers: str, topic: str, rows: Iterable[Row], told: Told) -> int:
+    """Produce every row, in order per key. Returns how many were acknowledged: all of them.
+
+    Args:
+        told: hears the number of rows produced so far, now and then.
+
+    Raises:
+        DemoFailed: a record was refused, or not acknowledged in time.
+    """
+    refused: list[str] = []
+    producer = Producer(_configuration(bootstrap_servers))
+    count = 0
+    for row in rows:
+        _produce(producer, topic, row, refused)
+        count += 1
+        if count % EVERY_ROWS == 0:
+            producer.poll(0)
+            told(count)
+    unacknowledged = producer.flush(FLUSH_S)
+    if refused or unacknowledged:
+        raise DemoFailed(
+            f"loading {topic}: {unacknowledged} of {count} records were not acknowledged"
+            f" within {FLUSH_S:.0f} s, {len(refused)} refused; first: {refused[:1]}"
+        )
+    told(count)
+    return count
+
+
+def _configuration(bootstrap_servers: str) -> dict[str, str | int | bool]:
+    return quiet(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "enable.idempotence": True,  # a retry must not make two flights of one
+            "partitioner": "murmur2_random",  # Java's and ours; librdkafka's own differs
+            "compression.type": "lz4",
+            "linger.ms": 20,
+        }
+    )
+
+
+def _produce(producer: Producer, topic: str, row: Row, refused: list[str]) -> None:
+    def answered(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            refused.append(str(error))
+
+    while True:
+        try:
+            producer.produce(
+                topic, row.value, row.key, timestamp=row.timestamp_ms, on_delivery=answered
+            )
+            return
+        except BufferError:  # the queue is full: serve answers until there is room
+            producer.poll(0.1)

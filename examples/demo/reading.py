@@ -1,0 +1,93 @@
+"""Whole topics, read back with librdkafka: the witness that shares nothing with the service."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+
+from examples.demo.failed import DemoFailed
+from examples.demo.names import PARTITIONS
+from examples.demo.topics import quiet
+from examples.demo.verify import Input, Output
+
+SILENCE_S = 30.0
+AT_ONCE = 10_000
+
+
+def messages(
+    bootstrap_servers: str, topic: str, *, read_committed: bool = True
+) -> Iterator[Message]:
+    """All records of the topic up to its present end, in order of offset within each partition.
+
+    Raises:
+        DemoFailed: the cluster was silent for half a minute, or answered with an error.
+    """
+    consumer = Consumer(
+        quiet(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "group.id": "nobody",  # demanded, never joined: partitions are assigned by hand
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed" if read_committed else "read_uncommitted",
+            }
+        )
+    )
+    try:
+        places = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)]
+        consumer.assign(places)
+        yield from _until_all_ends(consumer, topic)
+    finally:
+        consumer.close()
+
+
+def _until_all_ends(consumer: Consumer, topic: str) -> Iterator[Message]:
+    ended: set[int | None] = set()
+    heard_at = time.monotonic()
+    while len(ended) < PARTITIONS:
+        batch = consumer.consume(AT_ONCE, timeout=0.2)
+        for message in batch:
+            error = message.error()
+            if error is None:
+                yield message
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ended.add(message.partition())
+            elif not error.retriable():
+                raise DemoFailed(f"reading {topic}: {error}")
+        now = time.monotonic()
+        if batch:
+            heard_at = now
+        elif now - heard_at > SILENCE_S:
+            raise DemoFailed(f"reading {topic}: no answer for {SILENCE_S:.0f} s")
+
+
+def inputs(bootstrap_servers: str, topic: str) -> Iterator[Input]:
+    """The flights as they are in Kafka."""
+    for message in messages(bootstrap_servers, topic):
+        yield Input(*_place(message), _key(message), json.loads(message.value() or b""))
+
+
+def outputs(bootstrap_servers: str, topic: str) -> Iterator[Output]:
+    """What a careful consumer sees: committed transactions only."""
+    for message in messages(bootstrap_servers, topic):
+        yield Output(*_place(message), _key(message), json.loads(message.value() or b""))
+
+
+def written(bootstrap_servers: str, topic: str) -> int:
+    """Records in the topic, those of aborted transactions included."""
+    return sum(1 for _ in messages(bootstrap_servers, topic, read_committed=False))
+
+
+def _place(message: Message) -> tuple[int, int]:
+    partition, offset = message.partition(), message.offset()
+    if partition is None or offset is None:
+        raise DemoFailed(f"a record without a place: {message.topic()}")
+    return partition, offset
+
+
+def _key(message: Message) -> str:
+    key = message.key()
+    return key.decode() if isinstance(key, bytes) else str(key)

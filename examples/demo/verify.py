@@ -1,0 +1,198 @@
+"""Judges the outputs by the input: plain dicts and confluent-kafka, no code of the service or the app.
+
+The statistics are written down a second time here on purpose. Input and outputs are read back from
+Kafka; every output must equal what a dict, folded over the input, says after that very record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgpack
+import xxhash
+
+Stats = dict[str, int | str]
+State = dict[str, Stats]
+Place = tuple[int, int]
+"""(input partition, input offset): which record an output is of."""
+
+SHOWN = 5
+MASK = (1 << 64) - 1
+
+
+class Input(NamedTuple):
+    """One record of the input topic; `flight` is its decoded JSON."""
+
+    partition: int
+    offset: int
+    key: str
+    flight: Mapping[str, Any]
+
+
+class Output(NamedTuple):
+    """One record of the output topic; `value` is its decoded JSON."""
+
+    partition: int
+    offset: int
+    key: str
+    value: Mapping[str, Any]
+
+
+class Expected(NamedTuple):
+    """The one right output of a record."""
+
+    key: str
+    stats: Stats
+
+
+@dataclass
+class Truth:
+    """What the input alone says: the output of every record, and the final state per partition."""
+
+    outputs: dict[Place, Expected] = field(default_factory=dict)
+    states: dict[int, State] = field(default_factory=dict)
+
+
+@dataclass
+class Findings:
+    """What differs: how often in all, and the first few in words. Nothing differs when `count` is 0."""
+
+    count: int = 0
+    first: list[str] = field(default_factory=list)
+
+    def add(self, what: str) -> None:
+        self.count += 1
+        if len(self.first) < SHOWN:
+            self.first.append(what)
+
+
+def fold(inputs: Iterable[Input]) -> Truth:
+    """Brute force over all records, which come in order of offset within each partition."""
+    truth = Truth()
+    for record in inputs:
+        state = truth.states.setdefault(record.partition, {})
+        stats = count(state.get(record.key), record.flight)
+        state[record.key] = stats
+        truth.outputs[record.partition, record.offset] = Expected(record.key, stats)
+    return truth
+
+
+def count(before: Stats | None, flight: Mapping[str, Any]) -> Stats:
+    """The statistics of an aircraft after one more flight; a new dict."""
+    stats: dict[str, Any] = dict(before or _NONE)
+    delay = flight["arr_delay"]
+    stats["flights"] += 1
+    stats["miles"] += flight["distance"]
+    stats["air_minutes"] += flight["air_time"] or 0
+    if delay is None:
+        stats["not_arrived"] += 1
+    else:
+        stats["delayed"] += 1 if delay > 0 else 0
+        stats["delay_minutes_sum"] += delay
+        stats["delay_minutes_max"] = max(stats["delay_minutes_max"], delay)
+    stats["last_carrier"] = flight["carrier"]
+    stats["last_origin"] = flight["origin"]
+    stats["last_dest"] = flight["dest"]
+    return stats
+
+
+_NONE: Stats = {
+    "flights": 0,
+    "not_arrived": 0,
+    "delayed": 0,
+    "delay_minutes_sum": 0,
+    "delay_minutes_max": 0,
+    "air_minutes": 0,
+    "miles": 0,
+    "last_carrier": "",
+    "last_origin": "",
+    "last_dest": "",
+}
+
+
+def check_outputs(truth: Truth, outputs: Iterable[Output]) -> Findings:
+    """Exactly one right output per input record, in the input's order within each output partition.
+
+    `outputs` come in order of offset within each partition.
+    """
+    findings = Findings()
+    seen: dict[Place, Output] = {}
+    newest: dict[tuple[int, int], int] = {}
+    for output in outputs:
+        place = output.value["input_partition"], output.value["input_offset"]
+        if place in seen:
+            findings.add(f"{_at(output)} is a duplicate of {_at(seen[place])}: record {_of(place)}")
+            continue
+        seen[place] = output
+        _check_content(truth, place, output, findings)
+        way = output.partition, place[0]
+        if newest.get(way, -1) > place[1]:
+            findings.add(f"{_at(output)} is out of order: record {_of(place)} after {newest[way]}")
+        newest[way] = max(newest.get(way, -1), place[1])
+    for place in truth.outputs.keys() - seen.keys():
+        findings.add(f"record {_of(place)} has no output")
+    return findings
+
+
+def _check_content(truth: Truth, place: Place, output: Output, findings: Findings) -> None:
+    expected = truth.outputs.get(place)
+    if expected is None:
+        findings.add(f"{_at(output)} is of record {_of(place)}, which does not exist")
+    elif (output.key, output.value["stats"]) != expected:
+        findings.add(
+            f"{_at(output)} of record {_of(place)}: {output.key} {output.value['stats']},"
+            f" brute force says {expected.key} {expected.stats}"
+        )
+
+
+def check_final_state(truth: Truth, outputs: Iterable[Output]) -> Findings:
+    """The last output of each key is its final state, and no key is missing."""
+    last: dict[tuple[int, str], Any] = {}
+    for output in outputs:
+        last[output.value["input_partition"], output.key] = output.value["stats"]
+    findings = Findings()
+    for partition, state in truth.states.items():
+        for key, stats in state.items():
+            found = last.pop((partition, key), None)
+            if found != stats:
+                findings.add(f"partition {partition} {key}: {found}, brute force says {stats}")
+    for (partition, key), found in last.items():
+        findings.add(f"partition {partition} {key}: {found}, which is not in the input")
+    return findings
+
+
+def check_digests(truth: Truth, reported: Mapping[int, str | None]) -> Findings:
+    """The service's digest of each partition against the one of the brute-force state."""
+    findings = Findings()
+    for partition in sorted(truth.states.keys() | reported.keys()):
+        computed = digest(truth.states.get(partition, {}))
+        if reported.get(partition) != computed:
+            findings.add(
+                f"partition {partition}: the service says {reported.get(partition)},"
+                f" brute force says {computed}"
+            )
+    return findings
+
+
+def digest(state: State) -> str:
+    """As docs/FORMAT.md defines it, over the msgpack bytes of keys and values: "count:a:b"."""
+    a = b = 0
+    for key, stats in state.items():
+        key_bytes, value_bytes = msgpack.packb(key), msgpack.packb(stats)
+        a += _xxh64(value_bytes, _xxh64(key_bytes, 42))
+        b += _xxh64(key_bytes, _xxh64(value_bytes, 42))
+    return f"{len(state)}:{a & MASK:016x}:{b & MASK:016x}"
+
+
+def _xxh64(data: bytes, seed: int) -> int:
+    return xxhash.xxh64_intdigest(data, seed)
+
+
+def _at(output: Output) -> str:
+    return f"output {output.partition}-{output.offset}"
+
+
+def _of(place: Place) -> str:
+    return f"{place[0]}-{place[1]}"

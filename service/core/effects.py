@@ -1,0 +1,116 @@
+"""What a recovery asks to be done, one thing at a time. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from snapreplay.service.core import locate
+from snapreplay.service.core.located import Found
+from snapreplay.service.core.road import Road
+from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.snapshots.format.records import Claim
+from snapreplay.snapshots.plan import Start
+
+
+@dataclass(frozen=True)
+class Fence:
+    """Start a new transactional producer (discarding any old one)."""
+
+
+@dataclass(frozen=True)
+class WriteClaim:
+    """Commit one claim record with a new random id."""
+
+
+@dataclass(frozen=True)
+class SeeClaim:
+    """Read the claim back. `fresh_client`: with a new connection, perhaps to another broker."""
+
+    claim_id: str
+    offset: int
+    fresh_client: bool
+
+
+@dataclass(frozen=True)
+class ReadWindow:
+    """Read a window of T-ZengLiang and report the last increment in it."""
+
+    window: locate.Window
+
+
+@dataclass(frozen=True)
+class ReadStarts:
+    """Read the log starts afresh."""
+
+    last: Found
+
+
+@dataclass(frozen=True)
+class Load:
+    """Make the state that of the start."""
+
+    start: Start
+
+
+@dataclass(frozen=True)
+class Advance:
+    """Bring the state forward; nothing to do when the start is the last increment itself."""
+
+    start: Start
+    last: Found
+    road: Road
+
+
+@dataclass(frozen=True)
+class CheckInputs:
+    """Compare the anchors, and the positions with the inputs' bounds."""
+
+    last: Found
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Back off, then `Begin`."""
+
+    delay_ms: int
+    error: SnapreplayError
+
+
+@dataclass(frozen=True)
+class GoLive:
+    """Recovered."""
+
+    last: Found
+    owner_epoch: int
+    start: Start
+    fallback_from: str | None
+
+
+@dataclass(frozen=True)
+class Yield:
+    """A newer owner exists."""
+
+    newer: Claim
+
+
+@dataclass(frozen=True)
+class Fail:
+    """An operator must act."""
+
+    error: SnapreplayError
+
+
+Effect = (
+    Fence
+    | WriteClaim
+    | SeeClaim
+    | ReadWindow
+    | ReadStarts
+    | Load
+    | Advance
+    | CheckInputs
+    | Wait
+    | GoLive
+    | Yield
+    | Fail
+)

@@ -1,0 +1,115 @@
+"""What can happen to a recovery. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from snapreplay.service.core.located import Found
+from snapreplay.service.core.road import Road
+from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.snapshots.format.records import Claim
+from snapreplay.snapshots.plan import LogStarts
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Start, or start again after a wait."""
+
+
+@dataclass(frozen=True)
+class FenceDone:
+    """The transactional producer has started."""
+
+
+@dataclass(frozen=True)
+class ClaimAcknowledged:
+    """The claim record's transaction answered OK."""
+
+    claim_id: str
+    offset: int
+
+
+@dataclass(frozen=True)
+class ClaimHidden:
+    """The reader did not deliver the claim: `end_offset <= F` even after the grace on one client."""
+
+    end_offset: int
+    high_watermark: int
+    waited_ms: int
+
+
+@dataclass(frozen=True)
+class ClaimSeen:
+    """The reader delivered the record at F and it is ours. `newer` is a claim found after it."""
+
+    log_start_offset: int
+    newer: Claim | None
+
+
+@dataclass(frozen=True)
+class WindowRead:
+    """A window before the claim was read to its end."""
+
+    found: Found | None
+
+
+@dataclass(frozen=True)
+class StartsRead:
+    """Fresh log starts of our topics and of the inputs."""
+
+    starts: LogStarts
+
+
+@dataclass(frozen=True)
+class StartLoaded:
+    """The state is that of the start (snapshot, or empty at genesis), checked."""
+
+
+@dataclass(frozen=True)
+class SnapshotUnusable:
+    """A snapshot cannot be used: damaged, incomplete, trimmed."""
+
+    snapshot_id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Advanced:
+    """The state is that of the last increment, digest compared."""
+
+
+@dataclass(frozen=True)
+class RoadClosed:
+    """This road cannot be taken from this start (damaged changes, trimmed input)."""
+
+    road: Road
+    error: SnapreplayError
+
+
+@dataclass(frozen=True)
+class InputsChecked:
+    """Each input still is the log that was processed, and reaches to our position."""
+
+
+@dataclass(frozen=True)
+class EffectFailed:
+    """The last effect raised."""
+
+    error: SnapreplayError
+
+
+Event = (
+    Begin
+    | FenceDone
+    | ClaimAcknowledged
+    | ClaimHidden
+    | ClaimSeen
+    | WindowRead
+    | StartsRead
+    | StartLoaded
+    | SnapshotUnusable
+    | Advanced
+    | RoadClosed
+    | InputsChecked
+    | EffectFailed
+)

@@ -1,0 +1,83 @@
+"""`check` lets good apps pass and names the first record of bad ones."""
+
+import re
+
+import pytest
+from tests.support import bad_apps
+
+from snapreplay.snapshots.errors import RecordError, UsageError
+from snapreplay.snapshots.program.app import App
+from snapreplay.snapshots.program.harness import record
+from snapreplay.snapshots.program.topic import Topic
+from snapreplay.snapshots.state.map import MapState
+from snapreplay.testing import CRASH_SEEDS, Diverged, ErrorPolicy, LostChange, check
+
+RECORDS = [record(bad_apps.words, key=key, value=number) for number, key in enumerate("abcabdacbdabc")]
+
+
+def test_a_good_app_passes_every_run():
+    """All runs took place, the other processes included."""
+    report = check(bad_apps.seeded, RECORDS)
+    assert report.record_count == len(RECORDS)
+    assert report.left_out == ()
+    assert len(report.runs) == 2 + 2 + len(CRASH_SEEDS) + 2
+
+
+@pytest.mark.parametrize(
+    ("app", "first", "how"),
+    [
+        (bad_apps.clock, "words-0-3", "again leads to another state"),
+        (bad_apps.dice, "words-0-3", "again gives other outputs"),
+        (bad_apps.hashed, "words-0-3", "PYTHONHASHSEED"),
+        (bad_apps.set_order, "words-0-3", "PYTHONHASHSEED"),
+        (bad_apps.counter, "words-0-3", "again gives other outputs"),
+        (bad_apps.captured, "words-0-1", "another state than batches of one"),
+        (bad_apps.reply, "words-0-0", "again gives other outputs"),
+    ],
+    ids=lambda value: value.app_id if isinstance(value, App) else "",
+)
+def test_bad_apps_are_found_and_the_record_is_named(app, first, how):
+    """Clock, random numbers, hash(), set order, module variables, captured objects, reused outputs."""
+    with pytest.raises(Diverged, match=f"{re.escape(first)}: .*{how}"):
+        check(app, RECORDS)
+
+
+def test_a_changed_get_default_is_found():
+    """It is lost without a trace, so no comparison would show it."""
+    with pytest.raises(LostChange, match="words-0-3"):
+        check(bad_apps.lossy, RECORDS)
+
+
+def test_a_value_that_only_passes_in_a_batch_is_found():
+    """The fold lets it pass within a batch; alone, the record fails."""
+    with pytest.raises(RecordError, match="words-0-0"):
+        check(bad_apps.repaired, RECORDS)
+
+
+def sometimes_failing(policy_records):
+    topic, out_topic = Topic("in"), Topic("out")
+    app = App("some", inputs=[topic], outputs=[out_topic], state=lambda: MapState(str, int, default=int))
+
+    @app.handler(topic)
+    def on_record(record, state, out):
+        state[record.key] += 1
+        out.send(out_topic, key=record.key, value=state[record.key])
+        if record.value % 3 == 0:
+            raise ValueError(record.value)
+
+    return app, [record(topic, key=f"k{n % 4}", value=n) for n in range(policy_records)]
+
+
+def test_dead_letters_are_part_of_the_comparison():
+    """With dead_letter, records may fail, the same ones in every run; an app without a name says so."""
+    app, records = sometimes_failing(30)
+    report = check(app, records, policy=ErrorPolicy.DEAD_LETTER)
+    assert "not importable" in report.left_out[0]
+    with pytest.raises(RecordError, match="in-0-0"):
+        check(app, records)
+
+
+def test_no_records_are_no_check():
+    """A check of nothing would pass for ever."""
+    with pytest.raises(UsageError, match="needs records"):
+        check(bad_apps.seeded, [])

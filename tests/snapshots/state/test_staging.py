@@ -1,0 +1,88 @@
+"""What a batch touched, encoded and checked."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from snapreplay.snapshots.errors import RecordError
+from snapreplay.snapshots.state.shards import Place
+from snapreplay.snapshots.state.staging import encode_all
+from snapreplay.snapshots.state.values import DELETED, ValueCodec
+
+
+class Frozen(msgspec.Struct, frozen=True):
+    n: int = 0
+
+
+def encoded(live: dict[str, Any], declared: Any = dict, limit: int = 1000) -> list[Any]:
+    """The values of a batch, decoded again for comparison; None for a tombstone."""
+    places: list[Place] = [(msgspec.msgpack.encode(key), None, 0) for key in live]
+    result = encode_all(live, places, ValueCodec(declared), limit)
+    return [None if new is None else msgspec.msgpack.decode(new) for new in result]
+
+
+def test_the_order_is_that_of_the_touches() -> None:
+    """Deleted keys stand between the others, as None."""
+    live = {"b": {"n": 1}, "a": DELETED, "c": {"n": [2]}, "d": DELETED}
+    assert encoded(live) == [{"n": 1}, None, {"n": [2]}, None]
+    assert encoded({}) == []
+
+
+@pytest.mark.parametrize("bad", [{"n": 2**64}, {"n": "\ud800"}, {1: 2}, {"n": object()}])
+def test_the_key_of_a_value_that_cannot_be_encoded_is_named(bad: object) -> None:
+    """Not the first key, and not msgspec's exception."""
+    with pytest.raises(RecordError, match=r"state\['bad'\]: a dict cannot be encoded"):
+        encoded({"fine": {"n": 1}, "gone": DELETED, "bad": bad})
+
+
+def test_a_value_that_contains_itself_is_refused() -> None:
+    """By name, although the encoder runs out of stack."""
+    loop: dict[str, Any] = {}
+    loop["self"] = loop
+    with pytest.raises(RecordError, match=r"state\['k'\]"):
+        encoded({"k": loop})
+
+
+def test_one_unfaithful_value_among_many_is_found() -> None:
+    """The bulk check says that there is one, the slow one says where."""
+    live = {f"k{i}": {"n": i} for i in range(100)} | {"bad": {"n": (1, 2)}}
+    with pytest.raises(RecordError, match=r"state\['bad'\]\['n'\] is tuple"):
+        encoded(live)
+
+
+def test_one_object_under_two_keys_is_refused() -> None:
+    """Both keys are named; equal objects are fine, and so is an object under one key."""
+    one = {"n": 1}
+    with pytest.raises(RecordError, match=r"state\['b'\] and state\['a'\] hold the same object"):
+        encoded({"a": one, "x": {"n": 1}, "b": one})
+    assert encoded({"a": {"n": 1}, "b": {"n": 1}}) == [{"n": 1}] * 2
+
+
+def test_one_object_deep_inside_two_values_is_refused() -> None:
+    """And one that is a value itself and part of another."""
+    part = [1]
+    with pytest.raises(RecordError, match=r"state\['b'\]\['q'\] and state\['a'\]\['p'\] hold"):
+        encoded({"a": {"p": part}, "b": {"q": part}})
+    with pytest.raises(RecordError, match=r"state\['b'\]\['q'\] and state\['c'\] hold"):
+        encoded({"b": {"q": part}, "c": part}, Any)
+
+
+def test_immutable_values_may_be_shared() -> None:
+    """Scalars under a declared scalar type, among others, and frozen Structs."""
+    assert encoded({"a": 1000000, "b": 1000000}, int) == [1000000] * 2
+    text = "one object"
+    assert encoded({"a": text, "b": text, "c": [1]}, Any) == [text, text, [1]]
+    frozen = Frozen(1)
+    assert encoded({"a": frozen, "b": frozen}, Frozen) == [{"n": 1}] * 2
+
+
+def test_an_entry_of_the_limit_fits_and_one_byte_more_does_not() -> None:
+    """Key and value together; the others are not counted."""
+    live = {"a": "x" * 90, "b": "y" * 90}
+    assert encoded(live, str, limit=94)
+    with pytest.raises(
+        RecordError, match=r"state\['a'\] takes 94 bytes with its key.* 93"
+    ) as caught:
+        encoded(live, str, limit=93)
+    assert caught.value.facts["size_bytes_max"] == 93

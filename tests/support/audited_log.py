@@ -1,0 +1,272 @@
+"""Both topics of an app as a service would have left them, written with our format on a real broker,
+and faults put into single partitions of it.
+
+Every partition has the same story, told in stages, all partitions side by side in one transaction per
+stage. A fault is a function called before a stage's records are made (`before`) or with them (`spoil`).
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from zlib import crc32
+
+import msgspec
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from snapreplay.snapshots.format.changes import split_changes
+from snapreplay.snapshots.format.chunks import ChunkWriter
+from snapreplay.snapshots.format.envelope import encode
+from snapreplay.snapshots.format.records import (
+    ChunkRef,
+    Claim,
+    Genesis,
+    Increment,
+    Manifest,
+    Pointer,
+)
+from snapreplay.snapshots.program.ranges import Anchor, InputRange, SkippedRange
+from snapreplay.snapshots.state.contract import ShardSlice
+from snapreplay.snapshots.state.digest import digest_of
+from tests.support.entries import ORIGIN, increment, manifest
+
+TOPIC_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+STAGES = ("claim", "genesis", "batch1", "batch2", "snapshot2", "batch3", "claim2", "batch4",
+          "snapshot4", "batch5")  # fmt: skip
+GENESIS = Genesis("cluster-1", 3, {"payments": 0, "refunds": 7})
+
+
+@dataclass
+class Partition:
+    """What a partition's owner would know, and the offsets of what it wrote, by stage."""
+
+    app_id: str
+    state: dict[bytes, bytes] = field(default_factory=dict)
+    epoch: int = -1
+    batch: int = 0
+    last_offset: int = -1
+    positions: dict[str, int] = field(default_factory=lambda: dict(GENESIS.start_offsets))
+    pointers: list[Pointer] = field(default_factory=list)
+    pending: Manifest | None = None
+    written: dict[str, list[int]] = field(default_factory=dict)
+
+
+Spoil = Callable[[list[bytes], Partition], list[bytes]]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What goes wrong in one partition: at `stage`, by changing what the owner knows, or the values."""
+
+    stage: str = ""
+    spoil: Spoil = lambda values, _: values
+    before: Callable[[Partition], None] = lambda _: None
+
+
+class Story:
+    """Writes the topics `<app_id>-increments` and `<app_id>-snapshots`."""
+
+    def __init__(self, bootstrap_servers: str, app_id: str, partition_count: int) -> None:
+        self.app_id = app_id
+        self.log, self.snaps = f"{app_id}-increments", f"{app_id}-snapshots"
+        self.partitions = [Partition(app_id) for _ in range(partition_count)]
+        self.admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+        common = {"bootstrap.servers": bootstrap_servers, "linger.ms": 0}
+        self._transactional = Producer(common | {"transactional.id": f"{app_id}-test"})
+        self._plain = Producer(common | {"enable.idempotence": True})
+        topics = [
+            NewTopic(name, partition_count, 1, config=TOPIC_CONFIG) for name in (self.log, self.snaps)
+        ]
+        for created in self.admin.create_topics(topics).values():
+            created.result(30)
+        self._transactional.init_transactions(30)
+
+    def tell(self, faults: Mapping[int, Fault]) -> None:
+        """All stages in order; a partition whose fault has the stage "silence" stays empty."""
+        self._abort_something()
+        for stage in STAGES:
+            values = {
+                number: self._values(stage, partition, faults.get(number, Fault()))
+                for number, partition in enumerate(self.partitions)
+                if faults.get(number, Fault()).stage != "silence"
+            }
+            offsets = self.append(stage, values)
+            for number, partition in enumerate(self.partitions):
+                self._remember(stage, partition, values.get(number, []), offsets.get(number, []))
+
+    def append(self, stage: str, values: Mapping[int, list[bytes]]) -> dict[int, list[int]]:
+        """Write records: the log's in one transaction, the snapshots' outside. Returns their offsets."""
+        outside = stage.startswith("snapshot")
+        producer, topic = (self._plain, self.snaps) if outside else (self._transactional, self.log)
+        offsets: dict[int, list[int]] = {number: [] for number in values}
+        if not outside:
+            producer.begin_transaction()
+        for number, records in values.items():
+            for value in records:
+                producer.produce(topic, value, partition=number, on_delivery=noted(offsets[number]))
+        producer.flush(30)
+        if not outside:
+            producer.commit_transaction(30)
+        assert [len(records) for records in values.values()] == [len(o) for o in offsets.values()]
+        return offsets
+
+    def _abort_something(self) -> None:
+        """A transaction that never was: markers and aborted records take offsets everywhere."""
+        self._transactional.begin_transaction()
+        for number in range(len(self.partitions)):
+            self._transactional.produce(self.log, b"aborted", partition=number)
+        self._transactional.flush(30)
+        self._transactional.abort_transaction(30)
+
+    def _values(self, stage: str, partition: Partition, fault: Fault) -> list[bytes]:
+        if fault.stage == stage:
+            fault.before(partition)
+        if stage.startswith("claim"):
+            values = [claim_of(partition)]
+        elif stage.startswith("snapshot"):
+            values = snapshot_of(partition)
+        elif stage == "genesis":
+            values = [increment_of(partition, ranges=False)]
+        elif stage == "batch5":
+            partition.batch += 1
+            values = [increment_of(partition, ranges=False)]
+        else:
+            partition.batch += 1
+            values = batch_of(partition)
+        return fault.spoil(values, partition) if fault.stage == stage else values
+
+    def _remember(
+        self, stage: str, partition: Partition, values: list[bytes], offsets: list[int]
+    ) -> None:
+        partition.written[stage] = offsets
+        if not offsets:
+            return
+        if stage.startswith("claim"):
+            partition.epoch = offsets[0]
+        elif stage.startswith("snapshot"):
+            self._write_manifest(stage, partition, values, offsets)
+        else:
+            partition.last_offset = offsets[-1]
+
+    def _write_manifest(
+        self, stage: str, partition: Partition, values: list[bytes], offsets: list[int]
+    ) -> None:
+        """The chunks' offsets are known now; the manifest is not spoilt here but in `snapshot_of`'s."""
+        number = self.partitions.index(partition)
+        refs = [
+            ChunkRef(offset, sequence, len(value), crc32(value))
+            for sequence, (offset, value) in enumerate(zip(offsets, values, strict=True))
+        ]
+        digest = digest_of(partition.state.items())
+        written = manifest(
+            f"{stage}-{number}",
+            refs,
+            batch=partition.batch,
+            increment_offset=partition.last_offset,
+            entry_count=digest.count,
+            digest=digest,
+            entries_digest=digest,
+        )
+        written = MANIFEST_FAULTS.get((self.app_id, stage, number), lambda m: m)(written)
+        (offset,) = self.append("snapshot", {number: [encode(written)]})[number]
+        partition.written[f"manifest{stage[-1]}"] = [offset]
+        pointer = Pointer(
+            written.snapshot_id, offset, offsets[0], partition.batch, partition.last_offset, digest
+        )
+        partition.pointers = [pointer, *partition.pointers]
+
+
+MANIFEST_FAULTS: dict[tuple[str, str, int], Callable[[Manifest], Manifest]] = {}
+"""(app id, stage, partition) → what to do to the manifest before it is written."""
+
+
+def noted(offsets: list[int]):
+    """A delivery callback that keeps the offset, or raises."""
+
+    def note(error, message) -> None:
+        assert error is None, error
+        offsets.append(message.offset())
+
+    return note
+
+
+def claim_of(partition: Partition) -> bytes:
+    """The next owner's claim."""
+    return encode(Claim("c", partition.app_id, "cluster-1", "p", "i", "host", 1, 0))
+
+
+def batch_of(partition: Partition) -> list[bytes]:
+    """Two changes records and an increment over two inputs; one key is deleted again each time."""
+    changes: dict[bytes, bytes | None] = {
+        b"k%d-%d" % (partition.batch, n): os.urandom(150) for n in range(8)
+    }
+    for key in list(partition.state)[:1]:
+        changes[key] = None
+    for key, value in changes.items():
+        if value is None:
+            del partition.state[key]
+        else:
+            partition.state[key] = value
+    values, ref = split_changes(partition.batch, changes, 1000)
+    assert len(values) > 1
+    return [*values, increment_of(partition, ranges=True, changes=ref)]
+
+
+def increment_of(partition: Partition, *, ranges: bool, **fields) -> bytes:
+    """The commit record: a range of each input, the first twice; one record was skipped."""
+    covered: list[InputRange] = []
+    skipped: list[SkippedRange] = []
+    if ranges:
+        p, r = partition.positions["payments"], partition.positions["refunds"]
+        covered = [
+            InputRange("payments", p, p + 4, 3),
+            InputRange("refunds", r, r + 1, 1),
+            InputRange("payments", p + 4, p + 6, 2),
+        ]
+        skipped = [SkippedRange("payments", p + 1, p + 2)]
+        partition.positions = {"payments": p + 6, "refunds": r + 1}
+    return encode(
+        increment(
+            partition.batch,
+            origin=msgspec.structs.replace(ORIGIN, app_id=partition.app_id),
+            owner_epoch=partition.epoch,
+            previous_offset=partition.last_offset,
+            ranges=covered,
+            skipped=skipped,
+            positions=partition.positions,
+            record_count=5 if ranges else 0,
+            anchors={"refunds": Anchor(partition.positions["refunds"] - 1, 1, 2)} if ranges else {},
+            pointers=partition.pointers,
+            digest=digest_of(partition.state.items()),
+            genesis=GENESIS,
+            **fields,
+        )
+    )
+
+
+def snapshot_of(partition: Partition) -> list[bytes]:
+    """The chunks of the whole state, several of them."""
+    entries = list(partition.state.items())
+    slices = []
+    for index in range(4):
+        part = dict(entries[index::4])
+        digest = digest_of(part.items())
+        slices.append(ShardSlice(index, digest.a, digest.b, part))
+    values = ChunkWriter("s", "default", 1500).encode(slices)
+    assert len(values) > 1
+    return values
+
+
+def changed(value: bytes, **fields) -> bytes:
+    """The same record with other fields, sealed again: what a wrong program would write."""
+    from snapreplay.snapshots.format.envelope import decode
+
+    return encode(msgspec.structs.replace(decode(value), **fields))
+
+
+def flipped(value: bytes) -> bytes:
+    """One bit of the body turned over: what a bad disk would do."""
+    return value[:-1] + bytes([value[-1] ^ 1])
+
+
+__all__ = ["Fault", "Increment", "Story", "changed", "flipped"]
