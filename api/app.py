@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache, partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -42,8 +43,8 @@ def create_app(control: Control, *, now: Callable[[], float] = wall_seconds) -> 
     problems.install(app)
     for group in (partitions, operations, probes):
         app.include_router(group.router)
-    document = _openapi(app)
-    app.openapi = lambda: document  # type: ignore[method-assign] # FastAPI's own way to extend it
+    # FastAPI's own way to extend the document. Made when first asked for: a start need not wait.
+    app.openapi = cache(partial(_openapi, app))  # type: ignore[method-assign]
     return app
 
 

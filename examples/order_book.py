@@ -58,7 +58,9 @@ _ORDER = b"order/"
 
 
 class OrderBook:
-    """All symbols of a partition. Every change goes with a way to undo it, so a failed record leaves nothing."""
+    """All symbols of a partition. Every change goes with a way to undo it, so a failed record
+    leaves nothing.
+    """
 
     def __init__(self) -> None:
         self._orders: dict[str, Resting] = {}

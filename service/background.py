@@ -18,10 +18,11 @@ class BackgroundLoop:
     """Start once, stop once. `run` may be awaited from any other loop."""
 
     def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
+        self._loop = asyncio.new_event_loop()
         self._thread.start()
 
     @property
@@ -30,7 +31,7 @@ class BackgroundLoop:
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin `work` there; the future is the caller's way to its result."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return asyncio.run_coroutine_threadsafe(work, self._started())
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Have `work` done there and wait for it here."""
@@ -38,19 +39,25 @@ class BackgroundLoop:
 
     def stop(self) -> None:
         """End the loop and its tasks; bounded. Idempotent."""
-        if self._loop.is_closed():
+        if self._loop is None or self._loop.is_closed():
             return
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(JOIN_SECONDS)
 
+    def _started(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            raise AssertionError("start comes first")
+        return self._loop
+
     def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
+        loop = self._started()
+        asyncio.set_event_loop(loop)
         try:
-            self._loop.run_forever()
+            loop.run_forever()
         finally:
-            tasks = asyncio.all_tasks(self._loop)
+            tasks = asyncio.all_tasks(loop)
             for task in tasks:
                 task.cancel()
             if tasks:
-                self._loop.run_until_complete(asyncio.wait(tasks, timeout=JOIN_SECONDS))
-            self._loop.close()
+                loop.run_until_complete(asyncio.wait(tasks, timeout=JOIN_SECONDS))
+            loop.close()

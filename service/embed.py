@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol
 
 from snapreplay.service.background import BackgroundLoop
-from snapreplay.service.control import Control
+from snapreplay.service.control import Control, Operation
 from snapreplay.service.core import names
 from snapreplay.service.core.located import DuplicateInstance
 from snapreplay.service.kafka.cluster import KafkaCluster
@@ -118,16 +118,31 @@ class Service:
             UsageError, StopError: refused at start.
             NotLive: in time it did not, or a partition FAILED; names phase and error.
         """
-        changed = self._control.changes(asyncio.get_running_loop())
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self.wait_started()
-                while not self._control.ready():
-                    self._raise_failed()
-                    await changed.wait()
-                    changed.clear()
+                await self._until_ready()
         except TimeoutError:
             raise self._not_live(f"not LIVE after {timeout_seconds} s") from None
+
+    async def trigger_snapshot(
+        self, partitions: Sequence[int] | None = None, reason: str = ""
+    ) -> Operation:
+        """Write full snapshots of these partitions (None: of all that are LIVE) and wait until they are pointed to.
+
+        Returns:
+            The ended operation; its state is "succeeded" or "failed".
+
+        Raises:
+            UnknownPartition, NotOwned, Busy: nothing was started.
+        """
+        with self._control.changes(asyncio.get_running_loop()) as changed:
+            operation = self._control.trigger_snapshot(partitions, reason)
+            while operation.state == "running":
+                await changed.wait()
+                changed.clear()
+                operation = self._control.operation(operation.id) or operation
+        return operation
 
     async def stop(self) -> None:
         """Finish the batch under way, write a last snapshot, leave the group. Bounded by timeouts.shutdown_ms."""
@@ -213,6 +228,13 @@ class Service:
         if self._supervisor is not None:
             for runner in self._supervisor.runners.values():
                 runner.refuse(error)
+
+    async def _until_ready(self) -> None:
+        with self._control.changes(asyncio.get_running_loop()) as changed:
+            while not self._control.ready():
+                self._raise_failed()
+                await changed.wait()
+                changed.clear()
 
     def _raise_failed(self) -> None:
         failed = [s for s in self._board.all() if s.phase == "failed"]

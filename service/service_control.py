@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import snapreplay
@@ -131,11 +132,15 @@ class ServiceControl:
     def ready(self) -> bool:
         return all(check.ok for check in self.ready_checks())
 
-    def changes(self, loop: asyncio.AbstractEventLoop) -> asyncio.Event:
-        """An event of `loop` that is set at every change, until the service stops."""
-        event = asyncio.Event()
-        self._waiting.append((loop, event))
-        return event
+    @contextmanager
+    def changes(self, loop: asyncio.AbstractEventLoop) -> Iterator[asyncio.Event]:
+        """An event of `loop` that is set at every change, for the length of the block."""
+        waiting = (loop, asyncio.Event())
+        self._waiting.append(waiting)
+        try:
+            yield waiting[1]
+        finally:
+            self._waiting.remove(waiting)
 
     def beat_every_second(self, loop: asyncio.AbstractEventLoop) -> None:
         """Shows from other threads that the runners' loop turns."""
@@ -144,7 +149,6 @@ class ServiceControl:
     def stop(self) -> None:
         if self._beating is not None:
             self._beating.cancel()
-        self._waiting.clear()
 
     async def _beat(self) -> None:
         while True:
@@ -170,6 +174,7 @@ class ServiceControl:
     def _reporter_of(self, operation_id: str, partition: int) -> OnDone:
         def done(state: str, snapshot_id: str | None, detail: str) -> None:
             self._operations.report(operation_id, partition, state, snapshot_id, detail)
+            self._wake()
 
         return done
 
@@ -188,5 +193,5 @@ class ServiceControl:
         self._wake()
 
     def _wake(self) -> None:
-        for loop, event in self._waiting:
+        for loop, event in tuple(self._waiting):
             loop.call_soon_threadsafe(event.set)

@@ -27,8 +27,12 @@ class TreeSource(PydanticBaseSettingsSource):
         super().__init__(settings_cls)
         self._tree = tree
 
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        return self._tree.get(field_name), field_name, False  # pragma: no cover - abstract upstream
+    def get_field_value(
+        self,
+        field: FieldInfo,  # noqa: ARG002 - given by pydantic-settings
+        field_name: str,
+    ) -> tuple[Any, str, bool]:
+        return self._tree.get(field_name), field_name, False
 
     def __call__(self) -> Tree:
         return self._tree

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -48,6 +49,10 @@ def audit(
         # Whatever the reason: to whom reads an audit's code, it could not run.
         print_error(error.message, error.hint)
         raise typer.Exit(ExitCode.REFUSED) from error
+    except Exception as error:
+        # Python's own code for a crash is 1, and 1 means findings.
+        traceback.print_exc()
+        raise typer.Exit(ExitCode.REFUSED) from error
     print_report(report, output)
     raise typer.Exit(ExitCode.FINDINGS if report.findings else ExitCode.OK)
 
@@ -69,10 +74,11 @@ def _run(app_id: str, settings: Settings) -> AuditReport:
     try:
         from snapreplay.snapshots.jobs.audit import audit as run_audit
     except ModuleNotFoundError as error:
-        if error.name not in {"pyspark", "pyarrow", "pandas"}:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in {"pyspark", "pyarrow", "pandas"}:
             raise
         raise UsageError(
-            f"the audit needs Spark: {error.name} is not installed",
+            f"the audit needs Spark: {missing} is not installed",
             hint="pip install 'snapreplay[spark]', and a Java runtime 17 or newer",
         ) from error
     kafka = {name: str(value) for name, value in settings.kafka.items()}
@@ -87,7 +93,10 @@ def print_report(report: AuditReport, output: Format) -> None:
         print_json(msgspec.to_builtins(report))
         return
     out = console()
-    counts = [*report.checked.items(), *((f"note: {name}", n) for name, n in report.notes.items())]
+    counts = [
+        *report.checked.items(),
+        *((f"note: {name}", n) for name, n in report.notes.items() if n),
+    ]
     out.print(table(("checked", "count"), ((name, f"{n:,}") for name, n in counts), right="count"))
     if report.findings:
         columns = ("check", "topic", "partition", "offset", "detail")

@@ -16,6 +16,8 @@ from examples.demo.verify import Input, Output
 SILENCE_S = 30.0
 AT_ONCE = 10_000
 
+END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka spells its own codes so; it is public
+
 
 def messages(
     bootstrap_servers: str, topic: str, *, read_committed: bool = True
@@ -53,7 +55,7 @@ def _until_all_ends(consumer: Consumer, topic: str) -> Iterator[Message]:
             error = message.error()
             if error is None:
                 yield message
-            elif error.code() == KafkaError._PARTITION_EOF:
+            elif error.code() == END:
                 ended.add(message.partition())
             elif not error.retriable():
                 raise DemoFailed(f"reading {topic}: {error}")

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from examples.demo.failed import DemoFailed
 from examples.demo.names import PARTITIONS, Names
@@ -15,6 +16,8 @@ KEPT_FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
 """Record times are of 2013: with the default retention of a week the flights are gone in minutes."""
 
 ANSWER_S = 30.0
+
+Value = str | int | float | bool
 
 
 def create(bootstrap_servers: str, names: Names) -> None:
@@ -27,7 +30,8 @@ def create(bootstrap_servers: str, names: Names) -> None:
         NewTopic(topic, PARTITIONS, config=KEPT_FOR_EVER)
         for topic in (names.input_topic, names.output_topic)
     ]
-    answers = _admin(bootstrap_servers).create_topics(wanted, operation_timeout=ANSWER_S)
+    admin = _admin(bootstrap_servers)  # kept: answers die with their client
+    answers = admin.create_topics(wanted, operation_timeout=ANSWER_S)
     for topic, answer in answers.items():
         try:
             answer.result(ANSWER_S)
@@ -67,13 +71,11 @@ def _admin(bootstrap_servers: str) -> AdminClient:
     return AdminClient(quiet({"bootstrap.servers": bootstrap_servers}))
 
 
-def quiet(configuration: Mapping[str, str | int | bool]) -> dict[str, str | int | bool]:
+def quiet(configuration: Mapping[str, str | int | bool]) -> dict[str, Value]:
     """librdkafka's chatter about a broker that comes and goes is not the story here."""
     return {**configuration, "log_level": 2}
 
 
 def _is_absent(error: Exception) -> bool:
     reason = error.args[0] if error.args else None
-    return (
-        isinstance(reason, KafkaError) and reason.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-    )
+    return isinstance(reason, KafkaError) and reason.code() == KafkaError.UNKNOWN_TOPIC_OR_PART

@@ -53,20 +53,12 @@ async def close_client(client: AIOKafkaClient) -> None:
 async def cut_producer(producer: AIOKafkaProducer) -> None:
     """Forced close: no task, no socket, no pending send is left, also with every broker dead.
 
-    `stop()` would flush, and wait for ever for brokers that are gone. Measured with a dead broker: 11 of 11
-    producers ended in 0.05 s, always with two cancels, because the sender swallows the first one.
+    `stop()` would flush, and wait for ever for brokers that are gone.
     """
     producer._closed = True
-    sender = producer._sender.sender_task
-    children = _children(sender)
-    for _ in range(_CANCEL_ROUNDS):
-        if sender is None or sender.done():
-            break
-        sender.cancel()
-        await asyncio.wait([sender], timeout=_ROUND_S)
+    await _end(_tasks(producer._sender.sender_task))
     _fail_waiters(producer, KafkaError("this producer was discarded"))
     await close_client(producer.client)
-    await _end(children)
 
 
 def _fail_waiters(producer: AIOKafkaProducer, reason: KafkaError) -> None:
@@ -83,20 +75,24 @@ def _fail_waiters(producer: AIOKafkaProducer, reason: KafkaError) -> None:
         transactions._transaction_waiter.exception()
 
 
-def _children(sender: asyncio.Task[None] | None) -> set[asyncio.Task[Any]]:
-    """Requests the sender has under way; the second cancel orphans all but one of them."""
-    frame = getattr(sender.get_coro(), "cr_frame", None) if sender is not None else None
-    return set(frame.f_locals.get("tasks", ())) if frame is not None else set()
+def _tasks(sender: asyncio.Task[Any] | None) -> set[asyncio.Task[Any]]:
+    """The sender and the requests it has under way: cancelled alone, it would wait for them for ever."""
+    if sender is None:
+        return set()
+    frame = getattr(sender.get_coro(), "cr_frame", None)
+    return {sender, *(frame.f_locals.get("tasks", ()) if frame is not None else ())}
 
 
 async def _end(tasks: set[asyncio.Task[Any]]) -> None:
+    """Cancel until they are done: the sender swallows the first one."""
     left = {task for task in tasks if not task.done()}
-    for task in left:
-        task.cancel()
-    if left:
-        await asyncio.wait(left, timeout=CLOSE_S)
-    for task in tasks:
-        if task.done() and not task.cancelled():
+    for _ in range(_CANCEL_ROUNDS):
+        for task in left:
+            task.cancel()
+        if left:
+            _, left = await asyncio.wait(left, timeout=_ROUND_S)
+    for task in tasks - left:
+        if not task.cancelled():
             task.exception()
-        elif not task.done():
-            log.error("a request of a discarded producer is still running: %r", task)
+    if left:
+        log.error("tasks of a discarded producer are still running: %r", left)

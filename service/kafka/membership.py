@@ -134,7 +134,7 @@ class Membership:
         consumer = AIOKafkaConsumer(**membership_arguments(self._settings, self._group_id))
         try:
             await consumer.start()
-            self._consumer, self._known_member_id = consumer, ""
+            self._consumer = consumer
             consumer.subscribe([self._topic], listener=_Listener(self, consumer))
             polling = asyncio.create_task(self._poll(consumer))
             await self._until_leaving(polling)

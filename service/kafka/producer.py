@@ -71,7 +71,7 @@ class KafkaProducer:
             Unreachable, StopError: as in `ports.Cluster.fence`.
         """
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(deadline_s):
                 await self._producer.start()
         except CLIENT_ERRORS as error:
             await self.discard()

@@ -171,6 +171,7 @@ class Recoverer:
 
     async def _load(self, effect: effects.Load) -> events.Event:
         await self._begin_load()
+        self._reporter.restore(snapshot=None)  # the one tried before was not used after all
         match effect.start:
             case FromGenesis(genesis, log_start_offset):
                 self._store.clear()

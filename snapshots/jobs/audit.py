@@ -113,18 +113,13 @@ class _Audit:
         self._source = source
         self._topics = topics
         self._names = {"log": topics.log.topic, "snaps": topics.snaps.topic, "app": app_id}
-        self._kept: list[DataFrame] = []
 
     def report(self, started: float) -> AuditReport:
         """Run all checks. `started` is the monotonic clock's at the beginning."""
-        try:
-            self._make_views()
-            counts, notes = self._counted(checks.COUNTS), self._counted(checks.NOTES)
-            findings = self._findings()
-            digests = self._wrong_digests(counts)
-        finally:
-            for frame in self._kept:
-                frame.unpersist()
+        self._make_views()
+        counts, notes = self._counted(checks.COUNTS), self._counted(checks.NOTES)
+        findings = self._findings()
+        digests = self._wrong_digests(counts)
         return AuditReport(
             app_id=self._names["app"],
             partition_count=len(self._topics.log.starts),
@@ -147,16 +142,14 @@ class _Audit:
         changes = judged(log, "value").where("kind = 2").select("partition", "offset", "value")
         bounds.createOrReplaceTempView("bounds")
         changes.createOrReplaceTempView("raw_changes")
-        self._keep(decode_log(log), "log")
-        self._keep(decode_snapshots(snaps), "snaps")
-        self._keep(self._spark.sql(checks.UNTIL), "changes")
-        self._keep(self._spark.sql(checks.CHANGES), "joined")
+        _keep(decode_log(log), "log")
+        _keep(decode_snapshots(snaps), "snaps")
         for name, query in checks.VIEWS.items():
-            self._keep(self._spark.sql(query), name)
-
-    def _keep(self, frame: DataFrame, view: str) -> None:
-        self._kept.append(frame.persist())
-        frame.createOrReplaceTempView(view)
+            view = self._spark.sql(query)
+            if name in checks.KEPT:
+                _keep(view, name)
+            else:
+                view.createOrReplaceTempView(name)
 
     def _counted(self, queries: Mapping[str, str]) -> dict[str, int]:
         columns = ", ".join(f"({query}) AS {name}" for name, query in queries.items())
@@ -191,21 +184,30 @@ class _Audit:
         ]
 
     def _computed(self, newest: list[Row]) -> dict[int, Digest]:
-        refs = [(row.partition, chunk.offset) for row in newest for chunk in row.chunks]
+        refs = [
+            (row.partition, chunk.offset, row.snapshot_id, chunk.sequence)
+            for row in newest
+            for chunk in row.chunks
+        ]
         if not refs:
             return {}
-        frozen = _only(self._topics.snaps, refs)
-        wanted = self._spark.createDataFrame(refs, "partition INT, offset LONG")
+        frozen = _only(self._topics.snaps, [(partition, offset) for partition, offset, *_ in refs])
+        wanted = self._spark.createDataFrame(
+            refs, "partition INT, offset LONG, snapshot_id STRING, sequence LONG"
+        )
         records = self._source.frame(frozen, ("partition", "offset", "value"))
         chunks = records.join(wanted.hint("broadcast"), ["partition", "offset"])
         decode_entries(chunks).createOrReplaceTempView("entries")
         return {row.partition: _digest(row) for row in self._spark.sql(checks.DIGESTS).collect()}
 
 
+def _keep(frame: DataFrame, view: str) -> None:
+    """Compute it now and forget how: every query on top would otherwise be planned down to Kafka."""
+    frame.localCheckpoint().createOrReplaceTempView(view)
+
+
 def _only(whole: Frozen, refs: list[tuple[int, int]]) -> Frozen:
-    """The topic from the first to the last of these records, per partition; nothing of the
-    others.
-    """
+    """The topic from the first to the last of these records, per partition; nothing of the others."""
     starts, ends = list(whole.ends), list(whole.ends)
     for number in {partition for partition, _ in refs}:
         offsets = [offset for partition, offset in refs if partition == number]

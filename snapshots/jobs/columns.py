@@ -124,11 +124,13 @@ def decode_snapshots(records: DataFrame) -> DataFrame:
 
 
 def decode_entries(chunks: DataFrame) -> DataFrame:
-    """The entries of chunk records (partition, value) in the columns of `ENTRIES`.
+    """The entries of chunk records (partition, value, snapshot_id, sequence) in the columns of `ENTRIES`.
 
-    Fails on a chunk that is damaged: only verified ones belong here.
+    A chunk that says it is of another snapshot or place gives none, as a restore would refuse it. Fails
+    on a damaged one: only those with the right checksum belong here.
     """
-    return _mapped(chunks.select("partition", "value"), ENTRIES, _entry_rows)
+    columns = ("partition", "value", "snapshot_id", "sequence")
+    return _mapped(chunks.select(*columns), ENTRIES, _entry_rows)
 
 
 Batches = Iterator[pa.RecordBatch]
@@ -154,13 +156,15 @@ def _snapshot_rows(batch: pa.RecordBatch) -> Batches:
 
 
 def _entry_rows(batch: pa.RecordBatch) -> Batches:
-    for partition, value in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-        chunk = decode(value)
+    for row in batch.to_pylist():
+        chunk = decode(row["value"])
         if not isinstance(chunk, Chunk):
             raise TypeError(f"a verified chunk is a {type(chunk).__name__}")
+        if (chunk.snapshot_id, chunk.sequence) != (row["snapshot_id"], row["sequence"]):
+            continue
         for part in chunk.slices:
             count = len(part.entries)
-            columns = [[partition] * count, list(part.entries), list(part.entries.values())]
+            columns = [[row["partition"]] * count, list(part.entries), list(part.entries.values())]
             yield pa.RecordBatch.from_arrays(
                 [pa.array(c, f.type) for c, f in zip(columns, ENTRIES, strict=True)], schema=ENTRIES
             )

@@ -40,6 +40,7 @@ def local_session(name: str, *, short_lived: bool = False) -> SparkSession:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
         "spark.sql.adaptive.enabled": str(not short_lived).lower(),
+        "spark.sql.codegen.wholeStage": str(not short_lived).lower(),
         "spark.sql.session.timeZone": "UTC",
         # Rows may be chunks of 900 kB: a batch of Spark's default 10,000 of them would be 9 GB.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",

@@ -147,12 +147,16 @@ class Fold:
         return self._applied(None, [], [])
 
     def abandon(self) -> None:
-        """Undo what was applied since `begin`; outputs are dropped. On a store that cannot roll
-        back, its error.
+        """Undo what was applied since `begin`; outputs are dropped.
+
+        A store that cannot roll back is unusable afterwards: clear and restore it.
         """
         self._store.stream_time_ms = self._began_at_ms
         self._out.staged.clear()
-        self._store.rollback()
+        if self._store.can_roll_back:
+            self._store.rollback()
+        else:
+            self._store.drop()
 
     def isolate(self, positions: Mapping[str, int], records: Sequence[InputRecord]) -> Applied:
         """The records of an abandoned batch again, from the same positions, one by one.

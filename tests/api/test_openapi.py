@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -26,3 +27,15 @@ def test_every_error_is_a_problem_document():
             for status, response in operation["responses"].items():
                 if status >= "400" and (status != "503" or operation["tags"] != ["process"]):
                     assert set(response["content"]) == {"application/problem+json"}
+
+
+def test_every_route_is_in_the_guide():
+    """docs/http.md names each path with its method, and none that is gone."""
+    guide = COMMITTED.with_name("http.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(GET|POST) (/[^`]*)`", guide))
+    routes = {
+        (method.upper(), re.sub(r"{operation_id}", "{id}", path))
+        for path, operations in DOCUMENT["paths"].items()
+        for method in operations
+    }
+    assert named == routes

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from fastapi.testclient import TestClient
 
@@ -9,6 +12,8 @@ from snapreplay.api import problems
 from snapreplay.api.app import create_app
 from snapreplay.service.control import NotOwned, UnknownPartition
 from tests.support.fake_control import FakeControl
+
+KINDS = [each for each in vars(problems).values() if isinstance(each, problems.Kind)]
 
 
 class Broken(FakeControl):
@@ -92,9 +97,14 @@ def test_errors_of_control_are_mapped_wherever_they_come_from(error, status, nam
 
 def test_kinds_are_distinct():
     """Two kinds never share a name: programs compare it."""
-    kinds = [each for each in vars(problems).values() if isinstance(each, problems.Kind)]
-    assert len(kinds) >= 11
-    assert len({kind.name for kind in kinds}) == len(kinds)
+    assert len({kind.name for kind in KINDS}) == len(KINDS)
+
+
+def test_every_kind_is_in_the_guide():
+    """docs/http.md has a row for each kind with its status, and none for one that is gone."""
+    guide = Path(__file__).parents[2] / "docs" / "http.md"
+    rows = re.findall(r"^\| `([a-z-]+)` \| (\d{3}) \|", guide.read_text(), flags=re.MULTILINE)
+    assert sorted(rows) == sorted((kind.name, str(kind.status)) for kind in KINDS)
 
 
 def test_documented_kinds_are_grouped_by_status():

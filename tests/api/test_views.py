@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from snapreplay.api import schemas, views
 from snapreplay.service.control import Check
-from snapreplay.service.core.phase import Phase
+from snapreplay.service.core.phase import RECOVERING, Phase
 from snapreplay.service.status import PartitionStatus, Progress, RestoreStatus
 from tests.support.fake_control import FACTS, LIVE, NOW
 
@@ -63,3 +64,16 @@ def test_probe_is_ok_when_every_check_is():
     assert views.probe([]).status == "ok"
     assert views.probe([Check("a", ok=True)]).status == "ok"
     assert views.probe([Check("a", ok=True), Check("b", ok=False)]).status == "failing"
+
+
+def test_percent_never_falls_on_the_way_to_live():
+    """From phase to phase, and inside each, the way to live only grows."""
+    walk = [
+        msgspec.structs.replace(LIVE, phase=phase, restore=RestoreStatus(1, NOW, progress=progress))
+        for phase in (*RECOVERING, Phase.LIVE)
+        for progress in (None, Progress("bytes", 5, 5, 9), Progress("bytes", 5, 9, 9))
+        if phase in (Phase.LOADING, Phase.ADVANCING) or progress is None
+    ]
+    percents = [status.restored_percent for status in walk]
+    assert percents == sorted(percents)
+    assert percents == [0, 0, 0, 0, 0, 50, 50, 50, 100, 100]

@@ -1,11 +1,14 @@
 """A stage on the session's broker: `await stage(app)` has made its topics and its genesis."""
 
-from collections.abc import Awaitable, Callable
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from snapreplay.snapshots.program.app import App
+from tests.support.child import Family, family
 from tests.support.stage import Stage
 
 
@@ -15,3 +18,18 @@ def stage(broker: Any) -> Callable[..., Awaitable[Stage]]:
         return await Stage(broker.bootstrap_servers, app, partitions, **tables).prepare()
 
     return make
+
+
+@pytest.fixture
+def children(broker: Any, tmp_path: Path) -> Iterator[Family]:
+    """`children.start(kind, app_id, **settings)` runs a service as a process of its own."""
+    with family(broker.bootstrap_servers, tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port

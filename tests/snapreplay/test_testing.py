@@ -3,7 +3,6 @@
 import re
 
 import pytest
-from tests.support import bad_apps
 
 from snapreplay.snapshots.errors import RecordError, UsageError
 from snapreplay.snapshots.program.app import App
@@ -11,8 +10,11 @@ from snapreplay.snapshots.program.harness import record
 from snapreplay.snapshots.program.topic import Topic
 from snapreplay.snapshots.state.map import MapState
 from snapreplay.testing import CRASH_SEEDS, Diverged, ErrorPolicy, LostChange, check
+from tests.support import bad_apps
 
-RECORDS = [record(bad_apps.words, key=key, value=number) for number, key in enumerate("abcabdacbdabc")]
+RECORDS = [
+    record(bad_apps.words, key=key, value=number) for number, key in enumerate("abcabdacbdabc")
+]
 
 
 def test_a_good_app_passes_every_run():
@@ -56,7 +58,9 @@ def test_a_value_that_only_passes_in_a_batch_is_found():
 
 def sometimes_failing(policy_records):
     topic, out_topic = Topic("in"), Topic("out")
-    app = App("some", inputs=[topic], outputs=[out_topic], state=lambda: MapState(str, int, default=int))
+    app = App(
+        "some", inputs=[topic], outputs=[out_topic], state=lambda: MapState(str, int, default=int)
+    )
 
     @app.handler(topic)
     def on_record(record, state, out):
@@ -69,7 +73,9 @@ def sometimes_failing(policy_records):
 
 
 def test_dead_letters_are_part_of_the_comparison():
-    """With dead_letter, records may fail, the same ones in every run; an app without a name says so."""
+    """With dead_letter, records may fail, the same ones in every run; an app without a name says
+    so.
+    """
     app, records = sometimes_failing(30)
     report = check(app, records, policy=ErrorPolicy.DEAD_LETTER)
     assert "not importable" in report.left_out[0]

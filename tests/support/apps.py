@@ -14,7 +14,9 @@ Handler = Callable[[Any, Any, Any], None]
 MODULUS = 1_000_003  # a prime: the fold of the pair below depends on the order of every record
 
 
-def ledger(name: str, rule: Callable[[Any, dict[str, int]], None] | None = None, **options: Any) -> App[Any]:
+def ledger(
+    name: str, rule: Callable[[Any, dict[str, int]], None] | None = None, **options: Any
+) -> App[Any]:
     """Balances per key; topics payments-NAME and balances-NAME. `rule(value, account)` books one payment."""
     payments, balances = Topic(f"payments-{name}"), Topic(f"balances-{name}")
     app: App[Any] = App(name, inputs=[payments], outputs=[balances], state=accounts, **options)
@@ -71,7 +73,13 @@ def grow(value: Any, account: dict[str, Any]) -> None:
 def pair(name: str, **options: Any) -> App[Any]:
     """Two inputs, left-NAME and right-NAME, folded in an order-sensitive way; output merged-NAME."""
     left, right, merged = Topic(f"left-{name}"), Topic(f"right-{name}"), Topic(f"merged-{name}")
-    app: App[Any] = App(name, inputs=[left, right], outputs=[merged], state=lambda: MapState(str, int, default=int), **options)
+    app: App[Any] = App(
+        name,
+        inputs=[left, right],
+        outputs=[merged],
+        state=lambda: MapState(str, int, default=int),
+        **options,
+    )
 
     @app.handler(left)
     def on_left(record: Any, state: Any, out: Any) -> None:

@@ -2,7 +2,7 @@
 and faults put into single partitions of it.
 
 Every partition has the same story, told in stages, all partitions side by side in one transaction per
-stage. A fault is a function called before a stage's records are made (`before`) or with them (`spoil`).
+stage.
 """
 
 import os
@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from zlib import crc32
 
 import msgspec
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from snapreplay.snapshots.format.changes import split_changes
 from snapreplay.snapshots.format.chunks import ChunkWriter
-from snapreplay.snapshots.format.envelope import encode
+from snapreplay.snapshots.format.envelope import decode, encode
 from snapreplay.snapshots.format.records import (
     ChunkRef,
     Claim,
     Genesis,
-    Increment,
     Manifest,
     Pointer,
 )
@@ -51,16 +51,20 @@ class Partition:
     written: dict[str, list[int]] = field(default_factory=dict)
 
 
-Spoil = Callable[[list[bytes], Partition], list[bytes]]
-
-
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong in one partition: at `stage`, by changing what the owner knows, or the values."""
+    """What goes wrong in one partition at one stage: in what the owner knows, in the records' values,
+    or in the manifest."""
 
-    stage: str = ""
-    spoil: Spoil = lambda values, _: values
+    stage: str
     before: Callable[[Partition], None] = lambda _: None
+    values: Callable[[list[bytes]], list[bytes]] = lambda values: values
+    manifest: Callable[[Manifest], Manifest] = lambda manifest: manifest
+
+
+NO_FAULT = Fault("none")
+SILENCE = Fault("silence")
+"""The partition is never written to."""
 
 
 class Story:
@@ -70,29 +74,29 @@ class Story:
         self.app_id = app_id
         self.log, self.snaps = f"{app_id}-increments", f"{app_id}-snapshots"
         self.partitions = [Partition(app_id) for _ in range(partition_count)]
+        self.faults: Mapping[int, Fault] = {}
         self.admin = AdminClient({"bootstrap.servers": bootstrap_servers})
         common = {"bootstrap.servers": bootstrap_servers, "linger.ms": 0}
         self._transactional = Producer(common | {"transactional.id": f"{app_id}-test"})
         self._plain = Producer(common | {"enable.idempotence": True})
         topics = [
-            NewTopic(name, partition_count, 1, config=TOPIC_CONFIG) for name in (self.log, self.snaps)
+            NewTopic(name, partition_count, 1, config=TOPIC_CONFIG)
+            for name in (self.log, self.snaps)
         ]
         for created in self.admin.create_topics(topics).values():
             created.result(30)
         self._transactional.init_transactions(30)
 
     def tell(self, faults: Mapping[int, Fault]) -> None:
-        """All stages in order; a partition whose fault has the stage "silence" stays empty."""
+        """All stages in order, with these faults by partition."""
+        self.faults = faults
         self._abort_something()
+        told = [n for n in range(len(self.partitions)) if faults.get(n) is not SILENCE]
         for stage in STAGES:
-            values = {
-                number: self._values(stage, partition, faults.get(number, Fault()))
-                for number, partition in enumerate(self.partitions)
-                if faults.get(number, Fault()).stage != "silence"
-            }
+            values = {number: self._values(stage, number) for number in told}
             offsets = self.append(stage, values)
-            for number, partition in enumerate(self.partitions):
-                self._remember(stage, partition, values.get(number, []), offsets.get(number, []))
+            for number in told:
+                self._remember(stage, number, values[number], offsets[number])
 
     def append(self, stage: str, values: Mapping[int, list[bytes]]) -> dict[int, list[int]]:
         """Write records: the log's in one transaction, the snapshots' outside. Returns their offsets."""
@@ -110,6 +114,15 @@ class Story:
         assert [len(records) for records in values.values()] == [len(o) for o in offsets.values()]
         return offsets
 
+    def trim(self, number: int, log_offset: int, snaps_offset: int) -> None:
+        """Delete what lies below these offsets of a partition."""
+        before = [
+            TopicPartition(self.log, number, log_offset),
+            TopicPartition(self.snaps, number, snaps_offset),
+        ]
+        for deleted in self.admin.delete_records(before).values():
+            deleted.result(30)
+
     def _abort_something(self) -> None:
         """A transaction that never was: markers and aborted records take offsets everywhere."""
         self._transactional.begin_transaction()
@@ -118,66 +131,60 @@ class Story:
         self._transactional.flush(30)
         self._transactional.abort_transaction(30)
 
-    def _values(self, stage: str, partition: Partition, fault: Fault) -> list[bytes]:
-        if fault.stage == stage:
-            fault.before(partition)
+    def _fault(self, stage: str, number: int) -> Fault:
+        fault = self.faults.get(number, NO_FAULT)
+        return fault if fault.stage == stage else NO_FAULT
+
+    def _values(self, stage: str, number: int) -> list[bytes]:
+        partition, fault = self.partitions[number], self._fault(stage, number)
+        fault.before(partition)
+        if stage.startswith("batch"):
+            partition.batch += 1
         if stage.startswith("claim"):
             values = [claim_of(partition)]
         elif stage.startswith("snapshot"):
-            values = snapshot_of(partition)
-        elif stage == "genesis":
-            values = [increment_of(partition, ranges=False)]
-        elif stage == "batch5":
-            partition.batch += 1
+            values = snapshot_of(partition, f"{stage}-{number}")
+        elif stage in {"genesis", "batch5"}:
             values = [increment_of(partition, ranges=False)]
         else:
-            partition.batch += 1
             values = batch_of(partition)
-        return fault.spoil(values, partition) if fault.stage == stage else values
+        return fault.values(values)
 
-    def _remember(
-        self, stage: str, partition: Partition, values: list[bytes], offsets: list[int]
-    ) -> None:
+    def _remember(self, stage: str, number: int, values: list[bytes], offsets: list[int]) -> None:
+        partition = self.partitions[number]
         partition.written[stage] = offsets
-        if not offsets:
-            return
         if stage.startswith("claim"):
             partition.epoch = offsets[0]
         elif stage.startswith("snapshot"):
-            self._write_manifest(stage, partition, values, offsets)
+            self._write_manifest(stage, number, values, offsets)
         else:
             partition.last_offset = offsets[-1]
 
     def _write_manifest(
-        self, stage: str, partition: Partition, values: list[bytes], offsets: list[int]
+        self, stage: str, number: int, values: list[bytes], offsets: list[int]
     ) -> None:
-        """The chunks' offsets are known now; the manifest is not spoilt here but in `snapshot_of`'s."""
-        number = self.partitions.index(partition)
-        refs = [
-            ChunkRef(offset, sequence, len(value), crc32(value))
-            for sequence, (offset, value) in enumerate(zip(offsets, values, strict=True))
-        ]
+        """Now that the chunks' offsets are known; then the pointer that the next increment carries."""
+        partition = self.partitions[number]
         digest = digest_of(partition.state.items())
         written = manifest(
             f"{stage}-{number}",
-            refs,
+            [
+                ChunkRef(offset, sequence, len(value), crc32(value))
+                for sequence, (offset, value) in enumerate(zip(offsets, values, strict=True))
+            ],
             batch=partition.batch,
             increment_offset=partition.last_offset,
             entry_count=digest.count,
             digest=digest,
             entries_digest=digest,
         )
-        written = MANIFEST_FAULTS.get((self.app_id, stage, number), lambda m: m)(written)
-        (offset,) = self.append("snapshot", {number: [encode(written)]})[number]
+        spoilt = self._fault(f"manifest{stage[-1]}", number).manifest(written)
+        (offset,) = self.append("snapshot", {number: [encode(spoilt)]})[number]
         partition.written[f"manifest{stage[-1]}"] = [offset]
         pointer = Pointer(
             written.snapshot_id, offset, offsets[0], partition.batch, partition.last_offset, digest
         )
         partition.pointers = [pointer, *partition.pointers]
-
-
-MANIFEST_FAULTS: dict[tuple[str, str, int], Callable[[Manifest], Manifest]] = {}
-"""(app id, stage, partition) → what to do to the manifest before it is written."""
 
 
 def noted(offsets: list[int]):
@@ -244,7 +251,7 @@ def increment_of(partition: Partition, *, ranges: bool, **fields) -> bytes:
     )
 
 
-def snapshot_of(partition: Partition) -> list[bytes]:
+def snapshot_of(partition: Partition, snapshot_id: str) -> list[bytes]:
     """The chunks of the whole state, several of them."""
     entries = list(partition.state.items())
     slices = []
@@ -252,21 +259,16 @@ def snapshot_of(partition: Partition) -> list[bytes]:
         part = dict(entries[index::4])
         digest = digest_of(part.items())
         slices.append(ShardSlice(index, digest.a, digest.b, part))
-    values = ChunkWriter("s", "default", 1500).encode(slices)
+    values = ChunkWriter(snapshot_id, "default", 1500).encode(slices)
     assert len(values) > 1
     return values
 
 
 def changed(value: bytes, **fields) -> bytes:
     """The same record with other fields, sealed again: what a wrong program would write."""
-    from snapreplay.snapshots.format.envelope import decode
-
     return encode(msgspec.structs.replace(decode(value), **fields))
 
 
 def flipped(value: bytes) -> bytes:
     """One bit of the body turned over: what a bad disk would do."""
     return value[:-1] + bytes([value[-1] ^ 1])
-
-
-__all__ = ["Fault", "Increment", "Story", "changed", "flipped"]

@@ -49,4 +49,9 @@ def sockets_to(bootstrap_servers: str) -> list[object]:
 
 def client_tasks() -> list[asyncio.Task[object]]:
     """Tasks that belong to aiokafka."""
-    return [task for task in asyncio.all_tasks() if "aiokafka" in repr(task.get_coro())]
+
+    def source(task: asyncio.Task[object]) -> str:
+        code = getattr(task.get_coro(), "cr_code", None)
+        return code.co_filename if code else ""
+
+    return [task for task in asyncio.all_tasks() if "/aiokafka/" in source(task)]

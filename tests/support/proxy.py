@@ -51,11 +51,12 @@ class Proxy:
             if self._tasks:
                 await asyncio.wait(self._tasks)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         muted: set[int] = set()
         broker_reader, broker_writer = await asyncio.open_connection(self._host, self._port)
         back = asyncio.create_task(self._answers(broker_reader, writer, muted))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
+from snapreplay.service.control import Operation
 from snapreplay.service.embed import Service
 from snapreplay.service.genesis import init_app
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.settings import Settings
-from snapreplay.service.status import PartitionStatus
+from snapreplay.service.status import PartitionStatus, RestoreStatus
 from snapreplay.service.topics import ensure_topics
 from snapreplay.snapshots.program.app import App
 from tests.support import apps, reference
@@ -63,12 +65,38 @@ class Stage:
     def service(self, app: App[Any] | None = None, http: Any = None, **tables: Any) -> Service:
         return Service(app or self.app, self.settings(**tables), http)
 
+    @asynccontextmanager
+    async def running(self, app: App[Any] | None = None, **tables: Any) -> AsyncIterator[Service]:
+        """A LIVE service for the length of the block."""
+        service = self.service(app, **tables)
+        await service.start()
+        try:
+            await service.wait_live(DEADLINE_SECONDS)
+            yield service
+        finally:
+            await service.stop()
+
+    async def failure(self, app: App[Any] | None = None, **tables: Any) -> PartitionStatus:
+        """Partition 0 of a service that is started, FAILED."""
+        service = self.service(app, **tables)
+        await service.start()
+        try:
+            return await phase(service, "failed")
+        finally:
+            await service.stop()
+
+    async def restored(self, app: App[Any] | None = None, **tables: Any) -> RestoreStatus:
+        """How partition 0 of a service came back that is started and stopped again; all was exactly once."""
+        async with self.running(app, **tables) as service:
+            await self.assert_exactly_once(service)
+            restore = service.restore_status()[0].restore
+        assert restore is not None
+        return restore
+
     async def feed(self, count: int, **extra: Any) -> None:
         """`count` payments more, over 20 keys."""
         first, self.sent = self.sent, self.sent + count
-        await self.send(
-            (f"k{i % 20}", {"amount": i, **extra}) for i in range(first, first + count)
-        )
+        await self.send((f"k{i % 20}", {"amount": i, **extra}) for i in range(first, first + count))
 
     async def send(self, records: Iterable[tuple[Any, Any]], topic: str | None = None) -> None:
         """To the first input, or `topic`."""
@@ -130,6 +158,28 @@ async def processed(service: Service, positions: dict[int, int]) -> None:
         return all(done.get(n, 0) >= position for n, position in positions.items())
 
     await until(there, f"positions {positions}")
+
+
+async def applied(stage: Stage, service: Service) -> None:
+    """Until all input that there is now is committed."""
+    ends = {n: len(r) for n, r in enumerate(await stage.read(stage.app.inputs[0].name))}
+    await processed(service, ends)
+
+
+async def snapshot(service: Service, partition: int = 0) -> str:
+    """Trigger a full snapshot and wait until it is pointed to; its id."""
+    triggered = service.control.trigger_snapshot([partition], "test")
+
+    def ended() -> Operation:
+        operation = service.control.operation(triggered.id)
+        assert operation is not None
+        return operation
+
+    await until(lambda: ended().state != "running", "snapshot")
+    (part,) = ended().parts
+    assert part.state == "succeeded", part
+    assert part.snapshot_id
+    return part.snapshot_id
 
 
 async def phase(service: Service, name: str, partition: int = 0) -> PartitionStatus:

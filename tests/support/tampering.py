@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -17,101 +17,113 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from snapreplay.service.topics import KEPT_FOR_EVER
 from snapreplay.snapshots.format.envelope import HEADER_BYTES, Kind, decode, encode, kind_of
 from snapreplay.snapshots.format.records import LogEntry
-from tests.support.reference import Read
+from tests.support import reference
 from tests.support.stage import Stage
 
 DEADLINE_SECONDS = 20.0
 
-Change = Callable[[Read], bytes | None]
-"""The value to write instead of a record's own; None leaves it out, and all behind it."""
+Change = Callable[[bytes], bytes | None]
+"""From a record's value to the one to write instead; None leaves it out, and all behind it."""
 
 
-async def rewrite(stage: Stage, topic: str, change: Change) -> None:
-    """Delete a topic of one partition and write it again, every record at its old offset.
+async def tamper(
+    stage: Stage, topic: str, kind: Kind, change: Change, number: int = -1
+) -> reference.Read:
+    """Change the last record of this kind (or another, by `number`) in a topic of one partition; returns it as
+    it was.
 
-    Where a transaction marker was, a foreign record fills the gap: recovery leaves those alone.
+    The topic is deleted and written again, every record at its old offset; where a transaction marker was,
+    a foreign record fills the gap: recovery leaves those alone.
     """
     (records,) = await stage.read(topic)
-    await asyncio.to_thread(_rewrite, stage.bootstrap_servers, topic, records, change)
+    target = [r for r in records if kind_of(r.value or b"") is kind][number]
+    values = [change(r.value or b"") if r is target else r.value for r in records]
+    await asyncio.to_thread(_rewrite, stage.bootstrap_servers, topic, records, values)
+    return target
 
 
-def _rewrite(servers: str, topic: str, records: list[Read], change: Change) -> None:
+def _rewrite(
+    servers: str, topic: str, records: list[reference.Read], values: list[bytes | None]
+) -> None:
     recreate(servers, topic, 1, KEPT_FOR_EVER)
     producer = Producer({"bootstrap.servers": servers})
-    offset = 0
-    for record in records:
-        value = change(record)
+    end_offset = 0
+    for record, value in zip(records, values, strict=True):
         if value is None:
             break
-        for _ in range(offset, record.offset):
+        for _ in range(end_offset, record.offset):
             producer.produce(topic, value=b"filler", partition=0)
-        producer.produce(topic, key=record.key, value=value, partition=0, headers=list(record.headers))
-        offset = record.offset + 1
+        headers = list(record.headers)
+        producer.produce(topic, key=record.key, value=value, partition=0, headers=headers)
+        end_offset = record.offset + 1
     assert producer.flush(DEADLINE_SECONDS) == 0
 
 
-def recreate(servers: str, topic: str, partitions: int, config: dict[str, str] | None = None) -> None:
-    """Delete and create; when this returns the new topic is there and empty."""
+def recreate(
+    servers: str, topic: str, partitions: int, config: dict[str, str] | None = None
+) -> None:
+    """Delete and create; when this returns the new topic is there, empty, with leaders."""
+    delete(servers, topic)
     admin = AdminClient({"bootstrap.servers": servers})
-    for future in admin.delete_topics([topic]).values():
-        future.result(DEADLINE_SECONDS)
     deadline = time.monotonic() + DEADLINE_SECONDS
     while True:
-        wanted = NewTopic(topic, partitions, 1, config=config or {})
+        assert time.monotonic() < deadline, f"{topic} cannot be created again"
         try:
-            admin.create_topics([wanted])[topic].result(DEADLINE_SECONDS)
+            admin.create_topics([NewTopic(topic, partitions, 1, config=config or {})])[
+                topic
+            ].result()
         except KafkaException:  # the deletion is not done yet
-            assert time.monotonic() < deadline, f"{topic} cannot be created again"
-        else:
-            return
+            continue
+        break
+    while _leaders(admin, topic) != partitions:
+        assert time.monotonic() < deadline, f"{topic} has no leaders"
+
+
+def _leaders(admin: AdminClient, topic: str) -> int:
+    found = admin.list_topics(topic, DEADLINE_SECONDS).topics[topic].partitions.values()
+    return sum(partition.leader >= 0 for partition in found)
 
 
 def delete(servers: str, *topics: str) -> None:
-    for future in AdminClient({"bootstrap.servers": servers}).delete_topics(list(topics)).values():
-        future.result(DEADLINE_SECONDS)
+    """Returns when the cluster lists them no more."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    _done(admin.delete_topics(list(topics)))
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while set(topics) & set(admin.list_topics(timeout=DEADLINE_SECONDS).topics):
+        assert time.monotonic() < deadline, f"{topics} are not gone"
 
 
 def trim(servers: str, topic: str, partition: int, before_offset: int) -> None:
     """DeleteRecords."""
     admin = AdminClient({"bootstrap.servers": servers})
-    for future in admin.delete_records([Place(topic, partition, before_offset)]).values():
-        future.result(DEADLINE_SECONDS)
+    _done(admin.delete_records([Place(topic, partition, before_offset)]))
 
 
 def grow(servers: str, topic: str, partitions: int) -> None:
     """Add partitions."""
     admin = AdminClient({"bootstrap.servers": servers})
-    for future in admin.create_partitions([NewPartitions(topic, partitions)]).values():
+    _done(admin.create_partitions([NewPartitions(topic, partitions)]))
+
+
+def _done(futures: Mapping[Any, Any]) -> None:
+    for future in futures.values():
         future.result(DEADLINE_SECONDS)
 
 
-# ------------------------------------------------------------------------- changes to a log
+# ------------------------------------------------------------------------- changes to a value
 
 
-def flip(kind: Kind, number: int = -1, records: list[Read] | None = None) -> Change:
-    """One bit flipped in the middle of the body of the last record of this kind (or another, by `number`)."""
-    return altered(kind, _flip_one, number, records)
-
-
-def altered(
-    kind: Kind, change: Callable[[bytes], bytes], number: int = -1, records: list[Read] | None = None
-) -> Change:
-    """`change` applied to one record of this kind among `records`."""
-    of_kind = [r.offset for r in records or [] if kind_of(r.value or b"") is kind]
-    target = of_kind[number]
-
-    def apply(record: Read) -> bytes | None:
-        return change(record.value or b"") if record.offset == target else record.value
-
-    return apply
-
-
-def _flip_one(value: bytes) -> bytes:
+def flip(value: bytes) -> bytes:
+    """One bit in the middle of the body."""
     at = HEADER_BYTES + (len(value) - HEADER_BYTES) // 2
     return value[:at] + bytes([value[at] ^ 1]) + value[at + 1 :]
 
 
-def of_version(version: int) -> Callable[[bytes], bytes]:
+def cut(value: bytes) -> None:
+    """The record is gone, and the log ends before it."""
+
+
+def of_version(version: int) -> Change:
     """The same record as a newer build might write it: intact, of another format version."""
 
     def change(value: bytes) -> bytes:
@@ -122,7 +134,7 @@ def of_version(version: int) -> Callable[[bytes], bytes]:
     return change
 
 
-def with_fields(**fields: Any) -> Callable[[bytes], bytes]:
+def with_fields(**fields: Any) -> Change:
     """The same record with other contents and a right checksum: what a defect or a forger would write."""
 
     def change(value: bytes) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 
 import pytest
@@ -51,11 +52,41 @@ def test_app_or_app_id(invoke, arguments):
     assert "--app-id" in result.stderr
 
 
-def test_without_spark_it_says_what_to_install(invoke, monkeypatch):
+def test_without_spark_it_says_what_to_install(tmp_path):
     """The service's image has no Spark: exit code 2, could not run, and the extra to install."""
-    for name in [each for each in sys.modules if each.startswith("snapreplay.snapshots.jobs")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "pyspark", None)
+    code = (
+        "import sys; sys.modules['pyspark'] = None; sys.argv[1:] = ['audit', '--app-id', 'x'];"
+        "from snapreplay.api.cli import main; main()"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 2
+    assert "snapreplay[spark]" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_crash_is_not_taken_for_findings(invoke, monkeypatch):
+    """An audit that breaks could not run: exit code 2, never Python's own 1, which means findings."""
+
+    def broken(*arguments):
+        raise RuntimeError("the JVM is gone")
+
+    monkeypatch.setattr("snapreplay.snapshots.jobs.audit.audit", broken)
     result = invoke("audit", "--app-id", "ledger")
     assert result.exit_code == 2
-    assert "snapreplay[spark]" in result.stderr
+    assert "the JVM is gone" in result.stderr
+
+
+def test_service_settings_reach_the_audit(invoke, monkeypatch):
+    """Cluster, app id and the client's other properties are those of the settings."""
+    seen: list[object] = []
+
+    def audit(*arguments):
+        seen.extend(arguments)
+        return CLEAN
+
+    monkeypatch.setattr("snapreplay.snapshots.jobs.audit.audit", audit)
+    options = ["--bootstrap-servers", "k:1", "--set", "kafka.client.id=me"]
+    assert invoke("audit", "--app-id", "ledger", *options).exit_code == 0
+    assert seen == ["k:1", "ledger", {"client.id": "me"}]

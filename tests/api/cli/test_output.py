@@ -50,3 +50,10 @@ def test_no_color_is_respected(monkeypatch, no_color, coloured):
     with out.capture() as captured:
         out.print("x", style="red")
     assert ("\x1b[31m" in captured.get()) is coloured
+
+
+def test_long_messages_are_not_broken(capsys):
+    """A command in a hint can be copied whole, however long it is."""
+    command = "kafka-configs.sh " + "--add-config retention.ms=-1 " * 20
+    print_error("x" * 300, command)
+    assert capsys.readouterr().err == f"error: {'x' * 300}\n hint: {command}\n"

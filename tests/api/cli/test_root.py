@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 
 import snapreplay
 from snapreplay.api.cli import main
+from snapreplay.api.cli.root import app
 from snapreplay.snapshots.errors import SnapreplayError
 
 HEAVY = ("aiokafka", "fastapi", "httpx2", "pyspark", "rich", "uvicorn")
@@ -70,3 +75,17 @@ def test_main_ends_the_process(monkeypatch, capsys):
         main()
     assert ended.value.code == 0
     assert "snapreplay" in capsys.readouterr().out
+
+
+def test_every_command_is_in_the_guide():
+    """docs/cli.md has a row for each command, and none for one that is gone."""
+    guide = Path(__file__).parents[3] / "docs" / "cli.md"
+    rows = re.findall(r"^\| `snapreplay ([a-z -]+?)(?: APP)?` \|", guide.read_text(), re.MULTILINE)
+    tree = get_command(app)
+    assert isinstance(tree, TyperGroup)
+    commands = [
+        f"{name} {inner}".strip()
+        for name, command in tree.commands.items()
+        for inner in (command.commands if isinstance(command, TyperGroup) else [""])
+    ]
+    assert sorted(rows) == sorted(commands)

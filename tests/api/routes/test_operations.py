@@ -98,10 +98,12 @@ def test_nothing_live_is_409(client, control):
     problem(client.post("/trigger-snapshot"), 409, "nothing-live")
 
 
-def test_cluster_never_reached_is_503_with_retry_after(client, control):
+@pytest.mark.parametrize("body", [{}, {"partitions": [0]}])
+def test_cluster_never_reached_is_503_with_retry_after(client, control, body):
     """Before any broker answered, nobody knows the partitions: 503, come back later."""
     control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=None)
-    response = client.post("/trigger-snapshot", json={"partitions": [0]})
+    control.statuses = {}
+    response = client.post("/trigger-snapshot", json=body)
     problem(response, 503, "cluster-not-reached")
     assert int(response.headers["retry-after"]) > 0
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from snapreplay.service.kafka import admin
 from snapreplay.service.kafka.admin import TOPIC_CONFIG, KafkaAdmin
 from snapreplay.service.ports import (
     LogRecord,
@@ -102,14 +103,23 @@ async def test_a_compacted_topic_cannot_be_trimmed_and_says_why(cluster, new_top
 
 async def test_nobody_there_is_unreachable_for_every_question():
     """No client exception passes the border."""
-    admin = KafkaAdmin(Settings(kafka={"bootstrap.servers": "127.0.0.1:9"}))
+    nobody = KafkaAdmin(Settings(kafka={"bootstrap.servers": "127.0.0.1:9"}))
     for question in (
-        admin.facts(),
-        admin.topic_names(),
-        admin.topics(["t"]),
-        admin.create_topics([NewTopic("t", 1)]),
-        admin.delete_records(TopicPartition("t", 0), 1),
-        admin.group_members("g"),
+        nobody.facts(),
+        nobody.topic_names(),
+        nobody.topics(["t"]),
+        nobody.create_topics([NewTopic("t", 1)]),
+        nobody.delete_records(TopicPartition("t", 0), 1),
+        nobody.group_members("g"),
     ):
         with pytest.raises(Unreachable):
             await question
+
+
+@pytest.mark.parametrize(
+    ("leaders", "led"),
+    [([1, 2], True), ([], False), ([1], False), ([1, -1], False), ([0, 0], True)],
+)
+def test_a_topic_is_ready_when_all_its_partitions_are_led(leaders, led):
+    """Brokers learn of a new topic one after another: some partitions missing, or without a leader."""
+    assert admin._led(leaders, 2) is led

@@ -176,7 +176,7 @@ async def test_following_two_partitions_gives_both_from_their_positions(cluster,
         return reader.position(first), reader.position(second)
 
     await until_async(poll, lambda positions: positions == (3, 2))
-    assert sorted(got) == [b"1", b"2"]
+    assert set(got) == {b"1", b"2"}
     assert reader.end_offset(second) == 2
     assert await reader.poll(100, 1) == {}
     await producer.discard()

@@ -36,7 +36,9 @@ def test_legal_app_ids_are_taken(app_id):
     assert max(len(f"{app_id}-{suffix}") for suffix in OWN_SUFFIXES) <= TOPIC_NAME_MAX
 
 
-@pytest.mark.parametrize("app_id", ["", ".", "..", "a b", "a/b", "x" * (APP_ID_MAX + 1), "é", None, 3])
+@pytest.mark.parametrize(
+    "app_id", ["", ".", "..", "a b", "a/b", "x" * (APP_ID_MAX + 1), "é", None, 3]
+)
 def test_illegal_app_ids_are_refused(app_id):
     """The id is shown."""
     refused(lambda: make(app_id), repr(app_id))
@@ -80,7 +82,9 @@ def test_second_handler_of_a_topic_is_refused():
     """Both functions are named with their places."""
     app = make()
     app.handler(payments)(handle)
-    refused(lambda: app.handler(payments)(lambda r, s, o: None), "two handlers", "test_app.py", "handle")
+    refused(
+        lambda: app.handler(payments)(lambda r, s, o: None), "two handlers", "test_app.py", "handle"
+    )
 
 
 class AsyncCallable:
@@ -137,7 +141,8 @@ class Counter:
 
 
 @pytest.mark.parametrize(
-    "function", [Counter(), Counter().method, functools.partial(handle), lambda r, s, o, more=1: None]
+    "function",
+    [Counter(), Counter().method, functools.partial(handle), lambda r, s, o, more=1: None],
 )
 def test_anything_callable_with_three_arguments_is_a_handler(function):
     """Objects, methods, partials and lambdas work."""
@@ -159,7 +164,11 @@ SHARED = MapState(str, int)
 
 @pytest.mark.parametrize(
     ("state", "word"),
-    [(lambda: SHARED, "twice"), (lambda: MapState, "class MapState"), (dict, "cannot be the state")],
+    [
+        (lambda: SHARED, "twice"),
+        (lambda: MapState, "class MapState"),
+        (dict, "cannot be the state"),
+    ],
 )
 def test_validate_refuses_a_factory_that_makes_no_new_state(state, word):
     """A state shared by partitions would mix them."""

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def handler(record, state, out):
 
 
 def version_of(source, name="handler"):
-    scope = {"__name__": "user_app"}
+    scope: dict[str, Any] = {"__name__": "user_app"}
     exec(compile(textwrap.dedent(source), "user_app.py", "exec"), scope)  # noqa: S102
     return code_version([scope[name]])
 
@@ -37,7 +38,9 @@ def test_shape():
     assert int(version_of(BASE)[5:], 16) < 2**32
 
 
-@pytest.mark.parametrize("change", ["\n\n\n" + BASE, BASE.replace("total", "other"), BASE + "x = 1\n"])
+@pytest.mark.parametrize(
+    "change", ["\n\n\n" + BASE, BASE.replace("total", "other"), BASE + "x = 1\n"]
+)
 def test_same_code_has_the_same_version(change):
     """Lines, names of local variables and what handlers do not use make no difference."""
     assert version_of(change) == version_of(BASE)
@@ -87,7 +90,9 @@ def test_another_hash_seed_gives_the_same_version():
 
 def test_recursive_functions_end():
     """Functions that call each other are each looked at once."""
-    source = "def handler(r, s, o):\n    return other(r)\ndef other(r):\n    return handler(r, 1, 2)\n"
+    source = (
+        "def handler(r, s, o):\n    return other(r)\ndef other(r):\n    return handler(r, 1, 2)\n"
+    )
     assert version_of(source) != version_of(source.replace("1, 2", "1, 3"))
 
 

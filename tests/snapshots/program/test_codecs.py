@@ -17,7 +17,9 @@ class Payment(msgspec.Struct):
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -68,13 +70,17 @@ def test_typed_values_read_back_as_their_type(codec):
     ],
 )
 def test_bad_bytes_are_refused_without_trying_to_hold_them(codec, data):
-    """Any exception but MemoryError: a length of 2^32 - 1 must not be believed, null is not decoded."""
+    """Any exception but MemoryError: a length of 2^32 - 1 must not be believed, null is not
+    decoded.
+    """
     with pytest.raises(Exception) as caught:  # noqa: PT011
         codec.decode(data)
     assert not isinstance(caught.value, MemoryError)
 
 
-@pytest.mark.parametrize(("codec", "value"), [(utf8, 5), (utf8, b"x"), (i64, True), (i64, 2**63), (raw, "x")])
+@pytest.mark.parametrize(
+    ("codec", "value"), [(utf8, 5), (utf8, b"x"), (i64, True), (i64, 2**63), (raw, "x")]
+)
 def test_values_of_another_type_are_not_written(codec, value):
     """What would be read back as something else is not encoded."""
     with pytest.raises(Exception):  # noqa: B017, PT011

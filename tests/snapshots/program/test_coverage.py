@@ -28,7 +28,11 @@ def test_neighbouring_runs_of_one_input_are_one_range():
     coverage = Coverage({"a": 0, "b": 5})
     for topic, offset, count in [("a", 1, 2), ("a", 2, 1), ("b", 7, 1), ("a", 4, 2)]:
         coverage.applied(at(topic, offset), count)
-    assert coverage.ranges == [InputRange("a", 0, 3, 3), InputRange("b", 5, 8, 1), InputRange("a", 3, 5, 2)]
+    assert coverage.ranges == [
+        InputRange("a", 0, 3, 3),
+        InputRange("b", 5, 8, 1),
+        InputRange("a", 3, 5, 2),
+    ]
 
 
 def test_skipped_records_are_covered_but_not_counted():
@@ -61,7 +65,9 @@ def test_skipped_neighbours_are_one_range_also_over_gaps():
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 3), st.booleans()), max_size=30),
 )
 def test_ranges_are_adjacent_and_skips_are_exact(steps):
-    """For any sequence: ranges of an input join end to start, and exactly the skipped records lie in skips."""
+    """For any sequence: ranges of an input join end to start, and exactly the skipped records lie
+    in skips.
+    """
     coverage = Coverage({"a": 100, "b": 200})
     offset, applied, skipped = {"a": 99, "b": 199}, set(), set()
     for topic, gap, is_skipped in steps:
@@ -93,5 +99,5 @@ def test_positions_given_are_not_changed():
 
 def test_out_of_order_names_record_and_position():
     """Feeding a record twice is stopped, with both numbers."""
-    with pytest.raises(OutOfOrder, match="a-0-3 .* is 5"):
+    with pytest.raises(OutOfOrder, match=r"a-0-3 .* is 5"):
         raise out_of_order(at("a", 3), 5)

@@ -19,7 +19,11 @@ def letter(record, limit_bytes=DEFAULT_LIMIT_BYTES, error=ERROR):
 
 
 def reasons(output):
-    return {name.removeprefix(PREFIX): data.decode() for name, data in output.headers if name.startswith(PREFIX)}
+    return {
+        name.removeprefix(PREFIX): data.decode()
+        for name, data in output.headers
+        if name.startswith(PREFIX)
+    }
 
 
 def test_the_record_comes_as_it_was_with_the_reasons():
@@ -49,11 +53,18 @@ def test_nulls_stay_nulls():
 
 @pytest.mark.parametrize(
     ("key_bytes", "value_bytes", "header_bytes", "dropped"),
-    [(3, 3, 3, None), (3, 9000, 3, "value"), (9000, 3, 3, "key,value,headers"), (3, 3, 9000, "key,value,headers")],
+    [
+        (3, 3, 3, None),
+        (3, 9000, 3, "value"),
+        (9000, 3, 3, "key,value,headers"),
+        (3, 3, 9000, "key,value,headers"),
+    ],
 )
 def test_too_large_letters_say_what_was_dropped(key_bytes, value_bytes, header_bytes, dropped):
     """The reasons always arrive (review B15): what is too large goes, and a header names it."""
-    record = RawRecord("payments", 3, 7, 0, b"k" * key_bytes, b"v" * value_bytes, (("h", b"x" * header_bytes),))
+    record = RawRecord(
+        "payments", 3, 7, 0, b"k" * key_bytes, b"v" * value_bytes, (("h", b"x" * header_bytes),)
+    )
     error = RecordError("m" * 100_000, record_id="payments-3-7")
     output = letter(record, 5000, error)
     size = size_upper_bound(output.key, output.value) + headers_upper_bound(output.headers)

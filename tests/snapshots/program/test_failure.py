@@ -1,6 +1,7 @@
 """Whatever goes wrong with a record is told with its id, its cause and its place."""
 
 import asyncio
+import inspect
 
 import pytest
 
@@ -94,4 +95,4 @@ def test_an_answer_that_is_a_coroutine_is_closed():
 
     coroutine = forgotten()
     assert "coroutine" in str(answered(coroutine))
-    assert coroutine.cr_frame is None
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 import pytest
@@ -58,6 +59,8 @@ def on_payment(record, state, out):
             state.pop("rate", None)
         case "answer":
             return 5
+        case _:
+            pass
     return None
 
 
@@ -118,7 +121,9 @@ class Bench:
 
 
 def offsets(ranges):
-    return {(one.topic, offset) for one in ranges for offset in range(one.start_offset, one.end_offset)}
+    return {
+        (one.topic, offset) for one in ranges for offset in range(one.start_offset, one.end_offset)
+    }
 
 
 STEPS = st.lists(
@@ -126,8 +131,21 @@ STEPS = st.lists(
         st.sampled_from(["payments", "payments", "rates"]),
         st.sampled_from([b"ada", b"bob", b"cyd", b"\xff", None]),
         st.sampled_from(
-            ["ok", "ok", "ok", "null", "bad", "raise", "undeclared", "oversize"]
-            + ["unwritable", "wide", "alias", "delete", "answer"]
+            [
+                "ok",
+                "ok",
+                "ok",
+                "null",
+                "bad",
+                "raise",
+                "undeclared",
+                "oversize",
+                "unwritable",
+                "wide",
+                "alias",
+                "delete",
+                "answer",
+            ]
         ),
         st.integers(0, 50),
     ),
@@ -147,7 +165,9 @@ def built(steps):
 @given(STEPS, st.lists(st.integers(1, 9), max_size=12))
 @settings(max_examples=300, deadline=None)
 def test_effect_does_not_depend_on_batches(steps, sizes):
-    """Any failing records, any cut into batches: state, outputs, dead letters, skips and positions agree."""
+    """Any failing records, any cut into batches: state, outputs, dead letters, skips and positions
+    agree.
+    """
     records = built(steps)
     single, batched = Bench(), Bench()
     for record in records:
@@ -183,8 +203,14 @@ def test_policy_fail_applies_exactly_the_good_prefix(steps):
 
 
 def test_applied_describes_the_batch():
-    """Ranges in the order applied, positions, anchors, outputs and stream time of a batch of two inputs."""
-    records = [raw("payments", 3, {}, at=50), raw("rates", 1, 7, at=40), raw("payments", 6, {}, at=30)]
+    """Ranges in the order applied, positions, anchors, outputs and stream time of a batch of two
+    inputs.
+    """
+    records = [
+        raw("payments", 3, {}, at=50),
+        raw("rates", 1, 7, at=40),
+        raw("payments", 6, {}, at=30),
+    ]
     applied = Bench().batch(records)
     assert applied.ranges == [
         InputRange("payments", 0, 4, 1),
@@ -199,7 +225,9 @@ def test_applied_describes_the_batch():
 
 
 def test_skipped_record_leaves_nothing_and_becomes_a_dead_letter():
-    """Half of a record's effects never stay (review A6): no change, no output, no stream time, no anchor."""
+    """Half of a record's effects never stay (review A6): no change, no output, no stream time, no
+    anchor.
+    """
     good, bad = raw("payments", 0, {}, at=10), doing(1, "raise", key=b"bob", at=99)
     bench = Bench()
     applied = bench.batch([good, bad])
@@ -242,13 +270,17 @@ def test_errors_of_the_state_are_found_when_staged_and_named_by_isolate():
 
 
 def test_handler_sees_the_record_and_stream_time_before_it_is_called():
-    """Stream time is the highest timestamp so far, this record's included; key and value are decoded."""
+    """Stream time is the highest timestamp so far, this record's included; key and value are
+    decoded.
+    """
     seen = []
     watching = App("watch", inputs=[payments], state=lambda: MapState(str, int))
 
     @watching.handler(payments)
     def on_record(record, state, out):
-        seen.append((record.id, record.key, record.value, record.timestamp_ms, state.stream_time_ms))
+        seen.append(
+            (record.id, record.key, record.value, record.timestamp_ms, state.stream_time_ms)
+        )
 
     fold = Fold(watching, store_of(watching.state()), 5)
     fold.begin({"payments": 0})
@@ -275,17 +307,18 @@ def test_errors_of_the_process_are_no_handler_errors(error, isolated):
 
     fold = Fold(breaking, store_of(breaking.state()), 0, policy=ErrorPolicy.DEAD_LETTER)
     fold.begin({"payments": 0})
+    run = partial(fold.isolate, {"payments": 0}) if isolated else fold.feed
     with pytest.raises(error):
-        if isolated:
-            fold.isolate({"payments": 0}, [raw("payments", 0, {})])
-        else:
-            fold.feed([raw("payments", 0, {})])
+        run([raw("payments", 0, {})])
 
 
 def test_pipelined_batches_build_on_the_sealed_one():
     """The next batch is applied, and may fail and be isolated, while the last one still commits."""
     piped, plain = Bench(), Bench()
-    first, second = [raw("payments", 0, {}, at=1)], [doing(1, "raise"), raw("payments", 2, {}, at=2)]
+    first, second = (
+        [raw("payments", 0, {}, at=1)],
+        [doing(1, "raise"), raw("payments", 2, {}, at=2)],
+    )
     piped.batch(first, merge=False)
     piped.fold.begin(piped.positions)
     with pytest.raises(RecordError):
@@ -366,6 +399,22 @@ def test_state_that_cannot_undo_refuses_dead_letters_and_isolation():
         fold.isolate({"rates": 0}, [raw("rates", 0, 1)])
 
 
+def test_abandoning_a_state_that_cannot_undo_makes_it_unusable():
+    """It holds half a batch: nothing may be sealed or written from it before it is restored."""
+    store = store_of(Sum())
+    fold = Fold(summing(Sum), store, 0)
+    fold.begin({"rates": 0})
+    with pytest.raises(RecordError):
+        fold.feed([raw("rates", 0, 5), raw("rates", 1, -1)])
+    fold.abandon()
+    with pytest.raises(RuntimeError):
+        fold.begin({"rates": 0})
+    store.clear()
+    fold.begin({"rates": 0})
+    fold.feed([raw("rates", 0, 5)])
+    assert store.view.total == 5
+
+
 def test_state_that_can_undo_is_isolated_like_a_map():
     """begin and rollback are called per record: the failing one leaves nothing."""
     store = store_of(UndoableSum())
@@ -391,6 +440,8 @@ def test_applied_is_not_changed_by_the_next_batch():
 
 def test_codecs_decode_each_record_with_its_own_topic():
     """Inputs of different types alternate within one call."""
-    applied = Bench().batch([raw("rates", 0, 3), raw("payments", 0, None), raw("rates", 1, 4)], slice_size=9)
+    applied = Bench().batch(
+        [raw("rates", 0, 3), raw("payments", 0, None), raw("rates", 1, 4)], slice_size=9
+    )
     assert [one.value for one in applied.outputs] == [b"[3,1]", b"1", b"[4,2]"]
     assert utf8.decode(applied.outputs[0].key or b"") == "ada"

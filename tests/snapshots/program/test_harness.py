@@ -35,7 +35,9 @@ def test_feeding_changes_state_and_gives_outputs():
     """Offsets rise by one, times by a millisecond, outputs come decoded."""
     harness = Harness(make(add))
     harness.feed(payments, key="ada", value=5)
-    fed = harness.feed_batch([record(payments, key="ada", value=2), record(payments, key="bob", value=1)])
+    fed = harness.feed_batch(
+        [record(payments, key="ada", value=2), record(payments, key="bob", value=1)]
+    )
     assert [(one.offset, one.timestamp) for one in fed] == [(1, 2), (2, 3)]
     assert dict(harness.state) == {"ada": {"n": 7}, "bob": {"n": 1}}
     assert harness.state.stream_time_ms == 3
@@ -48,7 +50,9 @@ def test_feeding_changes_state_and_gives_outputs():
     assert harness.outputs(Topic("other")) == []
 
 
-@given(st.lists(st.sampled_from(["feed", "batch", "snapshot", "crash"]), max_size=20), st.integers())
+@given(
+    st.lists(st.sampled_from(["feed", "batch", "snapshot", "crash"]), max_size=20), st.integers()
+)
 @settings(deadline=None, max_examples=50)
 def test_crashes_and_snapshots_never_change_anything(actions, seed):
     """Whatever happens in between, state and outputs are those of an undisturbed run."""
@@ -199,7 +203,9 @@ def test_a_state_that_is_no_map_is_restored_after_a_failure():
     harness = Harness(make(total, Total))
     harness.feed(payments, key="ada", value=5)
     with pytest.raises(RecordError):
-        harness.feed_batch([record(payments, key="ada", value=1), record(payments, key="ada", value=-9)])
+        harness.feed_batch(
+            [record(payments, key="ada", value=1), record(payments, key="ada", value=-9)]
+        )
     assert harness.state.counts == {"ada": 5}
     harness.snapshot()
     harness.feed(payments, key="bob", value=1)
@@ -215,5 +221,9 @@ def test_entries_come_back_in_another_order():
     harness.snapshot()
     harness.feed(payments, key="a", value=1)
     with pytest.raises(Diverged, match="other outputs"):
-        for seed in range(20):
-            harness.crash(seed=seed)
+        crash_often(harness)
+
+
+def crash_often(harness):
+    for seed in range(20):
+        harness.crash(seed=seed)

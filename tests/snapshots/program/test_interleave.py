@@ -37,7 +37,9 @@ def test_oldest_head_first_and_ties_to_the_first_input():
 
 @given(st.lists(timestamps, max_size=4))
 def test_nothing_is_lost_and_each_input_keeps_its_order(inputs):
-    """Whatever the timestamps, each input's records come once and in offset order, by the rule of the heads."""
+    """Whatever the timestamps, each input's records come once and in offset order, by the rule of
+    the heads.
+    """
     slices = [of(f"t{number}", times) for number, times in enumerate(inputs)]
     merged = list(interleave(slices))
     for records in slices:

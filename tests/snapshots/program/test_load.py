@@ -84,7 +84,10 @@ def test_missing_modules_and_files_name_what_is_near(here):
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("import nowhere_at_all", ["nowhere_at_all", "line 1: import nowhere_at_all", "install it"]),
+        (
+            "import nowhere_at_all",
+            ["nowhere_at_all", "line 1: import nowhere_at_all", "install it"],
+        ),
         ("x = 1\nraise ValueError('boom')", ["ValueError: boom", "line 2: raise ValueError"]),
         ("x = (1\n", ["SyntaxError", "line 1"]),
         ("import sys\nsys.exit(3)", ["SystemExit: 3", 'if __name__ == "__main__":']),
@@ -99,7 +102,10 @@ def test_modules_that_cannot_be_imported_show_cause_and_line(here, source, words
 
 def test_missing_attribute_names_the_apps_of_the_module(here):
     """Nearest name first; a thing that is no App says what it is."""
-    name = write(here, GOOD.replace("app = other", "ledger = application") + "number = 5\n".replace("@app", "@"))
+    name = write(
+        here,
+        GOOD.replace("app = other", "ledger = application") + "number = 5\n".replace("@app", "@"),
+    )
     (here / f"{name}.py").write_text(
         GOOD.replace("app = other", "ledger = ledgers").replace("@app", "@ledger") + "number = 5\n"
     )
@@ -133,7 +139,9 @@ def test_files_that_would_be_another_module_are_refused(here):
 def test_incomplete_apps_are_refused(here):
     """No handler, and an async one: found before any broker is asked."""
     refused(write(here, GOOD.replace("@app.handler(payments)\n", "")), "no handler")
-    refused(write(here, GOOD.replace("def on_payment", "async def on_payment")), "async", "upstream")
+    refused(
+        write(here, GOOD.replace("def on_payment", "async def on_payment")), "async", "upstream"
+    )
 
 
 def test_apps_made_in_functions_have_no_name():

@@ -10,7 +10,7 @@ RECORDS = [RawRecord("payments", 0, 7, 0, None, None)]
 
 
 def watched(key="ada", value=None):
-    state: MapState[str, dict] = MapState(str, dict, default=dict)
+    state: MapState[str, dict[str, int]] = MapState(str, dict, default=dict)
     if value is not None:
         state[key] = value
     return state, DefaultWatch(state)
@@ -28,7 +28,9 @@ def test_a_changed_default_is_reported_with_record_and_key():
 
 @pytest.mark.parametrize("how", ["unchanged", "stored", "found", "none", "forgotten"])
 def test_nothing_else_is_reported(how):
-    """A default that is only read, or stored after all, or not used because the key was there, is fine."""
+    """A default that is only read, or stored after all, or not used because the key was there, is
+    fine.
+    """
     state, watch = watched(value={"n": 1} if how == "found" else None)
     default = None if how == "none" else {"n": 0}
     got = state.get("ada", default)

@@ -32,7 +32,10 @@ def test_value_is_encoded_when_sent():
     out.send(balances, key="ada", value=account)
     account["balance"] = 2
     out.send(balances, key="ada", value=account)
-    assert [msgspec.json.decode(one.value) for one in out.staged] == [{"balance": 1}, {"balance": 2}]
+    assert [msgspec.json.decode(one.value) for one in out.staged] == [
+        {"balance": 1},
+        {"balance": 2},
+    ]
 
 
 def test_everything_given_is_staged():
@@ -40,7 +43,15 @@ def test_everything_given_is_staged():
     out = make()
     out.send(totals, key=5, value=7, partition=3, headers=[("h", b"x")], timestamp_ms=99)
     assert out.staged == [
-        Output("totals", (5).to_bytes(8, "big"), b"7", 3, same_key=False, timestamp_ms=99, headers=(("h", b"x"),))
+        Output(
+            "totals",
+            (5).to_bytes(8, "big"),
+            b"7",
+            3,
+            same_key=False,
+            timestamp_ms=99,
+            headers=(("h", b"x"),),
+        )
     ]
 
 
@@ -92,7 +103,9 @@ def test_long_values_are_cut_in_messages():
 
 
 def test_size_limit_is_that_of_the_topic():
-    """Counted with overhead and headers; the message holds both numbers; the last fitting byte fits."""
+    """Counted with overhead and headers; the message holds both numbers; the last fitting byte
+    fits.
+    """
     out = make(blobs=1000)
     overhead = 61 + 21 + 10
     out.send(blobs, key=b"k" * 8, value=b"v" * (1000 - overhead - 8))
@@ -127,9 +140,6 @@ def test_bad_partitions_times_and_headers_are_refused(given):
 
 def test_memory_errors_pass():
     """Running out of memory is no property of the record."""
-
-    class Heavy(dict):
-        pass
 
     def exhausted(value):
         raise MemoryError

@@ -82,7 +82,7 @@ def test_without_default_a_missing_key_is_an_error() -> None:
         lambda state: ("x", {"n": 0}) in state.items(),
         lambda state: "x" in state.keys(),  # noqa: SIM118
         lambda state: {"n": 7} in state.values(),
-        lambda state: len(state),
+        len,
     ],
 )
 def test_looking_stores_nothing(
@@ -221,7 +221,7 @@ def test_a_key_beyond_64_bits_is_refused() -> None:
     "make",
     [
         lambda: MapState(float, int),  # type: ignore[type-var]
-        lambda: MapState(str, 5),  # type: ignore[call-overload,arg-type]
+        lambda: MapState(str, 5),  # type: ignore[arg-type]
         lambda: MapState(str, dict, default=lambda: {"a": (1, 2)}),
         lambda: MapState(str, dict, default=lambda: {"a": object()}),
         lambda: MapState(str, int, default=str),  # type: ignore[arg-type]
@@ -246,7 +246,7 @@ def test_a_value_of_another_schema_stops(state: MapState[str, dict[str, Any]]) -
 
 def test_none_is_a_value() -> None:
     """It is not the absence of one."""
-    state: MapState[str, Any] = MapState(str, Any)  # type: ignore[arg-type]
+    state: MapState[str, Any] = MapState(str, Any)
     state["a"] = None
     assert len(commit(state)) == 1
     assert "a" in state

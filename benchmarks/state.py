@@ -1,0 +1,215 @@
+"""What the state costs, without Kafka: updates, a snapshot while updates go on, a restore.
+
+Run: `python -m benchmarks.state [--keys 1000000] [--rounds 40] [--seed 1]`. Keys are drawn uniformly,
+which is the worst case for the caches; each figure is the median over rounds, the best one behind it.
+Times are CPU time of this thread, which on a machine at rest is the time on the clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import median
+from typing import Any
+from zlib import crc32
+
+import msgspec
+
+from benchmarks.harness import machine
+from snapreplay.snapshots.format.chunks import ChunkWriter, read_chunk
+from snapreplay.snapshots.format.records import ChunkRef
+from snapreplay.snapshots.state.contract import Store
+from snapreplay.snapshots.state.map import MapState
+from snapreplay.snapshots.state.store import store_of
+
+BATCH = 5000
+STAMP_MS = 1_700_000_000_000
+
+
+class Account(msgspec.Struct):
+    """Three numbers per key, as in the prototype."""
+
+    count: int = 0
+    total: int = 0
+    last_ms: int = 0
+
+
+def change_struct(state: Any, updates: list[tuple[str, int]]) -> None:
+    for key, amount in updates:
+        account = state[key]
+        account.count += 1
+        account.total += amount
+        account.last_ms = STAMP_MS + amount
+
+
+def change_dict(state: Any, updates: list[tuple[str, int]]) -> None:
+    for key, amount in updates:
+        account = state[key]
+        account["count"] += 1
+        account["total"] += amount
+        account["last_ms"] = STAMP_MS + amount
+
+
+def change_int(state: Any, updates: list[tuple[str, int]]) -> None:
+    for key, amount in updates:
+        state[key] += amount
+
+
+Change = Callable[[Any, list[tuple[str, int]]], None]
+SUBJECTS: dict[str, tuple[Callable[[], MapState[str, Any]], Change]] = {
+    "Struct": (lambda: MapState(str, Account, default=Account), change_struct),
+    "dict": (
+        lambda: MapState(str, dict, default=lambda: {"count": 0, "total": 0, "last_ms": 0}),
+        change_dict,
+    ),
+    "int": (lambda: MapState(str, int, default=int), change_int),
+}
+
+
+class Laps:
+    """Durations by name."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, list[float]] = {}
+
+    @contextmanager
+    def lap(self, name: str) -> Iterator[None]:
+        began = time.thread_time()
+        yield
+        self.seconds.setdefault(name, []).append(time.thread_time() - began)
+
+    def microseconds(self, per: int) -> str:
+        """Median and best of each name, divided by `per`."""
+        return "  ".join(
+            f"{name} {median(laps) / per * 1e6:.2f} ({min(laps) / per * 1e6:.2f})"
+            for name, laps in self.seconds.items()
+        )
+
+    def longest_ms(self) -> str:
+        """The longest one of each name, and how many there were."""
+        return "  ".join(
+            f"{name} {max(laps) * 1e3:.1f} (of {len(laps)})" for name, laps in self.seconds.items()
+        )
+
+
+def drawn(random_: random.Random, keys: int) -> list[tuple[str, int]]:
+    return [(f"acct-{random_.randrange(keys):08d}", random_.randrange(100)) for _ in range(BATCH)]
+
+
+def one_batch(
+    store: Store, view: Any, change: Change, updates: list[tuple[str, int]], laps: Laps
+) -> None:
+    store.begin()
+    with laps.lap("apply"):
+        change(view, updates)
+    with laps.lap("stage"):
+        store.stage()
+    with laps.lap("seal"):
+        store.seal()
+    with laps.lap("merge"):
+        store.merge()
+
+
+def filled(subject: str, keys: int) -> tuple[Store, MapState[str, Any], Change]:
+    make, change = SUBJECTS[subject]
+    view = make()
+    store = store_of(view)
+    for start in range(0, keys, BATCH):
+        updates = [(f"acct-{i:08d}", i % 100) for i in range(start, min(start + BATCH, keys))]
+        one_batch(store, view, change, updates, Laps())
+    return store, view, change
+
+
+def measure_updates(subject: str, keys: int, rounds: int, seed: int) -> None:
+    store, view, change = filled(subject, keys)
+    plain: dict[str, Any] = dict(view)
+    store.begin()
+    random_, laps, whole = random.Random(seed), Laps(), Laps()
+    for _ in range(rounds):
+        updates = drawn(random_, keys)
+        with whole.lap("update"):
+            one_batch(store, view, change, updates, laps)
+        updates = drawn(random_, keys)
+        with whole.lap("plain dict"):
+            change(plain, updates)
+    print(f"{subject:>7} {keys:>9} keys  µs: {whole.microseconds(BATCH)}")
+    print(f"{'':>23}  of which {laps.microseconds(BATCH)}")
+
+
+def measure_snapshot(keys: int, seed: int) -> list[bytes]:
+    """One batch after every chunk; returns the chunks."""
+    store, view, change = filled("Struct", keys)
+    random_, laps, chunks = random.Random(seed), Laps(), []
+    writer = ChunkWriter("benchmark")
+    with laps.lap("mark"):
+        cursor = store.mark()
+    while True:
+        with laps.lap("slices"):
+            slices = cursor.next_slices(writer.raw_bytes)
+        if not slices:
+            break
+        with laps.lap("encode+zstd"):
+            chunks += writer.encode(slices)
+        del slices
+        one_batch(store, view, change, drawn(random_, keys), laps)
+    with laps.lap("release"):
+        cursor.release()
+    for _ in range(10):
+        one_batch(store, view, change, drawn(random_, keys), laps)
+    reading, encoding = (sum(laps.seconds[name]) for name in ("slices", "encode+zstd"))
+    size_mb = sum(map(len, chunks)) / 1e6
+    print(
+        f"{keys:>9} keys  cursor with digest {reading:.3f} s, encode+zstd {encoding:.3f} s, "
+        f"{len(chunks)} chunks, {size_mb:.1f} MB"
+    )
+    print(f"{'':>14}  longest step, ms: {laps.longest_ms()}")
+    return chunks
+
+
+def measure_restore(keys: int, chunks: list[bytes], rounds: int) -> None:
+    refs = [ChunkRef(i, i, len(value), crc32(value)) for i, value in enumerate(chunks)]
+    whole, steps = Laps(), Laps()
+    for _ in range(rounds):
+        store = store_of(MapState(str, Account, default=Account))
+        gc.collect()
+        gc.disable()
+        with whole.lap("all"):
+            for value, ref in zip(chunks, refs, strict=True):
+                with steps.lap("chunk"):
+                    store.load(read_chunk(value, ref, "benchmark").slices)
+            store.loaded()
+        gc.enable()
+        assert store.digest is not None
+        assert store.digest.count == keys
+    seconds = whole.seconds["all"]
+    print(
+        f"{keys:>9} keys  checked, decompressed, decoded, loaded in {median(seconds):.3f} s "
+        f"(best {min(seconds):.3f}); longest chunk {max(steps.seconds['chunk']) * 1e3:.1f} ms"
+    )
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--keys", type=int, default=1_000_000)
+    arguments.add_argument("--rounds", type=int, default=40)
+    arguments.add_argument("--seed", type=int, default=1)
+    given = arguments.parse_args()
+    print(f"{machine()}; batches of {BATCH}, seed {given.seed}")
+    print("\nupdates through the whole store (target: 2 µs)")
+    for subject in SUBJECTS:
+        measure_updates(subject, given.keys, given.rounds, given.seed)
+    measure_updates("Struct", given.keys // 10, given.rounds, given.seed)
+    print("\nsnapshot while batches go on (target: no step above 10 ms)")
+    small = measure_snapshot(given.keys // 10, given.seed)
+    large = measure_snapshot(given.keys, given.seed)
+    print("\nrestore, garbage collector off (target: 0.25 s for 1 M keys)")
+    measure_restore(given.keys // 10, small, 5)
+    measure_restore(given.keys, large, 5)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""make demo: a real broker, 336,776 real flights, kill -9, recovery, and Spark's verdict.
+
+    python -m examples.demo [--kills N] [--seed S] [--keep] [--bootstrap-servers HOST:PORT]
+
+Exit code 0: everything in the table holds. 1: something does not, or could not be done. 130: Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import sys
+
+from examples.demo.demo import Options, run
+from examples.demo.failed import DemoFailed
+from examples.demo.plan import KILLS_MAX
+from examples.demo.show import Show
+from snapreplay.service.localbroker.errors import LocalBrokerUnavailable
+
+INTERRUPTED = 130
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Returns the exit code; nothing is left behind then, whatever it is."""
+    options = _options(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` cleans up as Ctrl-C does
+    with Show() as show:
+        try:
+            return 0 if run(options, show) else 1
+        except DemoFailed as failed:
+            show.say(f"the demo failed: {failed}", "bold red")
+            return 1
+        except LocalBrokerUnavailable as unavailable:
+            show.say(unavailable.message, "bold red")
+            show.say(unavailable.hint)
+            return 1
+        except KeyboardInterrupt:
+            show.say("interrupted: everything is removed")
+            return INTERRUPTED
+
+
+def _options(arguments: list[str] | None) -> Options:
+    parser = argparse.ArgumentParser(
+        prog="make demo",
+        description="Kill a Kafka program again and again; prove that it forgot"
+        " nothing and did nothing twice.",
+    )
+    parser.add_argument(
+        "--kills", type=_kills, default=3, metavar="N", help=f"1 to {KILLS_MAX}, default 3"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=None, help="of the moments; default: a random one, printed"
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="leave everything running until Ctrl-C; print the URLs"
+    )
+    parser.add_argument(
+        "--bootstrap-servers",
+        metavar="HOST:PORT,...",
+        help="use this cluster: topics under unique"
+        " names, removed at the end (with --keep they stay)",
+    )
+    parser.add_argument(
+        "--rows", type=int, default=None, metavar="N", help="only the first N flights"
+    )
+    parser.add_argument("--skip-audit", action="store_true", help="without Spark")
+    given = parser.parse_args(arguments)
+    seed = random.SystemRandom().randrange(10**6) if given.seed is None else given.seed
+    return Options(
+        kills=given.kills,
+        seed=seed,
+        keep=given.keep,
+        bootstrap_servers=given.bootstrap_servers,
+        rows=given.rows,
+        audit=not given.skip_audit,
+    )
+
+
+def _kills(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= KILLS_MAX:
+        raise argparse.ArgumentTypeError(f"{number} is not within 1 to {KILLS_MAX}")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

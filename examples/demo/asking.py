@@ -1,0 +1,123 @@
+"""The service's HTTP API, as anybody may use it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import httpx2
+
+from examples.demo.failed import DemoFailed
+from examples.demo.names import PARTITIONS
+from examples.demo.service_process import ServiceProcess
+
+POLL_S = 0.01
+ANSWER_S = 5.0
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+
+class Asking:
+    """Asks one service, which may die at any moment."""
+
+    def __init__(self, service: ServiceProcess) -> None:
+        self._service = service
+        self._http = httpx2.Client(base_url=service.url, timeout=ANSWER_S, trust_env=False)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def get(self, path: str) -> Json | None:
+        """The document; None while nobody listens, such as before the service has started."""
+        try:
+            answer = self._http.get(path)
+        except httpx2.TransportError:
+            return None
+        return _document(answer)
+
+    def restore(self) -> Json | None:
+        """`GET /restore-status`.
+
+        Raises:
+            DemoFailed: a partition is FAILED; with its error and hint.
+        """
+        return _none_failed(self.get("/restore-status"), "partitions")
+
+    def partitions(self) -> Json | None:
+        """`GET /api/v1/partitions`.
+
+        Raises:
+            DemoFailed: as above.
+        """
+        return _none_failed(self.get("/api/v1/partitions"), "items")
+
+    def trigger_snapshot(self, reason: str) -> str:
+        """`POST /trigger-snapshot` for all partitions; the path of the operation."""
+        try:
+            answer = self._http.post("/trigger-snapshot", json={"reason": reason})
+        except httpx2.TransportError as error:
+            raise DemoFailed(f"POST /trigger-snapshot: {error}") from error
+        if answer.status_code != 202:
+            raise DemoFailed(f"POST /trigger-snapshot: {answer.status_code} {answer.text}")
+        return str(answer.headers["location"])
+
+    def until(
+        self,
+        ask: Callable[[], Json | None],
+        holds: Callable[[Json], bool],
+        seconds: float,
+        what: str,
+    ) -> Json:
+        """Ask until the answer is as wanted.
+
+        Raises:
+            DemoFailed: not in time, or the service has ended.
+        """
+        deadline = time.monotonic() + seconds
+        document: Json | None = None
+        while True:
+            began = time.monotonic()
+            document = ask()
+            if document is not None and holds(document):
+                return document
+            self._service.check_running()
+            if began > deadline:
+                raise DemoFailed(f"{what}: not within {seconds:.0f} s; {_in_short(document)}")
+            time.sleep(max(0.0, POLL_S - (time.monotonic() - began)))
+
+
+def all_live(restore: Json) -> bool:
+    """Of a restore status: every partition of the topic is here, and live."""
+    return bool(restore["summary"]["all_live"]) and len(restore["partitions"]) == PARTITIONS
+
+
+def _document(answer: httpx2.Response) -> Json:
+    if answer.is_error:
+        raise DemoFailed(f"GET {answer.url.path}: {answer.status_code} {answer.text}")
+    document: Json = answer.json()
+    return document
+
+
+def _in_short(document: Json | None) -> str:
+    """What a person needs of the last answer: phases and errors, where it has any."""
+    if document is None:
+        return "the service does not answer"
+    lines = []
+    for each in document.get("partitions") or document.get("items") or ():
+        error = each["error"]
+        said = f": {error['kind']}: {error['message']}" if error else ""
+        lines.append(f"partition {each['partition']} {each['phase']}{said}")
+    return "\n".join(["last answer:", *(lines or [str(document)])])
+
+
+def _none_failed(document: Json | None, items: str) -> Json | None:
+    for each in document[items] if document else ():
+        if each["phase"] == "failed":
+            error = each["error"] or {}
+            raise DemoFailed(
+                f"partition {each['partition']} FAILED: {error.get('message')}\n"
+                f"hint: {error.get('hint')}"
+            )
+    return document

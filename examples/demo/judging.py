@@ -1,0 +1,71 @@
+"""Everything that must hold at the end, asked of Kafka, of the service and of Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from examples.demo import reading, verify
+from examples.demo.audit import Audit
+from examples.demo.names import PARTITIONS, Names
+from examples.demo.record import Told, Verdict
+from examples.demo.verify import Findings
+
+
+def judge(
+    bootstrap_servers: str, names: Names, told: Told, digests: Mapping[int, str | None]
+) -> list[Verdict]:
+    """By brute force, from the two topics and what the service says its digests are.
+
+    Raises:
+        DemoFailed: a topic could not be read.
+    """
+    truth = verify.fold(reading.inputs(bootstrap_servers, names.input_topic))
+    outputs = list(reading.outputs(bootstrap_servers, names.output_topic))
+    hidden = reading.written(bootstrap_servers, names.output_topic) - len(outputs)
+    complete = verify.check_outputs(truth, outputs)
+    if len(truth.outputs) != told.records:
+        complete.add(f"{len(truth.outputs):,} input records, {told.records:,} were loaded")
+    entries = sum(len(state) for state in truth.states.values())
+    return [
+        Verdict.of(
+            "exactly once",
+            complete,
+            f"{len(outputs):,} outputs for {told.records:,} records, in order, contents as by brute"
+            f" force; {hidden:,} of killed transactions stay invisible",
+        ),
+        Verdict.of(
+            "final state",
+            verify.check_final_state(truth, outputs),
+            f"{entries:,} keys as by brute force",
+        ),
+        Verdict.of(
+            "digest",
+            verify.check_digests(truth, digests),
+            f"{len(digests)} partitions: the service's equals the one of the brute-force state",
+        ),
+    ]
+
+
+def recoveries(told: Told) -> Verdict:
+    """Each came back with a proof, and on the road that was asked for."""
+    findings = Findings()
+    for number, restart in enumerate(told.restarts, 1):
+        back = restart.comeback
+        if back is None:
+            continue
+        if back.proven != PARTITIONS:
+            findings.add(f"restart {number}: {back.proven} of {PARTITIONS} digests proven")
+        if set(back.roads) != {restart.kill.road}:
+            findings.add(f"restart {number}: asked for {restart.kill.road}, went {back.roads}")
+    came = [restart for restart in told.restarts if restart.comeback is not None]
+    roads = " and ".join(sorted({restart.kill.road for restart in came}))
+    return Verdict.of("recovery", findings, f"{len(came)} proven by digest, by {roads}")
+
+
+def audited(audit: Audit) -> Verdict:
+    """
+    Raises:
+        DemoFailed: the audit could not run.
+    """
+    findings, looked_at = audit.verdict()
+    return Verdict.of("Spark audit", findings, looked_at)

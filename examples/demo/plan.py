@@ -1,0 +1,67 @@
+"""When the service is killed and by which road it comes back: decided by the seed alone. Pure."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Literal
+
+Moment = Literal["processing", "writing a snapshot", "recovering"]
+Road = Literal["changes", "replay"]
+
+KILLS_MAX = 50
+FROM_PART, TO_PART = 0.08, 0.92  # of all records: work before the first kill, work after the last
+
+
+@dataclass(frozen=True)
+class Kill:
+    """SIGKILL once `records` are committed, `delay_s` after the moment has come.
+
+    The moment is at once when "processing", an answered `POST /trigger-snapshot` when "writing a
+    snapshot", and the restarted process's first HTTP answer when "recovering".
+    """
+
+    records: int
+    moment: Moment
+    delay_s: float
+    road: Road
+
+
+def plan(seed: int, kills: int, records: int) -> list[Kill]:
+    """`kills` of them, spread over the input, one random place in each part of it.
+
+    From the second on one restart goes by replay: the last. From the third on one kill strikes a
+    recovery, which then starts again; never the first one, which follows no restart.
+    """
+    chance = random.Random(seed)
+    moments = _moments(chance, kills)
+    step = (TO_PART - FROM_PART) * records / max(1, kills)
+    places = [int(FROM_PART * records + step * (i + chance.random())) for i in range(kills)]
+    return [
+        Kill(
+            records=place,
+            moment=moment,
+            delay_s=chance.uniform(0.0, _LONGEST_S[moment]),
+            road="replay" if i == kills - 1 and kills > 1 else "changes",
+        )
+        for i, (place, moment) in enumerate(zip(places, moments, strict=True))
+    ]
+
+
+_LONGEST_S: dict[Moment, float] = {
+    "processing": 0.02,
+    "writing a snapshot": 0.04,
+    "recovering": 0.3,
+}
+
+
+def _moments(chance: random.Random, kills: int) -> list[Moment]:
+    """One of each three strikes a recovery, another one a snapshot; two recoveries never follow
+    each other, so that between them the service has worked.
+    """
+    moments: list[Moment] = ["processing"] * kills
+    for begin in range(0, kills - 2, 3):
+        recovering, writing = chance.sample(range(begin + 1, begin + 3), 2)
+        moments[recovering] = "recovering"
+        moments[writing] = "writing a snapshot"
+    return moments

@@ -1,0 +1,90 @@
+"""What happened, kept for the table at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from examples.demo.asking import Json
+from examples.demo.plan import Kill
+from examples.demo.verify import Findings
+
+
+@dataclass(frozen=True)
+class Comeback:
+    """The recovery of all partitions after a start.
+
+    Attributes:
+        http_s, live_s: from the start of the process to the first answer, and to the last partition
+            LIVE.
+        phases: phase → seconds of the slowest partition.
+        roads: road → partitions that took it; those with nothing to bring forward took none.
+        replayed: records that handlers saw again.
+        proven: partitions whose digest was compared with the recorded one and is equal.
+    """
+
+    http_s: float
+    live_s: float
+    phases: dict[str, float]
+    roads: dict[str, int]
+    replayed: int
+    proven: int
+
+    @classmethod
+    def of(cls, restore: Json, http_s: float, live_s: float) -> Comeback:
+        """From the restore status of a service whose partitions are all live."""
+        phases: dict[str, float] = {}
+        roads: dict[str, int] = {}
+        for each in restore["partitions"]:
+            for phase, seconds in each["seconds_per_phase"].items():
+                phases[phase] = max(phases.get(phase, 0.0), seconds)
+            if each["road"]:
+                roads[each["road"]] = roads.get(each["road"], 0) + 1
+        proofs = [each["proof"] for each in restore["partitions"]]
+        return cls(
+            http_s=http_s,
+            live_s=live_s,
+            phases=phases,
+            roads=roads,
+            replayed=sum(each["records_replayed"] for each in restore["partitions"]),
+            proven=sum(bool(proof and proof["equal"]) for proof in proofs),
+        )
+
+
+@dataclass
+class Restart:
+    """A kill, and how the service came back from it. `comeback` None: it was killed again before."""
+
+    kill: Kill
+    killed_at_records: int
+    struck: str  # what the partitions were doing
+    comeback: Comeback | None = None
+
+
+@dataclass
+class Told:
+    """The whole run up to the last record."""
+
+    seed: int
+    records: int = 0
+    restarts: list[Restart] = field(default_factory=list)
+    first_start: Comeback | None = None
+    snapshots: set[str] = field(default_factory=set)  # ids that a committed increment points to
+    wall_s: float = 0.0  # from the first start of the service to the last record committed
+    live_s: float = 0.0  # of that, LIVE
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One line of the table: held, or what did not."""
+
+    name: str
+    holds: bool
+    detail: str
+    findings: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, name: str, found: Findings, detail: str) -> Verdict:
+        """`detail` says what was compared."""
+        if not found.count:
+            return cls(name, holds=True, detail=detail)
+        return cls(name, holds=False, detail=f"{found.count:,} differ", findings=found.first)

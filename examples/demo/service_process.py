@@ -1,0 +1,86 @@
+"""The service as a process of its own: started, killed with SIGKILL, started again at once."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from examples.demo.commands import snapreplay, tail
+from examples.demo.failed import DemoFailed
+from snapreplay.service.localbroker.ports import free_ports
+from snapreplay.service.localbroker.process import KeptProcess
+
+HOST = "127.0.0.1"
+INSTANCE_ID = "demo"
+"""The same at every start: a static member that comes back owns its partitions again at once."""
+
+STOP_S = 40.0  # above timeouts.shutdown_ms
+
+
+class ServiceProcess:
+    """One at a time, on one port. It ends with this process, however this one ends (a keeper sees to it).
+
+    Attributes:
+        url: of the HTTP API; the same after every restart.
+        log_path: what all of them logged.
+        started_at: monotonic seconds of the last start.
+    """
+
+    def __init__(
+        self, app: str, bootstrap_servers: str, work_dir: Path, settings: Mapping[str, object]
+    ) -> None:
+        (port,) = free_ports(1)
+        self.url = f"http://{HOST}:{port}"
+        self.log_path = work_dir / "service.log"
+        self.started_at = 0.0
+        options = [f"--set={name}={value}" for name, value in settings.items()]
+        self._command = [
+            *snapreplay("run", app, f"--bootstrap-servers={bootstrap_servers}"),
+            *[f"--http-port={port}", f"--set=instance_id={INSTANCE_ID}", *options],
+        ]
+        self._kept = KeptProcess(work_dir)
+
+    def start(self, road: str = "changes") -> int:
+        """Start it, recovering on this road; returns its process id at once."""
+        self.started_at = time.monotonic()
+        return self._kept.run([*self._command, f"--set=restore.road={road}"], self.log_path)
+
+    def kill(self) -> None:
+        """SIGKILL.
+
+        Raises:
+            DemoFailed: it had ended before, by itself.
+        """
+        self._expect(self._kept.end(0.0), -signal.SIGKILL)
+
+    def stop(self) -> None:
+        """SIGTERM.
+
+        Raises:
+            DemoFailed: it did not end with exit code 0 within the deadline.
+        """
+        self._expect(self._kept.end(STOP_S), 0)
+
+    def check_running(self) -> None:
+        """
+        Raises:
+            DemoFailed: it has ended by itself; with the end of its log.
+        """
+        code = self._kept.exit_code()
+        if code is not None:
+            self._unexpected(code)
+
+    def close(self) -> None:
+        """Kill it if it runs, without any question."""
+        self._kept.close()
+
+    def _expect(self, code: int | None, wanted: int) -> None:
+        if code != wanted:
+            self._unexpected(code)
+
+    def _unexpected(self, code: int | None) -> None:
+        raise DemoFailed(
+            f"the service ended with {code}; the end of its log:\n{tail(self.log_path)}"
+        )

@@ -1,0 +1,168 @@
+"""What the person at the terminal sees: a live panel there, plain lines in a pipe."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from examples.demo.plan import Kill
+from examples.demo.record import Comeback
+
+Json = dict[str, Any]
+
+PLAIN_COLUMNS = 160
+PLAIN_EVERY_S = 1.0
+RATE_OVER_S = 0.5
+
+
+class Show:
+    """Lines that stay, and below them, in a terminal, what is going on now. Use by `with`."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        console = console or Console(highlight=False)
+        if not console.is_terminal:
+            console.width = PLAIN_COLUMNS
+        self.console = console
+        self._live = Live(console=console, transient=True, auto_refresh=False)
+        self._began = time.monotonic()
+        self._shown_at = 0.0
+        self._plain_line = ""
+        self._rate: float | None = None
+        self._measured = (self._began, 0)
+
+    def __enter__(self) -> Show:
+        if self.console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def say(self, line: str, style: str = "") -> None:
+        """A line that stays, with the seconds since the beginning."""
+        seconds = time.monotonic() - self._began
+        self.console.print(Text(f"{seconds:6.1f} s  ", "dim") + Text(line, style), soft_wrap=True)
+
+    def loading(self, count: int) -> None:
+        self._now(Text(f"loading: {count:,} flights"), f"loading: {count:,} flights")
+
+    def processing(self, committed: int, total: int, partitions: list[Json], pointed: int) -> None:
+        """`partitions` as `GET /api/v1/partitions` lists them, `pointed` snapshots exist by now."""
+        entries = sum(each["state_entries"] for each in partitions)
+        size_bytes = sum(each["state_bytes"] for each in partitions)
+        line = (
+            f"{committed:,} of {total:,} records, {self._rate_text(committed)},"
+            f" lag {total - committed:,}, state {entries:,} entries ({size_bytes / 1024:,.0f} KiB),"
+            f" snapshots {pointed}"
+        )
+        self._now(Group(_partitions(partitions), Text(line)), line)
+
+    def restoring(self, restore: Json | None) -> None:
+        """A restore status; None while nobody answers."""
+        if restore is None or not restore["partitions"]:
+            self._now(Text("restore: waiting for the assignment"), "")
+            return
+        line = "; ".join(restore_line(each) for each in restore["partitions"])
+        # Each change matters here: a restore lasts as long as a few lines.
+        self._now(_restores(restore["partitions"]), f"restore: {line}", every_s=0.0)
+
+    def killed(self, number: int, kill: Kill, committed: int, struck: str) -> None:
+        self._measured, self._rate = (time.monotonic(), committed), None
+        self.say(
+            f"kill {number}: SIGKILL after {committed:,} records, {struck};"
+            f" started again at once, by {kill.road}",
+            "bold red",
+        )
+
+    def came_back(self, number: int, road: str, comeback: Comeback) -> None:
+        self.say(f"restart {number} by {road}: {comeback_text(comeback)}", "green")
+
+    def _rate_text(self, committed: int) -> str:
+        now = time.monotonic()
+        since, count = self._measured
+        if now - since >= RATE_OVER_S:
+            self._rate = (committed - count) / (now - since)
+            self._measured = now, committed
+        return "-" if self._rate is None else f"{self._rate:,.0f} records/s"
+
+    def _now(self, panel: RenderableType, line: str, every_s: float = PLAIN_EVERY_S) -> None:
+        now = time.monotonic()
+        if self.console.is_terminal:
+            if now - self._shown_at >= 0.05:
+                self._live.update(panel, refresh=True)
+                self._shown_at = now
+        elif line and line != self._plain_line and now - self._shown_at >= every_s:
+            self.say(line)
+            self._shown_at, self._plain_line = now, line
+
+
+def comeback_text(comeback: Comeback) -> str:
+    """How long each part of a recovery took, and what proves it."""
+    phases = ", ".join(f"{phase} {seconds:.3f}" for phase, seconds in comeback.phases.items())
+    replayed = f", {comeback.replayed:,} records replayed" if comeback.replayed else ""
+    roads = ", ".join(f"{count} by {road}" for road, count in comeback.roads.items())
+    return (
+        f"LIVE in {comeback.live_s:.2f} s (HTTP after {comeback.http_s:.2f} s; {phases});"
+        f" {roads or 'nothing to bring forward'}{replayed}, {comeback.proven} digests equal"
+    )
+
+
+def restore_line(partition: Json) -> str:
+    """One partition of a restore status in a few words, such as "0 loading 50 % 1,024/2,048 bytes"."""
+    parts = [f"{partition['partition']} {partition['phase']}"]
+    progress = partition["progress"]
+    if progress:
+        parts.append(
+            f"{progress['percent']:.0f} % {progress['current']:,}/{progress['target']:,}"
+            f" {progress['unit']}"
+        )
+        if progress["eta_seconds"] is not None:
+            parts.append(f"ETA {progress['eta_seconds']:.2f} s")
+    return " ".join(parts)
+
+
+def _partitions(partitions: list[Json]) -> Table:
+    table = _table("partition", "phase", "batch", "position", "lag", "entries", "snapshot")
+    for each in partitions:
+        (source,) = each["inputs"] or [{"position": 0, "lag": None}]
+        snapshot = each["snapshot"]
+        table.add_row(
+            *map(str, (each["partition"], each["phase"], each["batch"])),
+            f"{source['position']:,}",
+            "-" if source["lag"] is None else f"{source['lag']:,}",
+            f"{each['state_entries']:,}",
+            f"batch {snapshot['batch']} {snapshot['state']}" if snapshot else "-",
+        )
+    return table
+
+
+def _restores(partitions: list[Json]) -> Table:
+    table = _table("partition", "phase", "percent", "progress", "ETA", "entries", "records", "road")
+    for each in partitions:
+        progress = each["progress"]
+        eta = progress["eta_seconds"] if progress else None
+        table.add_row(
+            str(each["partition"]),
+            each["phase"],
+            f"{each['percent']:.0f} %",
+            f"{progress['current']:,} / {progress['target']:,} {progress['unit']}"
+            if progress
+            else "-",
+            "-" if eta is None else f"{eta:.2f} s",
+            f"{each['entries']:,}",
+            f"{each['records_replayed']:,}",
+            each["road"] or "-",
+        )
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="left" if column in {"phase", "road"} else "right")
+    return table

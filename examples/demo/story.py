@@ -1,0 +1,157 @@
+"""Process, kill, come back, until every record is done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from examples.demo.asking import Asking, Json, all_live
+from examples.demo.failed import DemoFailed
+from examples.demo.plan import Kill
+from examples.demo.record import Comeback, Restart, Told
+from examples.demo.service_process import ServiceProcess
+from examples.demo.show import Show
+
+LIVE_S = 60.0
+IDLE_S = 60.0  # the longest that nothing may be committed while records are left
+SNAPSHOT_S = 30.0
+FIRST_SNAPSHOT_PART = 0.03
+
+
+class Story:
+    """Use once. What happens is told to `show` at once and kept in `told`."""
+
+    def __init__(self, service: ServiceProcess, asking: Asking, show: Show, told: Told) -> None:
+        self._service = service
+        self._asking = asking
+        self._show = show
+        self._told = told
+        self._positions: dict[int, int] = {}
+        self._began = self._live_since = 0.0
+
+    def run(self, kills: list[Kill]) -> None:
+        """
+        Raises:
+            DemoFailed: something took too long, a partition FAILED, the service ended by itself.
+        """
+        self._began = time.monotonic()
+        self._service.start()
+        self._told.first_start = self._come_back()
+        self._until_committed(int(FIRST_SNAPSHOT_PART * self._told.records))
+        self._snapshot()
+        for number, kill in enumerate(kills, 1):
+            restart = self._strike(number, kill)
+            self._told.restarts.append(restart)
+            follows = kills[number].moment if number < len(kills) else None
+            if follows != "recovering":
+                restart.comeback = self._come_back()
+                self._show.came_back(number, kill.road, restart.comeback)
+        self._until_committed(self._told.records)
+        self._told.live_s += time.monotonic() - self._live_since
+        self._told.wall_s = time.monotonic() - self._began
+
+    def digests(self) -> dict[int, str | None]:
+        """Of each partition, as the service reports it now."""
+        answer = self._asking.partitions()
+        return {each["partition"]: each["digest"] for each in (answer or {"items": []})["items"]}
+
+    def _strike(self, number: int, kill: Kill) -> Restart:
+        """Wait for the moment, SIGKILL, start again at once."""
+        if kill.moment == "recovering":
+            struck = self._until_recovering(kill)
+        else:
+            self._until_committed(kill.records)
+            if kill.moment == "writing a snapshot":
+                self._asking.trigger_snapshot("killed while it is written")
+            _pass(kill.delay_s)
+            struck = kill.moment
+            self._told.live_s += time.monotonic() - self._live_since
+        self._service.kill()
+        self._service.start(kill.road)
+        self._show.killed(number, kill, self._committed, struck)
+        return Restart(kill, self._committed, struck)
+
+    def _until_recovering(self, kill: Kill) -> str:
+        """Into the recovery for as long as the plan says; what the partitions are doing then."""
+        self._first_answer()
+        _pass(kill.delay_s)
+        restore = self._asking.restore()
+        phases = restore["summary"]["partitions_by_phase"] if restore else {}
+        return "recovering: " + (
+            ", ".join(f"{count} {phase}" for phase, count in phases.items()) or "nothing assigned"
+        )
+
+    def _first_answer(self) -> float:
+        self._asking.until(self._asking.restore, lambda _: True, LIVE_S, "HTTP after the start")
+        return time.monotonic() - self._service.started_at
+
+    def _come_back(self) -> Comeback:
+        http_s = self._first_answer()
+
+        def ask() -> Json | None:
+            restore = self._asking.restore()
+            self._show.restoring(restore)
+            return restore
+
+        restore = self._asking.until(ask, all_live, LIVE_S, "every partition LIVE")
+        self._live_since = time.monotonic()
+        return Comeback.of(restore, http_s, self._live_since - self._service.started_at)
+
+    def _until_committed(self, records: int) -> None:
+        """Until so many input records are committed, over all partitions and restarts.
+
+        Raises:
+            DemoFailed: nothing more was committed for a minute.
+        """
+        while self._committed < records:
+            before = self._committed
+            self._asking.until(
+                self._ask_partitions,
+                lambda _, before=before: self._committed > before,  # type: ignore[misc]
+                IDLE_S,
+                f"a commit after record {before:,}",
+            )
+
+    def _ask_partitions(self) -> Json | None:
+        answer = self._asking.partitions()
+        for each in answer["items"] if answer else ():
+            for source in each["inputs"]:
+                self._positions[each["partition"]] = source["position"]
+            snapshot = each["snapshot"]
+            if snapshot and snapshot["state"] == "pointed":
+                self._told.snapshots.add(snapshot["snapshot_id"])
+        if answer:
+            self._show.processing(
+                self._committed, self._told.records, answer["items"], len(self._told.snapshots)
+            )
+        return answer
+
+    @property
+    def _committed(self) -> int:
+        return sum(self._positions.values())
+
+    def _snapshot(self) -> None:
+        """
+        Raises:
+            DemoFailed: the operation failed, or took too long.
+        """
+        began = time.monotonic()
+        path = self._asking.trigger_snapshot("the demo asks for one")
+        operation = self._asking.until(
+            lambda: self._asking.get(path),
+            lambda document: bool(document["state"] != "running"),
+            SNAPSHOT_S,
+            f"the operation {path}",
+        )
+        if operation["state"] != "succeeded":
+            raise DemoFailed(f"POST /trigger-snapshot: the operation ended as {operation}")
+        self._told.snapshots.update(part["snapshot_id"] for part in operation["parts"])
+        self._show.say(
+            f"POST /trigger-snapshot: {len(operation['parts'])} partitions written and pointed to"
+            f" in {time.monotonic() - began:.2f} s, processing went on"
+        )
+
+
+def _pass(seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
+    """A random moment is a time, not a condition."""
+    sleep(seconds)

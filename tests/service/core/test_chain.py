@@ -1,0 +1,137 @@
+"""From one increment to the next, for its whole life."""
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapreplay.service.core.chain import Chain, genesis_increment
+from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRef
+from snapreplay.snapshots.program.fold import Applied
+from snapreplay.snapshots.program.ranges import Anchor, InputRange, SkippedRange
+from snapreplay.snapshots.program.record import Output
+from snapreplay.snapshots.state.contract import Sealed
+from snapreplay.snapshots.state.digest import EMPTY, Digest
+from tests.support.entries import GENESIS, ORIGIN, increment, pointer
+
+DIGEST = Digest(3, 4, 5)
+
+
+def chain(**changed):
+    return Chain(ORIGIN, 7, increment(4), 40, 3, **changed)
+
+
+def output(topic):
+    return Output(topic, b"k", b"v", None, True, None)
+
+
+def applied(**changed):
+    fields = {
+        "ranges": [InputRange("payments", 0, 9, 8)],
+        "positions": {"payments": 9},
+        "record_count": 7,
+        "skipped": [SkippedRange("payments", 4, 5)],
+        "anchors": {"payments": Anchor(8, 1000, 99)},
+        "outputs": [output("balances"), output("balances"), output("alerts")],
+        "dead_letters": [output("app-dead-letters")],
+        "errors": [],
+        "sealed": Sealed({}, DIGEST),
+        "stream_time_ms": 1000,
+    }
+    return Applied(**(fields | changed))
+
+
+def test_the_next_increment_covers_what_was_applied():
+    """Batch +1, linked to the last one, with ranges, skips, anchors, outputs per topic and the digest."""
+    last = increment(4, anchors={"refunds": Anchor(1, 2, 3)})
+    made = Chain(ORIGIN, 7, last, 40, 3).next_increment(applied(), ChangesRef(1, 2, 3), 123)
+    assert (made.batch, made.previous_offset, made.owner_epoch) == (5, 40, 7)
+    assert made.ranges == applied().ranges
+    assert made.positions == {"payments": 9, "refunds": 7}
+    assert set(made.anchors) == {"payments", "refunds"}
+    assert made.outputs == {"balances": 2, "alerts": 1, "app-dead-letters": 1}
+    assert (made.record_count, made.skipped) == (7, applied().skipped)
+    assert (made.digest, made.stream_time_ms, made.written_at_ms) == (DIGEST, 1000, 123)
+    assert made.changes == ChangesRef(1, 2, 3)
+    assert made.genesis == GENESIS
+
+
+def test_an_empty_increment_changes_nothing_but_the_pointers():
+    """State, positions and stream time are those before."""
+    last = increment(
+        4,
+        positions={"payments": 5, "refunds": 7},
+        digest=DIGEST,
+        stream_time_ms=9,
+        ranges=[InputRange("payments", 0, 5, 5)],
+        record_count=5,
+        outputs={"balances": 5},
+        skipped=[SkippedRange("payments", 1, 2)],
+        changes=ChangesRef(1, 1, 1),
+    )
+    made = Chain(ORIGIN, 7, last, 40, 3, new_pointer=pointer(4)).next_increment(None, None, 123)
+    same = ("positions", "digest", "stream_time_ms", "anchors", "genesis")
+    assert all(getattr(made, name) == getattr(last, name) for name in same)
+    assert (made.ranges, made.skipped, made.outputs, made.record_count) == ([], [], {}, 0)
+    assert made.changes is None
+    assert made.pointers == [pointer(4)]
+
+
+def test_a_pointer_exists_once_its_increment_is_committed():
+    """It stands first, is not repeated as new, and the oldest one beyond the limit goes."""
+    old = [pointer(3), pointer(2), pointer(1)]
+    last = increment(4, pointers=old)
+    waiting = Chain(ORIGIN, 7, last, 40, 3).pointing_to(pointer(4))
+    made = waiting.next_increment(None, None, 0)
+    assert made.pointers == [pointer(4), pointer(3), pointer(2)]
+    after = waiting.committed(made, 45)
+    assert after.new_pointer is None
+    assert (after.last, after.last_offset, after.batch) == (made, 45, 5)
+
+
+def test_a_pointer_that_came_during_a_commit_waits_for_the_next_one():
+    """The increment under way does not hold it, so it must not be forgotten."""
+    before = chain()
+    under_way = before.next_increment(applied(), None, 0)
+    after = before.pointing_to(pointer(4)).committed(under_way, 45)
+    assert after.new_pointer == pointer(4)
+    assert after.next_increment(None, None, 0).pointers[0] == pointer(4)
+
+
+def test_a_fallback_is_recorded_once():
+    """In the first increment after the recovery, and no more."""
+    first = chain(fallback_from="s9").next_increment(None, None, 0)
+    assert first.fallback_from == "s9"
+    after = chain(fallback_from="s9").committed(first, 45)
+    assert after.next_increment(None, None, 0).fallback_from is None
+
+
+def test_what_an_operator_decided_is_not_repeated():
+    """Decision and migration belong to the increment that carried them."""
+    last = increment(4, decision={"finding": "x"}, migrated_from="1")
+    made = Chain(ORIGIN, 7, last, 40, 3).next_increment(None, None, 0)
+    assert made.decision is None
+    assert made.migrated_from is None
+
+
+def test_genesis_is_batch_zero_of_an_empty_state():
+    """It has no predecessor and starts where init said."""
+    made = genesis_increment(ORIGIN, 2, GENESIS, EMPTY, 5)
+    assert (made.batch, made.previous_offset, made.owner_epoch) == (0, NO_OFFSET, 2)
+    assert made.positions == GENESIS.start_offsets
+    assert made.pointers == []
+    assert made.stream_time_ms == -1
+
+
+@given(st.lists(st.booleans(), max_size=12), st.integers(1, 4))
+def test_pointers_are_the_newest_of_the_chain(snapshots, pointers_max):
+    """However snapshots and batches alternate: newest first, at most K, none lost, none twice."""
+    now = Chain(ORIGIN, 0, increment(0), 0, pointers_max)
+    pointed = []
+    for wanted in snapshots:
+        if wanted:
+            now = now.pointing_to(pointer(now.batch))
+            pointed.insert(0, pointer(now.batch))
+        made = now.next_increment(None, None, 0)
+        assert made.previous_offset == now.last_offset
+        now = now.committed(msgspec.structs.replace(made), now.last_offset + 2)
+    assert now.last.pointers == pointed[:pointers_max]

@@ -1,0 +1,117 @@
+"""What the last increment says against what this process expects: every refusal names both facts."""
+
+import pytest
+
+from snapreplay.service.core import located
+from snapreplay.service.core.located import (
+    DuplicateInstance,
+    Expected,
+    Found,
+    NotInitialised,
+    WrongLog,
+)
+from snapreplay.snapshots.errors import RetryableError, StopError
+from snapreplay.snapshots.format.records import Claim, Genesis, Origin
+from tests.support.entries import increment
+
+EXPECTED = Expected(
+    app_id="ledger",
+    cluster_id="cluster-1",
+    partition=2,
+    partition_count=4,
+    inputs=frozenset({"payments", "refunds"}),
+    increments_topic="ledger-increments",
+    instance_id="one",
+    process_id="p1",
+)
+
+
+def claim(**changed):
+    fields = {
+        "claim_id": "c",
+        "app_id": "ledger",
+        "cluster_id": "cluster-1",
+        "process_id": "p2",
+        "instance_id": "one",
+        "host": "web-7",
+        "pid": 4711,
+        "started_at_ms": 0,
+    }
+    return Claim(**(fields | changed))
+
+
+def test_our_own_log_is_accepted():
+    """Same app, cluster, inputs, count, and an owner epoch before ours."""
+    assert located.refuse(EXPECTED, 50, Found(increment(3, owner_epoch=49), 45)) is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "recorded", "now"),
+    [
+        ({"origin": Origin("other", "1", "f")}, "other", "ledger"),
+        (
+            {"genesis": Genesis("cluster-9", 4, {"payments": 0, "refunds": 7})},
+            "cluster-9",
+            "cluster-1",
+        ),
+        ({"genesis": Genesis("cluster-1", 8, {"payments": 0, "refunds": 7})}, 8, 4),
+        ({"genesis": Genesis("cluster-1", 4, {"payments": 0})}, "payments", "payments, refunds"),
+    ],
+)
+def test_another_log_is_refused_with_both_facts(changed, recorded, now):
+    """App id, cluster, partition count, inputs."""
+    problem = located.refuse(EXPECTED, 50, Found(increment(3, **changed), 45))
+    assert isinstance(problem, WrongLog)
+    assert problem.facts == {"recorded": recorded, "found": now}
+    assert repr(recorded) in problem.message
+    assert "ledger-increments-2 at offset 45" in problem.message
+    assert problem.hint
+
+
+def test_an_owner_epoch_beyond_our_claim_means_a_shorter_log():
+    """Claims rise with the log: one from the future was written to a longer one."""
+    problem = located.refuse(EXPECTED, 50, Found(increment(3, owner_epoch=51), 45))
+    assert isinstance(problem, WrongLog)
+    assert (problem.facts["recorded"], problem.facts["found"]) == (51, 50)
+
+
+def test_a_newer_claim_of_the_same_instance_id_is_a_duplicate():
+    """It names the other host and process, and what to do."""
+    problem = located.duplicate_instance(EXPECTED, claim())
+    assert isinstance(problem, DuplicateInstance)
+    assert "4711" in problem.message
+    assert "web-7" in problem.message
+    assert "--instance-id" in problem.hint
+
+
+def test_another_instance_or_ourselves_is_no_duplicate():
+    """A rebalance, and an earlier ownership of this very process."""
+    assert located.duplicate_instance(EXPECTED, claim(instance_id="two")) is None
+    assert located.duplicate_instance(EXPECTED, claim(process_id="p1")) is None
+
+
+def test_no_genesis_is_never_a_new_app():
+    """Two remedies: one for a new app, one for an app that ran before."""
+    problem = located.no_genesis(EXPECTED)
+    assert isinstance(problem, NotInitialised)
+    assert "snapreplay init" in problem.hint
+    assert "restore" in problem.hint
+
+
+def test_a_pinned_log_names_its_offsets():
+    """Claim, last stable offset, high watermark, and how to find the hanging transaction."""
+    problem = located.pinned(50, 48, 60)
+    assert {"claim_offset": 50, "last_stable_offset": 48, "high_watermark": 60} == problem.facts
+    assert "find-hanging" in problem.hint
+
+
+def test_without_a_road_both_reasons_are_told():
+    """The facts of both are kept; the first one's win."""
+    problem = located.no_road(
+        StopError("changes damaged", hint="a", offset=1),
+        RetryableError("input gone", offset=2, start=3),
+    )
+    assert "changes damaged" in problem.message
+    assert "input gone" in problem.message
+    assert problem.facts == {"offset": 1, "start": 3}
+    assert problem.hint == "a"

@@ -1,0 +1,120 @@
+"""From the snapshot to the last increment on a real broker: both roads, the fallback, and every mismatch."""
+
+import pytest
+
+from snapreplay.snapshots.format.envelope import Kind
+from snapreplay.snapshots.state.digest import Digest
+from tests.support import apps
+from tests.support.tampering import flip, tamper, trim, with_fields
+
+pytestmark = pytest.mark.kafka
+
+WRONG = Digest(20, 1, 2)
+
+
+@pytest.mark.parametrize(("road", "replayed"), [("changes", 0), ("replay", 40)])
+async def test_both_roads_lead_to_the_recorded_digest(past, road, replayed):
+    """The same state, compared batch by batch; replay runs the handlers, changes do not."""
+    then = await past()
+    restore = await then.here.restored(restore={"road": road})
+    assert (restore.road, restore.records_replayed) == (road, replayed)
+    assert restore.proof.equal
+    assert restore.proof.batches_compared == 3
+
+
+async def test_an_app_without_changes_recovers_by_replay(past):
+    """changes = false: the leanest log, and still exactly once."""
+    then = await past(changes=False)
+    restore = await then.here.restored()
+    assert (restore.road, restore.records_replayed) == ("replay", 40)
+
+
+async def test_changes_can_be_switched_on_and_off(past):
+    """A log of both kinds of batches leads to the same state."""
+    then = await past(changes=False)
+    async with then.here.running(changes=True) as service:
+        await then.here.feed(20)
+        await then.here.assert_exactly_once(service)
+    restore = await then.here.restored(changes=True)
+    assert restore.road == "replay"
+
+
+async def test_with_damaged_changes_replay_is_taken_and_reported(past):
+    """The other road leads to the same digest; topic, partition and offset of the damage are named."""
+    then = await past()
+    damaged = await tamper(then.here, then.increments, Kind.CHANGES, flip)
+    restore = await then.here.restored()
+    assert (restore.road, restore.records_replayed) == ("replay", 40)
+    assert restore.proof.equal
+    assert f"{then.increments}-0 offset {damaged.offset}" in restore.fallback_reason
+
+
+async def test_with_a_trimmed_input_replay_gives_way_to_changes(past):
+    """The input's records are gone, their effects are not."""
+    then = await past()
+    trim(then.here.bootstrap_servers, then.input, 0, 119)
+    async with then.here.running(restore={"road": "replay"}) as service:
+        restore = service.restore_status()[0].restore
+        assert restore.road == "changes"
+        assert f"{then.input}-0" in restore.fallback_reason
+        assert service.view(0)["k0"] == {"n": 6, "sum": sum(range(0, 120, 20))}
+
+
+async def test_without_changes_and_without_input_it_fails(past):
+    """FAILED with the two offsets and what can be done; never a silent jump."""
+    then = await past(changes=False)
+    trim(then.here.bootstrap_servers, then.input, 0, 100)
+    status = await then.here.failure()
+    assert status.error.kind == "NoRoad"
+    assert "offset 80" in status.error.message
+    assert "starts at 100" in status.error.message
+    assert "without changes" in status.error.message
+    assert status.error.hint
+
+
+@pytest.mark.parametrize("road", ["changes", "replay"])
+async def test_another_digest_than_recorded_stops(past, road):
+    """The first differing batch is named with both digests; no snapshot is tried instead."""
+    then = await past()
+    forged = await tamper(then.here, then.increments, Kind.INCREMENT, with_fields(digest=WRONG), -2)
+    status = await then.here.failure(restore={"road": road})
+    assert status.error.kind == "DigestMismatch"
+    assert f"batch 7 (increment at offset {forged.offset})" in status.error.message
+    assert str(WRONG) in status.error.message
+    assert status.restore.fallback_from is None
+    other = {"changes": "replay", "replay": "changes"}[road]
+    assert f"restore.road = {other}" in status.error.hint
+
+
+async def test_replay_with_changed_code_says_so(past):
+    """Both versions, and the way by changes, which needs no code: it works."""
+    then = await past()
+    changed = apps.ledger(then.here.app.app_id, apps.subtract, version="2")
+    status = await then.here.failure(changed, restore={"road": "replay"})
+    assert status.error.kind == "CodeChanged"
+    assert then.here.app.version in status.error.message
+    assert "this is 2" in status.error.message
+    assert "restore.road = changes" in status.error.hint
+    async with then.here.running(changed) as service:
+        assert service.restore_status()[0].restore.road == "changes"
+
+
+async def test_replay_with_other_code_of_the_same_result_goes_on(past):
+    """A refactoring is proven by its digest, not refused by its version."""
+    then = await past()
+    refactored = apps.ledger(then.here.app.app_id, apps.take_poison, version="2")
+    restore = await then.here.restored(refactored, restore={"road": "replay"})
+    assert restore.proof.equal
+
+
+async def test_replay_that_raises_under_changed_code_says_code_changed(past):
+    """Not "handler failed": the record was processed once."""
+    then = await past()
+
+    def raises(value, account):
+        raise ValueError("new rule")
+
+    changed = apps.ledger(then.here.app.app_id, raises, version="2")
+    status = await then.here.failure(changed, restore={"road": "replay"})
+    assert status.error.kind == "CodeChanged"
+    assert "new rule" in status.error.message

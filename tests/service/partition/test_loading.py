@@ -1,0 +1,104 @@
+"""Snapshots on a real broker that are damaged or gone: named, passed over, replaced, never an empty state."""
+
+import pytest
+
+from snapreplay.snapshots.format.envelope import Kind
+from snapreplay.snapshots.state.digest import EMPTY
+from tests.support import apps
+from tests.support.stage import until
+from tests.support.tampering import cut, flip, of_version, tamper, trim, with_fields
+
+pytestmark = pytest.mark.kafka
+
+
+async def test_the_newest_snapshot_is_loaded_and_only_what_came_after_is_advanced(past):
+    """Its id, batch, entries and bytes are shown; three batches are compared."""
+    then = await past()
+    restore = await then.here.restored()
+    used = restore.snapshot
+    assert (used.snapshot_id, used.batch, used.entries) == (then.second, 5, 20)
+    assert used.size_bytes > 0
+    assert restore.proof.equal
+    assert (restore.proof.batches_compared, restore.fallback_from) == (3, None)
+
+
+@pytest.mark.parametrize("kind", [Kind.CHUNK, Kind.MANIFEST])
+async def test_a_damaged_snapshot_is_passed_over_for_the_one_before(past, kind):
+    """The reason names it; a new snapshot is taken at once, so that the next recovery finds no damage."""
+    then = await past()
+    await tamper(then.here, then.snapshots, kind, flip)
+    async with then.here.running() as service:
+        await then.here.assert_exactly_once(service)
+        status = service.restore_status()[0]
+        assert status.restore.snapshot.snapshot_id == then.first
+        assert status.restore.fallback_from == then.second
+        assert "crc32" in status.restore.fallback_reason
+        await until(lambda: service.control.snapshots()[:1], "a new snapshot")
+        await until(lambda: service.control.snapshots()[0].state == "pointed", "its pointer")
+        (taken,) = service.control.snapshots()
+        assert taken.reason == "fallback"
+    again = await then.here.restored()
+    assert again.snapshot.snapshot_id == taken.snapshot_id
+    assert again.fallback_from is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "reason"),
+    [
+        (Kind.MANIFEST, with_fields(batch=4), "batch 4"),
+        (Kind.MANIFEST, with_fields(digest=EMPTY), "digest"),
+        (Kind.MANIFEST, cut, "holds nothing at manifest offset"),
+        (Kind.CHUNK, cut, "offset"),
+    ],
+)
+async def test_a_snapshot_that_is_not_the_one_pointed_to_is_not_used(past, kind, change, reason):
+    """Intact records with other contents, and records that are gone."""
+    then = await past()
+    await tamper(then.here, then.snapshots, kind, change)
+    restore = await then.here.restored()
+    assert (restore.snapshot.snapshot_id, restore.fallback_from) == (then.first, then.second)
+    assert reason in restore.fallback_reason
+
+
+async def test_with_all_snapshots_unusable_a_whole_log_leads_back_from_genesis(past):
+    """All batches are advanced; nothing is lost."""
+    then = await past()
+    for number in (-1, -2):
+        await tamper(then.here, then.snapshots, Kind.CHUNK, flip, number)
+    restore = await then.here.restored()
+    assert restore.snapshot is None
+    assert restore.fallback_from == then.second
+    assert restore.proof.batches_compared == 9
+
+
+async def test_with_all_snapshots_unusable_and_a_trimmed_log_it_fails(past):
+    """FAILED names both snapshots with their reasons; never silently empty."""
+    then = await past()
+    for number in (-1, -2):
+        await tamper(then.here, then.snapshots, Kind.CHUNK, flip, number)
+    trim(then.here.bootstrap_servers, then.increments, 0, 5)
+    status = await then.here.failure()
+    assert status.error.kind == "NoUsableSnapshot"
+    for snapshot_id in (then.first, then.second):
+        assert snapshot_id in status.error.message
+    assert "crc32" in status.error.message
+    assert "backup" in status.error.hint
+
+
+async def test_a_snapshot_of_a_newer_format_is_not_guessed_at(past):
+    """FAILED by name of the version, with topic and offset."""
+    then = await past()
+    manifest = await tamper(then.here, then.snapshots, Kind.MANIFEST, of_version(2))
+    status = await then.here.failure()
+    assert status.error.kind == "UnknownFormatError"
+    assert f"{then.snapshots}-0 offset {manifest.offset}" in status.error.message
+    assert "format version 2, this build knows 1" in status.error.message
+
+
+async def test_a_snapshot_of_another_state_schema_is_refused(past):
+    """Both versions are named."""
+    then = await past()
+    newer = apps.ledger(then.here.app.app_id, schema_version=2)
+    status = await then.here.failure(newer)
+    assert status.error.kind == "SchemaDiffers"
+    assert "state schema 1, the app's is 2" in status.error.message

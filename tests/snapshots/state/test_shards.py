@@ -1,0 +1,136 @@
+"""The committed entries."""
+
+from zlib import crc32
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapreplay.snapshots.errors import DamagedError
+from snapreplay.snapshots.state import shards as shards_module
+from snapreplay.snapshots.state.contract import ShardSlice
+from snapreplay.snapshots.state.digest import digest_of
+from snapreplay.snapshots.state.shards import Shards
+
+KEYS = st.binary(max_size=2)
+CHANGES = st.dictionaries(KEYS, st.none() | st.binary(max_size=4), max_size=12)
+
+
+def write(shards: Shards, changes: dict[bytes, bytes | None]) -> None:
+    """Weigh and merge."""
+    indexes = {key: crc32(key) & shards.mask for key in changes}
+    places = [(key, shards.lookups[index](key), index) for key, index in indexes.items()]
+    shards.merge(shards.weigh(places, dict(changes)))
+
+
+def content(shards: Shards) -> dict[bytes, bytes | None]:
+    """All entries, each looked up as the hot path does."""
+    return {key: shards.lookups[crc32(key) & shards.mask](key) for key in shards}
+
+
+STEPS = st.lists(st.one_of(CHANGES, st.sampled_from(["mark", "read", "release"])), max_size=25)
+
+
+@given(STEPS, st.sampled_from([1, 2, 8]), st.integers(1, 40), st.integers(1, 5))
+def test_writing_during_a_snapshot_does_not_change_its_image(
+    steps: list[dict[bytes, bytes | None] | str], shard_count: int, raw_bytes: int, settle: int
+) -> None:
+    """Marks, reads, writes and releases in any order; and no write is lost by the snapshot."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shards_module, "SETTLE_ENTRIES", settle)
+        shards, cursor = Shards(shard_count), None
+        model: dict[bytes, bytes] = {}
+        image: dict[bytes, bytes] = {}
+        read: dict[bytes, bytes] = {}
+        for step in steps:
+            if isinstance(step, dict):
+                write(shards, step)
+                model = {k: v for k, v in (model | step).items() if v is not None}
+            elif step == "mark" and cursor is None:
+                cursor, image, read = shards.mark(), dict(model), {}
+            elif step == "read" and cursor is not None:
+                for part in cursor.next_slices(raw_bytes):
+                    read |= part.entries
+            elif step == "release" and cursor is not None:
+                while slices := cursor.next_slices(raw_bytes):
+                    for part in slices:
+                        read |= part.entries
+                assert read == image
+                cursor.release()
+                cursor = None
+            assert content(shards) == model
+            assert shards.digest == digest_of(model.items())
+            assert shards.size_bytes == sum(len(k) + len(v) for k, v in model.items())
+
+
+def test_weighing_changes_nothing() -> None:
+    """The batch may still be dropped."""
+    shards = Shards(2)
+    before = shards.digest, shards.size_bytes
+    shards.weigh([(b"a", None, crc32(b"a") & 1)], {b"a": b"1"})
+    assert (shards.digest, shards.size_bytes, content(shards)) == (*before, {})
+
+
+def test_only_one_cursor_at_a_time() -> None:
+    """Until it is released, which may be said twice."""
+    shards = Shards(2)
+    cursor = shards.mark()
+    with pytest.raises(RuntimeError, match="release"):
+        shards.mark()
+    cursor.release()
+    cursor.release()
+    shards.mark()
+
+
+def test_a_snapshot_folds_in_bounded_steps() -> None:
+    """Not all at once after the release: that would stop the processing."""
+    shards = Shards(64)
+    count = 3 * shards_module.SETTLE_ENTRIES
+    write(shards, {b"%d" % i: b"old" for i in range(count)})
+    cursor = shards.mark()
+    write(shards, {b"%d" % i: b"new" for i in range(count)})
+    cursor.release()
+    unsettled = [len(shards._unsettled)]
+    while shards._unsettled:
+        write(shards, {b"x": b"%d" % len(unsettled)})
+        unsettled.append(len(shards._unsettled))
+    assert 64 > unsettled[0] > unsettled[1] > unsettled[-1] == 0
+    assert set(content(shards).values()) == {b"new", b"%d" % (len(unsettled) - 1)}
+
+
+def test_a_cursor_of_cleared_entries_does_no_harm() -> None:
+    """A snapshot task that is cancelled late neither reads nor thaws what came after it."""
+    shards = Shards(2)
+    write(shards, {b"a": b"1"})
+    cursor = shards.mark()
+    shards.reset(2)
+    write(shards, {b"a": b"2"})
+    second = shards.mark()
+    assert [dict(part.entries) for part in cursor.next_slices(100)] == [{b"a": b"1"}]
+    cursor.release()
+    write(shards, {b"a": b"3"})
+    assert [dict(part.entries) for part in second.next_slices(100)] == [{b"a": b"2"}]
+
+
+def sliced(index: int, entries: dict[bytes, bytes]) -> ShardSlice:
+    """With true sums."""
+    sums = digest_of(entries.items())
+    return ShardSlice(index, sums.a, sums.b, entries)
+
+
+def test_parts_of_a_shard_are_joined() -> None:
+    """In any order; the count is that of the keys, so a key in two parts shows in the digest."""
+    shards = Shards(1)
+    shards.load([sliced(0, {b"a": b"1"})])
+    shards.load([sliced(0, {b"b": b"2"}), sliced(0, {b"c": b"3"})])
+    assert content(shards) == {b"a": b"1", b"b": b"2", b"c": b"3"}
+    assert shards.digest == digest_of([(b"a", b"1"), (b"b", b"2"), (b"c", b"3")])
+    shards.load([sliced(0, {b"a": b"1"})])
+    assert shards.digest.count == 3
+
+
+@pytest.mark.parametrize("index", [-1, 2, 1 - (crc32(b"a") & 1)])
+def test_a_slice_of_another_shard_is_damage(index: int) -> None:
+    """Its keys would never be found again."""
+    with pytest.raises(DamagedError, match="of another shard"):
+        Shards(2).load([sliced(index, {b"a": b"1"})])

@@ -1,0 +1,150 @@
+"""A service as a process of its own, as an operator runs it, so that it can be killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = Path(__file__).with_name("program.py")
+DEADLINE_SECONDS = 40.0
+POLL_SECONDS = 0.02
+
+# What Stage.settings says, in the words of the command line; and small batches, so that a kill finds many.
+SETTINGS = {
+    "group.session_timeout_ms": 3000,
+    "group.heartbeat_interval_ms": 200,
+    "snapshot.every_seconds": 0,
+    "restore.retry_backoff_ms": 50,
+    "batch.records_max": 100,
+}
+
+
+class Child:
+    """One process `snapreplay run`."""
+
+    def __init__(
+        self, bootstrap_servers: str, kind: str, app_id: str, log: Path, **settings: object
+    ) -> None:
+        """`settings` by dotted name with `__` for the dot: restore__road="replay"."""
+        given = SETTINGS | {"instance_id": "one"}
+        given |= {name.replace("__", "."): value for name, value in settings.items()}
+        self.log_path = log
+        self.started_at = time.monotonic()
+        with log.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "snapreplay.api.cli", "run", str(PROGRAM)),
+                    *("--bootstrap-servers", bootstrap_servers, "--http-port", "0"),
+                    *(part for pair in given.items() for part in ("--set", "{}={}".format(*pair))),
+                ],
+                cwd=ROOT,
+                env=os.environ | {"TEST_APP_KIND": kind, "TEST_APP_ID": app_id},
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+            )
+        self.url = ""
+        self._http = httpx2.Client(trust_env=False, timeout=10)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def log(self) -> str:
+        """Standard error so far."""
+        return self.log_path.read_text(errors="replace")
+
+    def wait_http(self) -> str:
+        """Until HTTP answers; the URL."""
+        self.until(lambda: "HTTP API: " in self.log, "HTTP up")
+        (self.url,) = re.findall(r"HTTP API: (http://[^\s/]+)", self.log)
+        return self.url
+
+    def get(self, path: str) -> Any:
+        return self._http.get(self.url + path).raise_for_status().json()
+
+    def post(self, path: str, body: object) -> Any:
+        return self._http.post(self.url + path, json=body).raise_for_status().json()
+
+    def partitions(self) -> dict[int, Any]:
+        """/restore-status, by partition."""
+        return {p["partition"]: p for p in self.get("/restore-status")["partitions"]}
+
+    def live(self) -> set[int]:
+        """The LIVE partitions."""
+        return {n for n, p in self.partitions().items() if p["phase"] == "live"}
+
+    def wait_live(self, count: int = 1) -> float:
+        """Until that many partitions are LIVE; seconds since the process began."""
+        if not self.url:
+            self.wait_http()
+        self.until(lambda: len(self.live()) >= count, f"{count} partitions live")
+        return time.monotonic() - self.started_at
+
+    def processed(self) -> int:
+        """Input records committed, over all partitions and processes since genesis (one input)."""
+        items = self.get("/api/v1/partitions")["items"]
+        return sum(each["inputs"][0]["position"] for each in items if each["inputs"])
+
+    def until(
+        self, holds: Callable[[], object], what: str, seconds: float = DEADLINE_SECONDS
+    ) -> None:
+        """Wait for a condition; fails when the process ends before it comes true."""
+        deadline = time.monotonic() + seconds
+        while not holds():
+            code = self.process.poll()
+            assert code is None, f"ended with {code} before {what}: {self.log[-3000:]}"
+            assert time.monotonic() < deadline, f"no {what} in {seconds} s: {self.log[-3000:]}"
+            time.sleep(POLL_SECONDS)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+        self.process.wait()
+        self._http.close()
+
+    def terminate(self) -> int:
+        """SIGTERM; the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        self._http.close()
+        return self.process.wait(DEADLINE_SECONDS)
+
+
+class Family:
+    """Starts children; those that are left are killed at the end."""
+
+    def __init__(self, bootstrap_servers: str, folder: Path) -> None:
+        self._servers = bootstrap_servers
+        self._folder = folder
+        self._children: list[Child] = []
+
+    def start(self, kind: str, app_id: str, **settings: object) -> Child:
+        log = self._folder / f"child-{len(self._children)}.log"
+        child = Child(self._servers, kind, app_id, log, **settings)
+        self._children.append(child)
+        return child
+
+    def end(self) -> None:
+        for child in self._children:
+            if child.process.poll() is None:
+                child.kill()
+
+
+@contextmanager
+def family(bootstrap_servers: str, folder: Path) -> Iterator[Family]:
+    found = Family(bootstrap_servers, folder)
+    try:
+        yield found
+    finally:
+        found.end()

@@ -1,0 +1,15 @@
+"""The app that a child process runs: which one, and under which id, says its environment."""
+
+import os
+
+from tests.support import apps
+
+RULES = {
+    "ledger": apps.add,
+    "poisoned": apps.refuse_poison,
+    "fixed": apps.take_poison,
+    "sleepy": apps.sleep_when_told,
+}
+
+kind, app_id = os.environ["TEST_APP_KIND"], os.environ["TEST_APP_ID"]
+app = apps.pair(app_id) if kind == "pair" else apps.ledger(app_id, RULES[kind])
