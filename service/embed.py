@@ -22,7 +22,7 @@ from snapreplay.service.service_control import ServiceControl
 from snapreplay.service.settings import Settings, load_settings
 from snapreplay.service.status import PartitionStatus, StatusBoard
 from snapreplay.service.supervisor import Supervisor
-from snapreplay.snapshots.errors import RetryableError, SnapreplayError, UsageError
+from snapreplay.snapshots.errors import RetryableError, SnapreplayError, StopError, UsageError
 from snapreplay.snapshots.program.app import App
 
 log = logging.getLogger("snapreplay")
@@ -39,7 +39,7 @@ class Http(Protocol):
     async def close(self) -> None: ...
 
 
-class NotLive(SnapreplayError):
+class NotLive(StopError):
     """The partitions did not become LIVE in time, or one of them FAILED."""
 
 

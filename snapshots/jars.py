@@ -80,11 +80,11 @@ def fill(root: Path, pom: bytes, filler: Callable[[Path], None]) -> bool:
     return True
 
 
-def copy_dependencies(pom: Path, lib: Path, what: str) -> None:
-    """Maven's answer to pom.xml: its runtime dependencies as files in `lib`.
+def find_maven(what: str) -> str:
+    """The mvn command, to fetch the jars of `what`.
 
     Raises:
-        JarsUnavailable: no mvn, or it failed; one line, with what Maven said first.
+        JarsUnavailable: there is none.
     """
     maven = shutil.which("mvn")
     if maven is None:
@@ -92,6 +92,15 @@ def copy_dependencies(pom: Path, lib: Path, what: str) -> None:
             f"the jars of {what} are not here yet, and there is no mvn command to fetch them",
             hint="apt-get install maven",
         )
+    return maven
+
+
+def copy_dependencies(maven: str, pom: Path, lib: Path, what: str) -> None:
+    """Maven's answer to pom.xml: its runtime dependencies as files in `lib`.
+
+    Raises:
+        JarsUnavailable: Maven failed; one line, with what it said first.
+    """
     goal = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
     try:
         done = subprocess.run(

@@ -80,9 +80,10 @@ class Audit:
             code = self._process.wait(max(0.0, self._deadline - time.monotonic()))
         except subprocess.TimeoutExpired as error:
             raise DemoFailed(f"the audit did not end within {AUDIT_S:.0f} s") from error
-        if code not in (0, 1):
+        said = self._said.read_text()
+        if code not in (0, 1) or not said:
             raise DemoFailed(f"the audit could not run: {code}\n{tail(self._log)}")
-        return read_report(self._said.read_text(), code)
+        return read_report(said, code)
 
 
 def read_report(said: str, code: int) -> tuple[Findings, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from examples.demo.failed import DemoFailed
 
 COMMAND_S = 60.0
-TAIL_LINES = 25
+TAIL_LINES, TAIL_COLUMNS = 25, 240
 
 
 def snapreplay(*arguments: str) -> list[str]:
@@ -46,4 +46,4 @@ def tail(log: Path) -> str:
         lines = log.read_text(errors="replace").splitlines()
     except OSError as error:
         return f"(no log: {error})"
-    return "\n".join(f"  | {line}" for line in lines[-TAIL_LINES:])
+    return "\n".join(f"  | {line[:TAIL_COLUMNS]}" for line in lines[-TAIL_LINES:])

@@ -67,7 +67,7 @@ def run(options: Options, show: Show) -> bool:
         settings = settings_for(told.records)
         service = ServiceProcess(place.names.app, place.servers, work_dir, settings)
         stack.callback(service.close)
-        with _log_kept(service.log_path, show):
+        with _logs_kept(work_dir, show):
             return _play(options, show, told, place, service)
 
 
@@ -166,12 +166,14 @@ def _work_dir() -> Iterator[Path]:
 
 
 @contextmanager
-def _log_kept(log: Path, show: Show) -> Iterator[None]:
-    """A failure leaves the service's log."""
+def _logs_kept(work_dir: Path, show: Show) -> Iterator[None]:
+    """A failure leaves the logs of what failed."""
     try:
         yield
     except DemoFailed:
-        kept = Path(tempfile.gettempdir(), f"{log.parent.name}.log")
-        shutil.copyfile(log, kept)
-        show.say(f"the service's whole log is kept: {kept}")
+        kept = Path(tempfile.gettempdir(), f"{work_dir.name}-logs")
+        kept.mkdir()
+        for log in work_dir.glob("*.log"):
+            shutil.copy(log, kept)
+        show.say(f"the logs are kept in {kept}")
         raise

@@ -8,7 +8,7 @@ from examples.demo import reading, verify
 from examples.demo.audit import Audit
 from examples.demo.names import PARTITIONS, Names
 from examples.demo.record import Told, Verdict
-from examples.demo.verify import Findings
+from examples.demo.verify import Checked, Findings, Truth
 
 
 def judge(
@@ -20,23 +20,14 @@ def judge(
         DemoFailed: a topic could not be read.
     """
     truth = verify.fold(reading.inputs(bootstrap_servers, names.input_topic))
-    outputs = list(reading.outputs(bootstrap_servers, names.output_topic))
-    hidden = reading.written(bootstrap_servers, names.output_topic) - len(outputs)
-    complete = verify.check_outputs(truth, outputs)
-    if len(truth.outputs) != told.records:
-        complete.add(f"{len(truth.outputs):,} input records, {told.records:,} were loaded")
-    entries = sum(len(state) for state in truth.states.values())
+    checked = verify.check_outputs(truth, reading.outputs(bootstrap_servers, names.output_topic))
+    hidden = reading.written(bootstrap_servers, names.output_topic) - checked.count
     return [
-        Verdict.of(
-            "exactly once",
-            complete,
-            f"{len(outputs):,} outputs for {told.records:,} records, in order, contents as by brute"
-            f" force; {hidden:,} of killed transactions stay invisible",
-        ),
+        _exactly_once(truth, checked, told.records, hidden),
         Verdict.of(
             "final state",
-            verify.check_final_state(truth, outputs),
-            f"{entries:,} keys as by brute force",
+            verify.check_final_state(truth, checked.last),
+            f"{len(checked.last):,} keys as by brute force",
         ),
         Verdict.of(
             "digest",
@@ -44,6 +35,19 @@ def judge(
             f"{len(digests)} partitions: the service's equals the one of the brute-force state",
         ),
     ]
+
+
+def _exactly_once(truth: Truth, checked: Checked, records: int, hidden: int) -> Verdict:
+    """`hidden` outputs are in the topic, but in transactions that were never committed."""
+    findings = checked.findings
+    if len(truth.outputs) != records:
+        findings.add(f"{len(truth.outputs):,} input records, {records:,} were loaded")
+    return Verdict.of(
+        "exactly once",
+        findings,
+        f"{checked.count:,} outputs for {records:,} records, in order, contents as by brute force;"
+        f" {hidden:,} of killed transactions stay invisible",
+    )
 
 
 def recoveries(told: Told) -> Verdict:

@@ -14,8 +14,8 @@ class Comeback:
     """The recovery of all partitions after a start.
 
     Attributes:
-        http_s, live_s: from the start of the process to the first answer, and to the last partition
-            LIVE.
+        http_s, owned_s, live_s: from the start of the process to the first answer, to the
+            assignment of its partitions, and to the last one LIVE.
         phases: phase → seconds of the slowest partition.
         roads: road → partitions that took it; those with nothing to bring forward took none.
         replayed: records that handlers saw again.
@@ -23,6 +23,7 @@ class Comeback:
     """
 
     http_s: float
+    owned_s: float
     live_s: float
     phases: dict[str, float]
     roads: dict[str, int]
@@ -30,7 +31,7 @@ class Comeback:
     proven: int
 
     @classmethod
-    def of(cls, restore: Json, http_s: float, live_s: float) -> Comeback:
+    def of(cls, restore: Json, http_s: float, owned_s: float, live_s: float) -> Comeback:
         """From the restore status of a service whose partitions are all live."""
         phases: dict[str, float] = {}
         roads: dict[str, int] = {}
@@ -42,6 +43,7 @@ class Comeback:
         proofs = [each["proof"] for each in restore["partitions"]]
         return cls(
             http_s=http_s,
+            owned_s=owned_s,
             live_s=live_s,
             phases=phases,
             roads=roads,

@@ -25,7 +25,6 @@ class ServiceProcess:
     Attributes:
         url: of the HTTP API; the same after every restart.
         log_path: what all of them logged.
-        started_at: monotonic seconds of the last start.
     """
 
     def __init__(
@@ -34,7 +33,7 @@ class ServiceProcess:
         (port,) = free_ports(1)
         self.url = f"http://{HOST}:{port}"
         self.log_path = work_dir / "service.log"
-        self.started_at = 0.0
+        self._started_at = 0.0
         options = [f"--set={name}={value}" for name, value in settings.items()]
         self._command = [
             *snapreplay("run", app, f"--bootstrap-servers={bootstrap_servers}"),
@@ -42,9 +41,14 @@ class ServiceProcess:
         ]
         self._kept = KeptProcess(work_dir)
 
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last start."""
+        return time.monotonic() - self._started_at
+
     def start(self, road: str = "changes") -> int:
         """Start it, recovering on this road; returns its process id at once."""
-        self.started_at = time.monotonic()
+        self._started_at = time.monotonic()
         return self._kept.run([*self._command, f"--set=restore.road={road}"], self.log_path)
 
     def kill(self) -> None:

@@ -107,7 +107,8 @@ def comeback_text(comeback: Comeback) -> str:
     replayed = f", {comeback.replayed:,} records replayed" if comeback.replayed else ""
     roads = ", ".join(f"{count} by {road}" for road, count in comeback.roads.items())
     return (
-        f"LIVE in {comeback.live_s:.2f} s (HTTP after {comeback.http_s:.2f} s; {phases});"
+        f"LIVE in {comeback.live_s:.2f} s (HTTP after {comeback.http_s:.2f} s, partitions after"
+        f" {comeback.owned_s:.2f} s; {phases});"
         f" {roads or 'nothing to bring forward'}{replayed}, {comeback.proven} digests equal"
     )
 

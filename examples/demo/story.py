@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from examples.demo.asking import Asking, Json, all_live
 from examples.demo.failed import DemoFailed
@@ -63,7 +64,7 @@ class Story:
             self._until_committed(kill.records)
             if kill.moment == "writing a snapshot":
                 self._asking.trigger_snapshot("killed while it is written")
-            _pass(kill.delay_s)
+            time.sleep(kill.delay_s)  # a random moment is a time, not a condition
             struck = kill.moment
             self._told.live_s += time.monotonic() - self._live_since
         self._service.kill()
@@ -74,28 +75,32 @@ class Story:
     def _until_recovering(self, kill: Kill) -> str:
         """Into the recovery for as long as the plan says; what the partitions are doing then."""
         self._first_answer()
-        _pass(kill.delay_s)
+        time.sleep(kill.delay_s)
         restore = self._asking.restore()
         phases = restore["summary"]["partitions_by_phase"] if restore else {}
         return "recovering: " + (
             ", ".join(f"{count} {phase}" for phase, count in phases.items()) or "nothing assigned"
         )
 
-    def _first_answer(self) -> float:
-        self._asking.until(self._asking.restore, lambda _: True, LIVE_S, "HTTP after the start")
-        return time.monotonic() - self._service.started_at
-
     def _come_back(self) -> Comeback:
         http_s = self._first_answer()
+        self._until_restored(lambda restore: bool(restore["partitions"]), "an assignment")
+        owned_s = self._service.age_s
+        restore = self._until_restored(all_live, "every partition LIVE")
+        self._live_since = time.monotonic()
+        return Comeback.of(restore, http_s, owned_s, self._service.age_s)
 
+    def _first_answer(self) -> float:
+        self._asking.until(self._asking.restore, lambda _: True, LIVE_S, "HTTP after the start")
+        return self._service.age_s
+
+    def _until_restored(self, holds: Callable[[Json], bool], what: str) -> Json:
         def ask() -> Json | None:
             restore = self._asking.restore()
             self._show.restoring(restore)
             return restore
 
-        restore = self._asking.until(ask, all_live, LIVE_S, "every partition LIVE")
-        self._live_since = time.monotonic()
-        return Comeback.of(restore, http_s, self._live_since - self._service.started_at)
+        return self._asking.until(ask, holds, LIVE_S, what)
 
     def _until_committed(self, records: int) -> None:
         """Until so many input records are committed, over all partitions and restarts.
@@ -104,13 +109,12 @@ class Story:
             DemoFailed: nothing more was committed for a minute.
         """
         while self._committed < records:
-            before = self._committed
-            self._asking.until(
-                self._ask_partitions,
-                lambda _, before=before: self._committed > before,  # type: ignore[misc]
-                IDLE_S,
-                f"a commit after record {before:,}",
-            )
+            more = partial(self._beyond, self._committed)
+            what = f"a commit after record {self._committed:,}"
+            self._asking.until(self._ask_partitions, more, IDLE_S, what)
+
+    def _beyond(self, before: int, _: Json) -> bool:
+        return self._committed > before
 
     def _ask_partitions(self) -> Json | None:
         answer = self._asking.partitions()
@@ -150,8 +154,3 @@ class Story:
             f"POST /trigger-snapshot: {len(operation['parts'])} partitions written and pointed to"
             f" in {time.monotonic() - began:.2f} s, processing went on"
         )
-
-
-def _pass(seconds: float, sleep: Callable[[float], None] = time.sleep) -> None:
-    """A random moment is a time, not a condition."""
-    sleep(seconds)

@@ -68,6 +68,15 @@ class Findings:
             self.first.append(what)
 
 
+@dataclass
+class Checked:
+    """The verdict over all outputs, and what they say last: (input partition, key) → statistics."""
+
+    count: int = 0
+    findings: Findings = field(default_factory=Findings)
+    last: dict[tuple[int, str], Any] = field(default_factory=dict)
+
+
 def fold(inputs: Iterable[Input]) -> Truth:
     """Brute force over all records, which come in order of offset within each partition."""
     truth = Truth()
@@ -112,28 +121,40 @@ _NONE: Stats = {
 }
 
 
-def check_outputs(truth: Truth, outputs: Iterable[Output]) -> Findings:
+def check_outputs(truth: Truth, outputs: Iterable[Output]) -> Checked:
     """Exactly one right output per input record, in the input's order within each output partition.
 
-    `outputs` come in order of offset within each partition.
+    `outputs` come in order of offset within each partition; each is looked at once and forgotten.
     """
-    findings = Findings()
-    seen: dict[Place, Output] = {}
+    checked = Checked()
+    seen: dict[Place, tuple[int, int]] = {}
     newest: dict[tuple[int, int], int] = {}
     for output in outputs:
+        checked.count += 1
         place = output.value["input_partition"], output.value["input_offset"]
         if place in seen:
-            findings.add(f"{_at(output)} is a duplicate of {_at(seen[place])}: record {_of(place)}")
+            checked.findings.add(
+                f"{_at(output)} is a duplicate of output {_of(seen[place])}: record {_of(place)}"
+            )
             continue
-        seen[place] = output
-        _check_content(truth, place, output, findings)
-        way = output.partition, place[0]
-        if newest.get(way, -1) > place[1]:
-            findings.add(f"{_at(output)} is out of order: record {_of(place)} after {newest[way]}")
-        newest[way] = max(newest.get(way, -1), place[1])
-    for place in truth.outputs.keys() - seen.keys():
-        findings.add(f"record {_of(place)} has no output")
-    return findings
+        seen[place] = output.partition, output.offset
+        _check_content(truth, place, output, checked.findings)
+        _check_order(newest, place, output, checked.findings)
+        checked.last[place[0], output.key] = output.value["stats"]
+    for place in sorted(truth.outputs.keys() - seen.keys()):
+        checked.findings.add(f"record {_of(place)} has no output")
+    return checked
+
+
+def _check_order(
+    newest: dict[tuple[int, int], int], place: Place, output: Output, findings: Findings
+) -> None:
+    """`newest`: output partition and input partition → highest input offset seen so far."""
+    way = output.partition, place[0]
+    before = newest.get(way, -1)
+    if before > place[1]:
+        findings.add(f"{_at(output)} is out of order: record {_of(place)} after {before}")
+    newest[way] = max(before, place[1])
 
 
 def _check_content(truth: Truth, place: Place, output: Output, findings: Findings) -> None:
@@ -147,18 +168,16 @@ def _check_content(truth: Truth, place: Place, output: Output, findings: Finding
         )
 
 
-def check_final_state(truth: Truth, outputs: Iterable[Output]) -> Findings:
+def check_final_state(truth: Truth, last: Mapping[tuple[int, str], Any]) -> Findings:
     """The last output of each key is its final state, and no key is missing."""
-    last: dict[tuple[int, str], Any] = {}
-    for output in outputs:
-        last[output.value["input_partition"], output.key] = output.value["stats"]
     findings = Findings()
+    left = dict(last)
     for partition, state in truth.states.items():
         for key, stats in state.items():
-            found = last.pop((partition, key), None)
+            found = left.pop((partition, key), None)
             if found != stats:
                 findings.add(f"partition {partition} {key}: {found}, brute force says {stats}")
-    for (partition, key), found in last.items():
+    for (partition, key), found in left.items():
         findings.add(f"partition {partition} {key}: {found}, which is not in the input")
     return findings
 

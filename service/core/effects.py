@@ -78,12 +78,13 @@ class Wait:
 
 @dataclass(frozen=True)
 class GoLive:
-    """Recovered."""
+    """Recovered. `fell_back`: not from the newest snapshot, or not by the preferred road."""
 
     last: Found
     owner_epoch: int
     start: Start
     fallback_from: str | None
+    fell_back: bool
 
 
 @dataclass(frozen=True)

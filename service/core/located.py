@@ -8,6 +8,13 @@ from snapreplay.snapshots.errors import SnapreplayError, StopError
 from snapreplay.snapshots.format.records import Claim, Increment
 
 
+NO_ROAD_HINT = (
+    "bring the input's records back, or the increments topic, from a backup or mirror; or process what is left"
+    ' under a new app id (`App("NEW-ID", …)`, then `snapreplay init MODULE:APP`): its state starts empty.'
+    " To be spared this: changes = true, and retention.ms of the input longer than between two snapshots"
+)
+
+
 @dataclass(frozen=True)
 class Expected:
     """Who we are and what the cluster looks like now."""
@@ -48,6 +55,10 @@ class DuplicateInstance(StopError):
 
 class WrongLog(StopError):
     """The increments belong to another app, cluster, set of inputs or number of partitions."""
+
+
+class LogDamaged(StopError):
+    """A record of T-ZengLiang that is needed cannot be read, and nothing leads around it."""
 
 
 class NoRoad(StopError):
@@ -91,10 +102,19 @@ def duplicate_instance(expected: Expected, newer: Claim) -> SnapreplayError | No
     )
 
 
+def damaged(error: SnapreplayError) -> SnapreplayError:
+    """What is damaged may be the last increment itself, so an older one must not be taken for it."""
+    return LogDamaged(
+        error.message,
+        hint=error.hint or "run `snapreplay audit`; bring the topic back from a replica, backup or mirror",
+        **error.facts,
+    )
+
+
 def no_road(first: SnapreplayError, second: SnapreplayError) -> SnapreplayError:
     return NoRoad(
         f"neither road leads to the last increment: {first.message}; and {second.message}",
-        hint=second.hint or first.hint,
+        hint=first.hint or second.hint or NO_ROAD_HINT,
         **{**second.facts, **first.facts},
     )
 

@@ -1,7 +1,8 @@
 """Where one partition is. One enum, one table of allowed transitions. Pure.
 
 ASSIGNED → FENCING → CLAIMING → LOCATING → LOADING → ADVANCING → LIVE; an interrupted recovery starts again
-from FENCING, whatever it had done. Kafka Streams' words are in ARCHITECTURE.md's glossary.
+from FENCING, whatever it had done, and a road that turns out to be closed leads from ADVANCING back to
+LOADING. Kafka Streams' words are in ARCHITECTURE.md's glossary.
 """
 
 from __future__ import annotations
@@ -33,17 +34,16 @@ RECOVERING = (
     Phase.ADVANCING,
 )
 
+_ENDS = frozenset({Phase.SUSPENDED, Phase.FENCED, Phase.FAILED, Phase.CLOSED})
+
 ALLOWED: dict[Phase, frozenset[Phase]] = {
     Phase.ASSIGNED: frozenset({Phase.FENCING, Phase.SUSPENDED, Phase.FAILED, Phase.CLOSED}),
     **{
-        phase: frozenset(
-            {Phase.FENCING, after, Phase.SUSPENDED, Phase.FENCED, Phase.FAILED, Phase.CLOSED}
-        )
+        phase: _ENDS | {Phase.FENCING, after}
         for phase, after in zip(RECOVERING, (*RECOVERING[1:], Phase.LIVE), strict=True)
     },
-    Phase.LIVE: frozenset(
-        {Phase.FENCING, Phase.SUSPENDED, Phase.FENCED, Phase.FAILED, Phase.CLOSED}
-    ),
+    Phase.ADVANCING: _ENDS | {Phase.FENCING, Phase.LOADING, Phase.LIVE},
+    Phase.LIVE: _ENDS | {Phase.FENCING},
     Phase.SUSPENDED: frozenset({Phase.FENCING, Phase.CLOSED}),
     Phase.FENCED: frozenset({Phase.FENCING, Phase.FAILED, Phase.CLOSED}),
     Phase.FAILED: frozenset({Phase.FENCING, Phase.CLOSED}),

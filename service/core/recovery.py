@@ -97,6 +97,14 @@ class Recovery:
         return self.unusable[0][0] if self.unusable else None
 
     @property
+    def fallback_reason(self) -> str | None:
+        """Why not from the newest snapshot, and why not by the preferred road; None when it was both."""
+        reasons = [reason for _, reason in self.unusable[:1]]
+        if self.closed_road is not None:
+            reasons.append(self.closed_road.error.message)
+        return "; ".join(reasons) or None
+
+    @property
     def chosen_road(self) -> Road:
         return self.closed_road.road.other if self.closed_road else self.road
 
@@ -214,7 +222,11 @@ def _road_closed(recovery: Recovery, event: RoadClosed) -> tuple[Recovery, Effec
 def _live(recovery: Recovery) -> tuple[Recovery, Effect]:
     live = replace(recovery, phase=Phase.LIVE)
     return live, GoLive(
-        _some(recovery.last), recovery.owner_epoch, _start(recovery), recovery.fallback_from
+        _some(recovery.last),
+        recovery.owner_epoch,
+        _start(recovery),
+        recovery.fallback_from,
+        fell_back=recovery.fallback_reason is not None,
     )
 
 
@@ -227,6 +239,8 @@ def _failed(recovery: Recovery, error: SnapreplayError) -> tuple[Recovery, Effec
                 recovery.limits.backoff_ms_max, recovery.limits.backoff_ms_min << doublings
             )
             return recovery, Wait(delay_ms, error)
+        case Reaction.REBUILD:
+            return recovery, Fail(located.damaged(error))
         case _:
             return recovery, Fail(error)
 

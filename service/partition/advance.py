@@ -15,7 +15,7 @@ from snapreplay.service.partition.increments import Base, ChangesLost, Step
 from snapreplay.service.partition.replay import Replayer, ReplayFailed
 from snapreplay.service.partition.report import Reporter
 from snapreplay.service.status import DigestProof
-from snapreplay.snapshots.errors import StopError
+from snapreplay.snapshots.errors import DamagedError, StopError
 from snapreplay.snapshots.format.changes import check_changes
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.state.contract import Store
@@ -60,7 +60,7 @@ async def advance(
     try:
         async for step in steps:
             if replayer is None:
-                _apply_changes(step, store)
+                _apply_changes(context, step, store)
             else:
                 await _replay(context, replayer, step)
             store.stream_time_ms = step.increment.stream_time_ms
@@ -98,16 +98,18 @@ def prove(store: Store, last: Increment, tally: Tally) -> DigestProof | None:
     return DigestProof(str(last.digest), str(store.digest), max(1, tally.batches))
 
 
-def _apply_changes(step: Step, store: Store) -> None:
-    increment = step.increment
+def _apply_changes(context: Context, step: Step, store: Store) -> None:
+    log, increment = context.increments, step.increment
+    where = f"{log.topic}-{log.partition} offset {step.offset}: batch {increment.batch}"
     if increment.changes is None:
         if increment.ranges:
-            raise ChangesLost(
-                f"batch {increment.batch} was written without changes (changes = false)"
-            )
+            raise ChangesLost(f"{where} was written without changes (changes = false)")
         return
-    for stores in check_changes(increment.changes, step.changes):
-        store.apply_changes(stores.get("default", {}))
+    try:
+        for stores in check_changes(increment.changes, step.changes):
+            store.apply_changes(stores.get("default", {}))
+    except DamagedError as error:
+        raise DamagedError(f"{where}: {error.message}", hint=error.hint, **error.facts) from error
 
 
 async def _replay(context: Context, replayer: Replayer, step: Step) -> None:

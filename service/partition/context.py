@@ -8,11 +8,13 @@ import socket
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.core import names
 from snapreplay.service.core.located import Expected
+from snapreplay.service.metrics import PartitionMetrics
 from snapreplay.service.ports import Cluster, TopicPartition
 from snapreplay.service.settings import Settings
 from snapreplay.snapshots.format.records import Origin
@@ -56,6 +58,10 @@ class Context:
     identity: Identity
     partition: int
     restores: asyncio.Semaphore
+
+    @cached_property
+    def metrics(self) -> PartitionMetrics:
+        return PartitionMetrics(self.app.app_id, self.partition)
 
     @property
     def increments(self) -> TopicPartition:

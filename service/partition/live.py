@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Sequence
 
 from snapreplay.service.core.flood import FloodGauge, FloodLimits
-from snapreplay.service.metrics import PartitionMetrics
 from snapreplay.service.partition.committer import Committed, Committer
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.recoverer import Recovered
@@ -64,7 +63,6 @@ class Live:
             policy=self._policy,
         )
         self._gauge = FloodGauge()
-        self._metrics = PartitionMetrics(context.app.app_id, context.partition)
         self._reader: Reader | None = None
         self._stopping = False
 
@@ -208,7 +206,7 @@ class Live:
         )
 
     def _count(self, committed: Committed) -> None:
-        self._metrics.batch_committed(committed.seconds)
+        self._context.metrics.batch_committed(committed.seconds)
         applied = committed.applied
         if applied is not None:
             self._reporter.count(applied.record_count, len(applied.dead_letters))

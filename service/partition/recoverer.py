@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from dataclasses import dataclass
 from typing import assert_never
@@ -26,6 +27,8 @@ from snapreplay.snapshots.format.records import Claim, Pointer
 from snapreplay.snapshots.plan import FromGenesis, FromSnapshot
 from snapreplay.snapshots.state.contract import Store
 
+log = logging.getLogger("snapreplay.partition")
+
 PIN_SLACK_MS = 15_000  # brokers look for transactions over their timeout every 10 s
 
 
@@ -47,7 +50,7 @@ class Recovered:
     """A LIVE partition: its producer is fenced in, its store is the last committed state.
 
     `records_since_snapshot` were applied after the snapshot it started from; `snapshot_now` when that snapshot
-    was not the newest, so that the next recovery need not find the same damage.
+    was not the newest, or the road not the preferred one, so that the next recovery need not find the same damage.
     """
 
     producer: Producer
@@ -82,9 +85,7 @@ class Recoverer:
             backoff.retry_backoff_ms,
             backoff.retry_backoff_max_ms,
         )
-        recovery = Recovery(
-            self._context.expected, Road(self._context.settings.restore.road), limits
-        )
+        recovery = Recovery(self._context.expected, _preferred_road(self._context), limits)
         self._reporter.restore_started()
         try:
             recovered = await self._run(recovery)
@@ -207,6 +208,7 @@ class Recoverer:
                 lambda done, total: self._reporter.progress("bytes", 0, done, total),
             )
         except RebuildError as error:
+            log.warning("partition %d: snapshot unusable: %s", context.partition, error)
             return events.SnapshotUnusable(pointer.snapshot_id, error.message)
         finally:
             await reader.close()
@@ -215,18 +217,19 @@ class Recoverer:
         return events.StartLoaded()
 
     async def _advance(self, effect: effects.Advance) -> events.Event:
-        base, last = self._base, effect.last
+        context, base, last = self._context, self._base, effect.last
         if base is None:
             raise AssertionError("advancing comes after loading")
         reader = await self._reader()
-        walk = increments.walk(reader, self._context.increments, base, last.offset)
+        walk = increments.walk(reader, context.increments, base, last.offset)
         if base.batch < last.increment.batch:
             self._reporter.restore(road=effect.road.value)
         try:
             tally = await advance(
-                self._context, self._store, walk, effect.road, self._reporter, base, last.increment
+                context, self._store, walk, effect.road, self._reporter, base, last.increment
             )
         except (ChangesLost, DamagedError, OffsetTrimmed) as error:
+            log.warning("partition %d: no way by %s: %s", context.partition, effect.road, error)
             return events.RoadClosed(effect.road, error)
         proof = prove(self._store, last.increment, tally)
         if proof is not None:
@@ -246,16 +249,15 @@ class Recoverer:
             context.settings.retention.snapshots_kept,
             fallback_from=live.fallback_from,
         )
-        return Recovered(self._producer, chain, self._records_since, live.fallback_from is not None)
+        return Recovered(self._producer, chain, self._records_since, live.fell_back)
 
     def _report(self, recovery: Recovery) -> None:
         if recovery.phase is not Phase.LIVE:  # the runner enters it, when all of it is there
             self._reporter.phase(recovery.phase)
-        reasons = dict(recovery.unusable)
         self._reporter.restore(
             attempt=recovery.attempt,
             fallback_from=recovery.fallback_from,
-            fallback_reason=reasons.get(recovery.fallback_from or ""),
+            fallback_reason=recovery.fallback_reason,
         )
 
     async def _reader(self) -> Reader:
@@ -282,3 +284,8 @@ class Recoverer:
         if self._loading:
             self._context.restores.release()
             self._loading = False
+
+
+def _preferred_road(context: Context) -> Road:
+    """Without changes in the log there is only replay."""
+    return Road(context.settings.restore.road) if context.settings.changes else Road.REPLAY

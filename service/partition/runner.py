@@ -10,7 +10,7 @@ from typing import TypeVar
 from snapreplay.service.clock import wall_seconds
 from snapreplay.service.core import located
 from snapreplay.service.core.phase import Phase
-from snapreplay.service.metrics import PartitionMetrics, Result
+from snapreplay.service.metrics import Result
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.live import Live
 from snapreplay.service.partition.ownership import newer_owner
@@ -46,7 +46,6 @@ class PartitionRunner:
         self._context = context
         self._on_failed = on_failed
         self._reporter = Reporter(board, context.partition)
-        self._metrics = PartitionMetrics(context.app.app_id, context.partition)
         self._live: Live | None = None
         self._store: Store | None = None
         self._stop = asyncio.Event()
@@ -160,7 +159,7 @@ class PartitionRunner:
         status = self._reporter.status
         road = status.restore.road if status.restore else None
         seconds = sum(status.restore.seconds_per_phase.values()) if status.restore else 0.0
-        self._metrics.restore_ended(Result.SUCCEEDED, road, seconds=seconds)
+        self._context.metrics.restore_ended(Result.SUCCEEDED, road, seconds=seconds)
         log.info(
             "partition %d LIVE at batch %s, owner epoch %s, after %.3f s",
             status.partition,
@@ -172,7 +171,7 @@ class PartitionRunner:
     async def _fenced(self, error: Superseded) -> None:
         """A newer owner exists. If the group still gives us the partition we try again, ever more slowly; the
         supervisor ends us when it does not."""
-        self._metrics.fenced()
+        self._context.metrics.fenced()
         self._fences += 1
         self._reporter.phase(Phase.FENCED)
         self._reporter.failed(error)
@@ -200,7 +199,7 @@ class PartitionRunner:
 
     async def _reacted(self, error: SnapreplayError) -> None:
         log.warning("partition %d: %s: %s", self._context.partition, type(error).__name__, error)
-        if error.reaction not in (Reaction.RETRY, Reaction.RELEASE, Reaction.REBUILD):
+        if error.reaction not in (Reaction.RETRY, Reaction.RELEASE):
             await self._fail(error)
             return
         self._reporter.failed(error)
@@ -227,7 +226,7 @@ class PartitionRunner:
 
     async def _fail(self, error: BaseException) -> None:
         problem = problem_of(error)
-        self._metrics.failed(problem.kind, problem.reaction)
+        self._context.metrics.failed(problem.kind, problem.reaction)
         self._reporter.failed(error)
         self._reporter.phase(Phase.FAILED)
         log.error("partition %d FAILED: %s", self._context.partition, error)

@@ -76,7 +76,7 @@ class SnapshotKeeper:
         Raises:
             ImageDiffers: the last image was not the committed state.
         """
-        if self.writing:
+        if self.writing or self._committer.chain.new_pointer is not None:
             return
         self._raise_fatal()
         reason = self._wanted or self._due()

@@ -11,6 +11,7 @@ import msgspec
 
 from snapreplay.service.clock import wall_ms, wall_seconds
 from snapreplay.service.core.chain import Chain
+from snapreplay.service.metrics import Result
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.report import Reporter
 from snapreplay.service.ports import Appender, LogRecord
@@ -68,27 +69,37 @@ async def write(context: Context, marked: Mark, reporter: Reporter) -> Pointer:
     try:
         pointer = await writer.write()
     except SnapreplayError as error:
-        failed = msgspec.structs.replace(
-            status, state="failed", finished_at=wall_seconds(), error=error.message
+        _ended(
+            context, reporter, msgspec.structs.replace(status, state="failed", error=error.message)
         )
-        reporter.snapshot(failed)
+        raise
+    except BaseException:
+        context.metrics.snapshot_ended(Result.ABANDONED)
         raise
     finally:
         marked.cursor.release()
         await writer.close()
-    reporter.snapshot(
-        msgspec.structs.replace(
-            status,
-            state="written",
-            finished_at=wall_seconds(),
-            entries=writer.sums.count,
-            chunks=len(writer.refs),
-            size_bytes=sum(ref.size_bytes for ref in writer.refs),
-            manifest_offset=pointer.manifest_offset,
-            digest=str(writer.sums),
-        )
+    written = msgspec.structs.replace(
+        status,
+        state="written",
+        entries=writer.sums.count,
+        chunks=len(writer.refs),
+        size_bytes=sum(ref.size_bytes for ref in writer.refs),
+        manifest_offset=pointer.manifest_offset,
+        digest=str(writer.sums),
     )
+    _ended(context, reporter, written)
     return pointer
+
+
+def _ended(context: Context, reporter: Reporter, status: SnapshotStatus) -> None:
+    ended = msgspec.structs.replace(status, finished_at=wall_seconds())
+    reporter.snapshot(ended)
+    context.metrics.snapshot_ended(
+        Result.FAILED if ended.error else Result.SUCCEEDED,
+        seconds=wall_seconds() - ended.started_at,
+        size_bytes=ended.size_bytes,
+    )
 
 
 class _Writer:

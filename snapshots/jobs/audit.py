@@ -17,13 +17,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from snapreplay.snapshots.errors import RetryableError, SnapreplayError
+from snapreplay.snapshots.errors import RetryableError, SnapreplayError, StopError
 from snapreplay.snapshots.jobs import audit_checks as checks
 from snapreplay.snapshots.jobs.columns import decode_entries, decode_log, decode_snapshots, judged
-from snapreplay.snapshots.jobs.read import Frozen, KafkaSource
+from snapreplay.snapshots.jobs.read import SPARK_ERRORS, Frozen, KafkaSource
 from snapreplay.snapshots.jobs.report import AuditReport, Finding
 from snapreplay.snapshots.jobs.session import local_session
 from snapreplay.snapshots.state.digest import MASK, Digest
@@ -31,6 +30,10 @@ from snapreplay.snapshots.state.digest import MASK, Digest
 FINDINGS_MAX = 1000
 """Of each check: a log that is wrong everywhere is as wrong with the first thousand."""
 _ATTEMPTS = 3
+
+
+class SparkFailed(StopError):
+    """Spark could not finish; the cause is attached."""
 
 
 class Trimmed(RetryableError):
@@ -47,18 +50,19 @@ def audit(
     properties.
 
     Raises:
-        TopicMissing, ClusterUnavailable, JarsUnavailable, UsageError, Trimmed: it could not run.
+        TopicMissing, ClusterUnavailable, JarsUnavailable, UsageError, Trimmed, SparkFailed: it could
+            not run.
     """
     started = time.monotonic()
     with _session() as spark:
         source = KafkaSource(spark, bootstrap_servers, kafka_options or {})
         for _ in range(_ATTEMPTS):
-            topics = _freeze(source, app_id)
+            topics = freeze(source, app_id)
             try:
                 return _Audit(spark, source, topics, app_id).report(started)
-            except PySparkException:
+            except SPARK_ERRORS as error:
                 if not _trimmed_since(source, topics):
-                    raise
+                    raise SparkFailed(f"the audit stopped: {_first_line(error)}") from error
     raise Trimmed(
         f"the topics of {app_id!r} were trimmed {_ATTEMPTS} times while they were read",
         hint="take snapshots less often while auditing",
@@ -73,7 +77,7 @@ class Topics:
     snaps: Frozen
 
 
-def _freeze(source: KafkaSource, app_id: str) -> Topics:
+def freeze(source: KafkaSource, app_id: str) -> Topics:
     """Starts first, then the log's end, then the snapshots' end: whatever the last increment
     points to is then inside, and what was trimmed before the starts were asked for is not needed
     by it."""
@@ -117,7 +121,10 @@ class _Audit:
     def report(self, started: float) -> AuditReport:
         """Run all checks. `started` is the monotonic clock's at the beginning."""
         self._make_views()
-        counts, notes = self._counted(checks.COUNTS), self._counted(checks.NOTES)
+        counted = self._counted(checks.COUNTS | checks.NOTES)
+        counts, notes = (
+            {name: counted[name] for name in part} for part in (checks.COUNTS, checks.NOTES)
+        )
         findings = self._findings()
         digests = self._wrong_digests(counts)
         return AuditReport(
@@ -137,8 +144,11 @@ class _Audit:
             rows, "partition INT, log_start LONG, snaps_start LONG"
         )
         raw = ("partition", "offset", "value", "headers")
-        log = self._source.frame(topics.log, raw)
-        snaps = self._source.frame(topics.snaps, raw)
+        # Partitions are read one behind the other in as many tasks as there are cores: with a task
+        # each, 32 small ones took more than twice as long (a consumer and a Python worker per task).
+        cores = self._spark.sparkContext.defaultParallelism
+        log = self._source.frame(topics.log, raw).coalesce(cores)
+        snaps = self._source.frame(topics.snaps, raw).coalesce(cores)
         changes = judged(log, "value").where("kind = 2").select("partition", "offset", "value")
         bounds.createOrReplaceTempView("bounds")
         changes.createOrReplaceTempView("raw_changes")
@@ -206,6 +216,14 @@ def _keep(frame: DataFrame, view: str) -> None:
     frame.localCheckpoint().createOrReplaceTempView(view)
 
 
+def _first_line(error: BaseException) -> str:
+    """Of the cause, if Java told one: Spark's own words are the stack."""
+    java = getattr(error, "java_exception", None)
+    while java is not None and java.getCause() is not None:
+        java = java.getCause()
+    return str(error if java is None else java.toString()).splitlines()[0]
+
+
 def _only(whole: Frozen, refs: list[tuple[int, int]]) -> Frozen:
     """The topic from the first to the last of these records, per partition; nothing of the others."""
     starts, ends = list(whole.ends), list(whole.ends)
@@ -229,15 +247,16 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         report = audit(given.bootstrap_servers, given.app_id)
-    except (SnapreplayError, PySparkException) as error:
+    except SnapreplayError as error:
         sys.stderr.write(f"the audit could not run: {error}\n")
         return 2
-    text = msgspec.json.encode(report).decode() if given.output == "json" else _as_text(report)
+    text = msgspec.json.encode(report).decode() if given.output == "json" else as_text(report)
     sys.stdout.write(text + "\n")
     return report.exit_code
 
 
-def _as_text(report: AuditReport) -> str:
+def as_text(report: AuditReport) -> str:
+    """For people: what was checked, notes, findings with their place, verdict."""
     lines = [
         f"audit of {report.app_id}, {report.partition_count} partitions, {report.seconds:.1f} s"
     ]

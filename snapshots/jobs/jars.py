@@ -14,6 +14,7 @@ from snapreplay.snapshots import jars
 from snapreplay.snapshots.errors import SnapreplayError
 
 JARS_DIR_VARIABLE = "SNAPREPLAY_SPARK_JARS_DIR"
+_WHAT = "Spark's Kafka connector"
 
 
 def ensure() -> list[Path]:
@@ -32,9 +33,10 @@ def ensure() -> list[Path]:
 
 
 def _copy(fresh: Path) -> None:
-    print("spark: fetching the Kafka connector by Maven (about 10 MB, once)", file=sys.stderr)
+    maven = jars.find_maven(_WHAT)
+    print(f"spark: fetching {_WHAT} by Maven (about 10 MB, once)", file=sys.stderr)
     with as_file(files(__package__) / "pom.xml") as pom:
-        jars.copy_dependencies(pom, fresh, "Spark's Kafka connector")
+        jars.copy_dependencies(maven, pom, fresh, _WHAT)
 
 
 def _jars_in(root: Path) -> list[Path]:

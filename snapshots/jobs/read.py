@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from snapreplay.snapshots.errors import RetryableError, UsageError
@@ -26,6 +27,10 @@ _DEADLINE_MS = 30_000
 
 class TopicMissing(UsageError):
     """A topic does not exist on this cluster."""
+
+
+SPARK_ERRORS = (PySparkException, Py4JJavaError)
+"""What an action raises: a failed read of Kafka is the second, wrapped by nobody (4.2.0)."""
 
 
 class ClusterUnavailable(RetryableError):

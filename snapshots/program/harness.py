@@ -217,7 +217,7 @@ class Harness(Generic[S]):
                 changes = list(batch.applied.sealed.changes.items())
                 shuffle.shuffle(changes)
                 store.apply_changes(dict(changes))
-                pass
+                store.stream_time_ms = batch.applied.stream_time_ms
         if _digest(store) != before:
             raise Diverged(
                 f"{self._app.app_id}: restored from snapshot and changes, the state has digest"

@@ -60,7 +60,7 @@ class MapStore(Generic[K, V]):
         self._shards = Shards()
         # The path of every record: each name less is 2 % of it.
         self._pack_key, self._unpack = keys.pack, values.unpack
-        self._lookups = self._shards.lookups
+        self._lookups, self._mask = self._shards.lookups, self._shards.mask
 
     @property
     def digest(self) -> Digest:
@@ -94,7 +94,7 @@ class MapStore(Generic[K, V]):
             encoded = self._pack_key(key)
         except UNENCODABLE as error:
             raise self._keys.refusal(key, error) from error
-        index = crc32(encoded) & self._shards.mask
+        index = crc32(encoded) & self._mask
         above = self._staged or self._sealed_changes
         below = self._below(encoded, index) if above else self._lookups[index](encoded)
         if value is ABSENT:
@@ -113,7 +113,7 @@ class MapStore(Generic[K, V]):
     def has_below(self, key: K) -> bool:
         """Whether the layers under `live` hold the key."""
         encoded = self._keys.encode(key)
-        return self._below(encoded, crc32(encoded) & self._shards.mask) is not None
+        return self._below(encoded, crc32(encoded) & self._mask) is not None
 
     def sorted_keys(self) -> Iterator[K]:
         """Every key at the time of the call, in the order of the encoded keys: O(n log n)."""
@@ -190,7 +190,7 @@ class MapStore(Generic[K, V]):
     # ------------------------------------------------------------------ snapshot and recovery
 
     def apply_changes(self, changes: Changes) -> None:
-        mask, lookups = self._shards.mask, self._shards.lookups
+        mask, lookups = self._mask, self._lookups
         indexes = [crc32(key) & mask for key in changes]
         places = [(k, lookups[i](k), i) for k, i in zip(changes, indexes, strict=True)]
         self._shards.merge(self._shards.weigh(places, dict(changes)))
@@ -202,7 +202,9 @@ class MapStore(Generic[K, V]):
 
     def clear(self, shard_count: int = SHARD_COUNT) -> None:
         self.drop()
+        self.stream_time_ms = -1
         self._shards.reset(shard_count)
+        self._mask = self._shards.mask
 
     def load(self, slices: Iterable[ShardSlice]) -> None:
         self._shards.load(slices)

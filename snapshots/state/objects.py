@@ -139,6 +139,7 @@ class ObjectStore:
         self._open = self._staged = self._sealed = self._spoilt = False
         self._loading = {}
         self.size_bytes = 0
+        self.stream_time_ms = -1
         self.view.restore(iter(self._initial.items()))
 
     def load(self, slices: Iterable[ShardSlice]) -> None:

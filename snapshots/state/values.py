@@ -117,15 +117,8 @@ class ValueCodec(Generic[V]):
                     "for example MapState(str, tuple[int, int])",
                     key=key,
                 )
-            if (
-                mutable
-                and part is not value
-                and owners.setdefault(id(part), (key, path))
-                != (
-                    key,
-                    path,
-                )
-            ):
+            place = (key, path)
+            if mutable and owners.setdefault(id(part), place) != place:
                 other_key, other_path = owners[id(part)]
                 raise shared_object(f"[{key!r}]{path}", f"[{other_key!r}]{other_path}", key)
 

@@ -73,7 +73,12 @@ def test_rollback_undoes_any_sequence(seed):
                 book.cancel(f"{chance.choice('ab')}{chance.randrange(30)}")
             else:
                 side = chance.choice(SIDES)
-                book.place("ACME", New(f"{prefix}{number}", side, chance.randrange(95, 105), 5))
+                book.place(
+                    "ACME",
+                    New(
+                        f"{prefix}{number}", side, chance.randrange(95, 105), chance.randrange(1, 9)
+                    ),
+                )
 
     book, plain = OrderBook(), OrderBook()
     chance.seed(seed)

@@ -2,10 +2,8 @@
 
 import pytest
 
-from snapreplay.service.embed import NotLive, running
-from snapreplay.snapshots.errors import UsageError
+from snapreplay.service.embed import running
 from tests.support import apps
-from tests.support.stage import phase, processed, until
 
 pytestmark = pytest.mark.kafka
 

@@ -82,7 +82,7 @@ async def test_an_app_that_has_processed_something_is_not_initialised_again(bare
     try:
         await processed(service, {0: 1})
         before = await log_of(bare, 1)
-        with pytest.raises(AlreadyInitialised, match="partition 0.*batch 1"):
+        with pytest.raises(AlreadyInitialised, match=r"partition 0.*batch 1"):
             await init_app(bare.app, bare.settings(), bare.cluster)
         assert await log_of(bare, 1) == before
     finally:

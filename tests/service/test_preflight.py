@@ -111,7 +111,7 @@ async def test_a_transaction_timeout_above_the_brokers_is_refused(stage, unique)
     """Both values are named: the broker would refuse every producer."""
     here = await stage(apps.ledger(unique("timeout")))
     settings = here.settings(timeouts={"transaction_ms": 900_001})
-    with pytest.raises(UsageError, match="900001.*900000"):
+    with pytest.raises(UsageError, match=r"900001.*900000"):
         await inspect(here.app, settings, here.cluster)
 
 

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from snapreplay import testing
 from snapreplay.snapshots.errors import RecordError, UsageError
 from snapreplay.snapshots.program.app import App
 from snapreplay.snapshots.program.harness import record
@@ -81,6 +82,15 @@ def test_dead_letters_are_part_of_the_comparison():
     assert "not importable" in report.left_out[0]
     with pytest.raises(RecordError, match="in-0-0"):
         check(app, records)
+
+
+def test_the_other_process_has_the_hash_seed_it_is_given():
+    """One seed gives one trace, so that a finding can be looked at again."""
+    traces = [
+        testing._in_child(f"{bad_apps.__name__}:set_order", RECORDS, ErrorPolicy.FAIL, seed)
+        for seed in ("1", "1", "2")
+    ]
+    assert traces[0] == traces[1] != traces[2]
 
 
 def test_no_records_are_no_check():

@@ -123,6 +123,12 @@ class Story:
         for deleted in self.admin.delete_records(before).values():
             deleted.result(30)
 
+    def open_transaction(self, number: int) -> None:
+        """A transaction that is not committed: it holds back the last stable offset."""
+        self._transactional.begin_transaction()
+        self._transactional.produce(self.log, b"not yet", partition=number)
+        self._transactional.flush(30)
+
     def _abort_something(self) -> None:
         """A transaction that never was: markers and aborted records take offsets everywhere."""
         self._transactional.begin_transaction()

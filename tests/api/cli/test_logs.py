@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 
@@ -42,3 +44,17 @@ def test_libraries_are_quiet_unless_debugging(capsys, level, seen):
     written = capsys.readouterr().err
     assert ("news" in written) is seen
     assert "warned" in written
+
+
+def test_times_are_utc_wherever_the_machine_is(capsys, monkeypatch):
+    """Lines of processes in different time zones can be put in one order."""
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        configure(Level.INFO)
+        logging.getLogger("snapreplay").info("live")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    stamp = datetime.fromisoformat(capsys.readouterr().err.split()[0])
+    assert abs(stamp.timestamp() - time.time()) < 60

@@ -101,7 +101,7 @@ def test_no_genesis_is_never_a_new_app():
 def test_a_pinned_log_names_its_offsets():
     """Claim, last stable offset, high watermark, and how to find the hanging transaction."""
     problem = located.pinned(50, 48, 60)
-    assert {"claim_offset": 50, "last_stable_offset": 48, "high_watermark": 60} == problem.facts
+    assert problem.facts == {"claim_offset": 50, "last_stable_offset": 48, "high_watermark": 60}
     assert "find-hanging" in problem.hint
 
 
@@ -115,3 +115,5 @@ def test_without_a_road_both_reasons_are_told():
     assert "input gone" in problem.message
     assert problem.facts == {"offset": 1, "start": 3}
     assert problem.hint == "a"
+    bare = located.no_road(StopError("a"), StopError("b"))
+    assert "backup" in bare.hint

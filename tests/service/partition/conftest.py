@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support import apps
-from tests.support.stage import Stage, applied, snapshot
+from tests.support.stage import Stage, processed, snapshot
 
 
 @dataclass
@@ -41,7 +41,7 @@ def past(stage: Any, unique: Callable[[str], str]) -> Callable[..., Awaitable[Pa
             for part in range(3):
                 for _ in range(2):
                     await here.feed(20)
-                    await applied(here, service)
+                    await processed(service, {0: here.sent})
                 if part < 2:
                     taken.append(await snapshot(service))
         return Past(here, *taken)

@@ -1,36 +1,80 @@
 """The audit of what a service left behind, whole and running."""
 
+import msgspec
 import pytest
 
-from snapreplay.snapshots.jobs.audit import audit, main
+from snapreplay.snapshots.jobs import audit as module
+from snapreplay.snapshots.jobs.audit import Topics, as_text, freeze, main
+from snapreplay.snapshots.jobs.report import AuditReport, Finding
 from tests.support.audited_log import Story
 
 
 @pytest.fixture(scope="module")
 def story(broker, unique):
-    """A whole log of three partitions."""
+    """A whole log of three partitions, whose owner is in the middle of its next transaction."""
     story = Story(broker.bootstrap_servers, unique("audited"), 3)
     story.tell({})
+    story.open_transaction(0)
     return story
 
 
-def test_a_whole_log_is_fine(spark, broker, story) -> None:
-    """Nothing is found, and everything was looked at: aborted transactions and markers are no gaps."""
-    report = audit(broker.bootstrap_servers, story.app_id)
+def test_a_whole_log_is_fine(spark, broker, story, capsys) -> None:
+    """Exit code 0, nothing found, everything looked at: aborted transactions and markers are no
+    gaps, an open transaction is neither looked at nor waited for.
+    """
+    arguments = ["--bootstrap-servers", broker.bootstrap_servers, "--app-id", story.app_id]
+    assert main([*arguments, "--output", "json"]) == 0
+    report = msgspec.json.decode(capsys.readouterr().out, type=AuditReport)
     assert report.findings == []
-    assert report.exit_code == 0
-    assert report.partition_count == 3
-    entries = sum(len(partition.state) for partition in story.partitions)
+    assert (report.app_id, report.partition_count) == (story.app_id, 3)
+    written = [partition.written for partition in story.partitions]
     assert report.checked == {
         "claims": 6,
         "increments": 18,
         "changes_records": 24,
         "pointers": 6,
         "manifests": 6,
-        "chunks": report.checked["chunks"],
+        "chunks": sum(len(w["snapshot2"]) + len(w["snapshot4"]) for w in written),
         "input_records": 60,
         "snapshots_hashed": 3,
-        "entries_hashed": entries,
+        "entries_hashed": sum(len(partition.state) for partition in story.partitions),
     }
-    assert report.checked["chunks"] > 12
     assert set(report.notes.values()) == {0}
+
+
+def test_an_owner_that_trims_meanwhile_is_waited_out(spark, broker, unique, monkeypatch) -> None:
+    """What was trimmed between fixing the offsets and reading is read again from the new starts."""
+    story = Story(broker.bootstrap_servers, unique("trimming"), 1)
+    story.tell({})
+    frozen: list[Topics] = []
+
+    def freeze_then_trim(*arguments):
+        frozen.append(freeze(*arguments))
+        pointer = story.partitions[0].pointers[0]
+        story.trim(0, pointer.increment_offset, pointer.first_chunk_offset)
+        return frozen[-1]
+
+    monkeypatch.setattr(module, "freeze", freeze_then_trim)
+    report = module.audit(broker.bootstrap_servers, story.app_id)
+    assert report.findings == []
+    assert report.notes["trimmed_pointers"] == 1
+    assert [topics.log.starts == [0] for topics in frozen] == [True, False]
+
+
+def test_an_app_that_is_not_there_cannot_be_audited(spark, broker, unique, capsys) -> None:
+    """Exit code 2, with the topic's name: no findings is not the same as nothing looked at."""
+    name = unique("nobody")
+    assert main(["--bootstrap-servers", broker.bootstrap_servers, "--app-id", name]) == 2
+    assert f"{name}-increments" in capsys.readouterr().err
+
+
+def test_findings_are_printed_with_their_place() -> None:
+    """The table names check, topic, partition, offset and what is wrong."""
+    finding = Finding("chain", "a-increments", 3, 17, "batch 5 names offset 9")
+    text = as_text(
+        AuditReport("a", 4, {"increments": 1234}, [finding], {"foreign_records": 0}, 1.0)
+    )
+    assert "FINDING  chain: a-increments-3 offset 17: batch 5 names offset 9" in text
+    assert "1,234 increments" in text
+    assert text.endswith("findings")
+    assert "foreign" not in text

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from snapreplay.snapshots.format.envelope import decode, encode
-from snapreplay.snapshots.format.records import ChangesRecord, Chunk
+from snapreplay.snapshots.format.records import ChangesRecord, Chunk, Claim, Increment
 from snapreplay.snapshots.jobs.audit import audit
 from snapreplay.snapshots.program.ranges import InputRange
 from snapreplay.snapshots.state.digest import Digest
@@ -27,8 +27,9 @@ def ranged(change):
     """The batch's ranges after `change`."""
 
     def spoil(values):
-        ranges = decode(values[-1]).ranges
-        return [*values[:-1], changed(values[-1], ranges=change(ranges))]
+        increment = decode(values[-1])
+        assert isinstance(increment, Increment)
+        return [*values[:-1], changed(values[-1], ranges=change(increment.ranges))]
 
     return spoil
 
@@ -85,6 +86,9 @@ def other_counts(manifest):
     return msgspec.structs.replace(manifest, entry_count=manifest.entry_count + 1)
 
 
+STRANGE = encode(Claim("c", "someone", "cluster-1", "p", "i", "host", 1, 0))
+
+
 def encode_changes() -> bytes:
     return encode(ChangesRecord(9, 0, {"default": {b"k": b"v"}}))
 
@@ -131,12 +135,12 @@ CASES: dict[str, Case] = {
         Fault("manifest4", manifest=other_crc), "chunks", "snaps", "snapshot4", 0, "written were"
     ),
     "newer_version": Case(
-        Fault("claim2", values=lambda v: [sealed(v[0], 2), *v]),
-        "format", "log", "claim2", 0, "a format version that this build does not know",
+        Fault("batch5", values=lambda v: [sealed(STRANGE, 2), *v]),
+        "format", "log", "batch5", 0, "a format version that this build does not know",
     ),
     "wrong_body": Case(
-        Fault("claim2", values=lambda v: [sealed(v[0], 1, b"\x80"), *v]),
-        "format", "log", "claim2", 0, "missing required field",
+        Fault("batch5", values=lambda v: [sealed(STRANGE, 1, b"\x80"), *v]),
+        "format", "log", "batch5", 0, "missing required field",
     ),
     "no_genesis": Case(SILENCE, "genesis", "log", "", -1, "no increment"),
     "late_genesis": Case(

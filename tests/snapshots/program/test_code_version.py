@@ -15,13 +15,15 @@ BASE = """
 LIMIT = 5
 def helper(x):
     return x + 1
+def nested(x):
+    return x ** 2
 class Book:
     def place(self, x):
         return x * 2
 def handler(record, state, out):
     if record.key in {"a", "b", "c", "d"}:
         state[record.key] = helper(3)
-    total = [n for n in range(4)]
+    total = [nested(n) for n in range(4)]
     return Book().place(total)
 """
 
@@ -55,7 +57,8 @@ def test_same_code_has_the_same_version(change):
         ("x + 1", "x - 1"),
         ("x * 2", "x * 3"),
         ("range(4)", "range(5)"),
-        ("[n for n", "[-n for n"),
+        ("[nested(n)", "[-nested(n)"),
+        ("x ** 2", "x ** 3"),
         ("out):", "out, more=1):"),
         ("state[record.key]", "state[record.id]"),
     ],

@@ -77,3 +77,12 @@ def test_too_large_letters_say_what_was_dropped(key_bytes, value_bytes, header_b
 def test_lone_surrogates_in_a_message_do_not_stop_it():
     """An exception's text may hold what UTF-8 cannot."""
     assert letter(RawRecord("p", 0, 0, 0, None, None), error=RecordError("\udc80")).headers
+
+
+def test_the_limit_is_exact():
+    """A letter of just the limit keeps its value, one byte less and it goes."""
+    record = RawRecord("payments", 3, 7, 0, b"k", b"v" * 5000)
+    whole = letter(record)
+    size = size_upper_bound(whole.key, whole.value) + headers_upper_bound(whole.headers)
+    assert letter(record, size) == whole
+    assert reasons(letter(record, size - 1))["dropped"] == "value"

@@ -1,205 +1,21 @@
-"""The fold: a batch's effect is that of its records as batches of one."""
+"""The fold, case by case; test_fold_batches.py holds its one law."""
 
 import asyncio
 from dataclasses import replace
 from functools import partial
 
-import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from snapreplay.snapshots.errors import RecordError, UsageError
 from snapreplay.snapshots.program.anchor import anchor_of
 from snapreplay.snapshots.program.app import App
-from snapreplay.snapshots.program.codecs import json, nullable, utf8
+from snapreplay.snapshots.program.codecs import utf8
 from snapreplay.snapshots.program.coverage import OutOfOrder
 from snapreplay.snapshots.program.fold import ErrorPolicy, Fold
 from snapreplay.snapshots.program.ranges import InputRange, SkippedRange
-from snapreplay.snapshots.program.record import RawRecord
-from snapreplay.snapshots.program.topic import Topic
 from snapreplay.snapshots.state.map import MapState
 from snapreplay.snapshots.state.store import store_of
-
-payments = Topic("payments", value=nullable(json(dict)))
-rates = Topic("rates", value=json(int))
-balances = Topic("balances")
-LIMITS = {"balances": 500}
-
-app = App(
-    "ledger",
-    inputs=[payments, rates],
-    outputs=[balances],
-    state=lambda: MapState(str, dict, default=lambda: {"n": 0, "log": []}),
-    version="v1",
-)
-
-
-@app.handler(payments)
-def on_payment(record, state, out):
-    """Every way to fail there is, each after half of the record's effects."""
-    account = state[record.key]
-    account["n"] += 1
-    account["seen"] = state.stream_time_ms
-    out.send(balances, key=record.key, value=account["n"])
-    match (record.value or {}).get("do"):
-        case "raise":
-            raise ValueError("no")
-        case "undeclared":
-            out.send(Topic("nowhere"), key="a", value=1)
-        case "oversize":
-            out.send(balances, key="a", value="x" * 1000)
-        case "unwritable":
-            account["log"].append({1, 2})
-        case "wide":
-            account["n"] = 2**70
-        case "alias":
-            state["alias/a"] = state["alias/b"] = account
-        case "delete":
-            state.pop("rate", None)
-        case "answer":
-            return 5
-        case _:
-            pass
-    return None
-
-
-@app.handler(rates)
-def on_rate(record, state, out):
-    state["rate"] = {"n": record.value, "log": []}
-    out.send(balances, key=record.key, value=[record.value, len(state)])
-
-
-def raw(topic, offset, value=None, *, key=b"ada", at=0):
-    data = value if value is None or isinstance(value, bytes) else msgspec.json.encode(value)
-    return RawRecord(topic, 0, offset, at, key, data)
-
-
-def doing(offset, what, key=b"ada", at=0):
-    return raw("payments", offset, {"do": what}, key=key, at=at)
-
-
-START = {"payments": 0, "rates": 0}
-
-
-class Bench:
-    """A partition, driven as the service drives it."""
-
-    def __init__(self, policy=ErrorPolicy.DEAD_LETTER):
-        self.store = store_of(app.state())
-        self.fold = Fold(app, self.store, 0, output_limits=LIMITS, policy=policy)
-        self.positions = START
-        self.applied = []
-
-    def batch(self, records, *, merge=True, slice_size=3):
-        self.fold.begin(self.positions)
-        try:
-            for start in range(0, len(records), slice_size):
-                self.fold.feed(records[start : start + slice_size])
-            applied = self.fold.finish()
-        except RecordError:
-            self.fold.abandon()
-            applied = self.fold.isolate(self.positions, records)
-        if merge:
-            self.store.merge()
-        self.positions = applied.positions
-        self.applied.append(applied)
-        return applied
-
-    def effect(self):
-        """What must not depend on batch boundaries."""
-        return {
-            "digest": self.store.digest,
-            "stream_time": self.store.stream_time_ms,
-            "outputs": [one for a in self.applied for one in a.outputs],
-            "dead": [one for a in self.applied for one in a.dead_letters],
-            "errors": [str(one) for a in self.applied for one in a.errors],
-            "skipped": offsets(s for a in self.applied for s in a.skipped),
-            "count": sum(a.record_count for a in self.applied),
-            "positions": self.positions,
-        }
-
-
-def offsets(ranges):
-    return {
-        (one.topic, offset) for one in ranges for offset in range(one.start_offset, one.end_offset)
-    }
-
-
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["payments", "payments", "rates"]),
-        st.sampled_from([b"ada", b"bob", b"cyd", b"\xff", None]),
-        st.sampled_from(
-            [
-                "ok",
-                "ok",
-                "ok",
-                "null",
-                "bad",
-                "raise",
-                "undeclared",
-                "oversize",
-                "unwritable",
-                "wide",
-                "alias",
-                "delete",
-                "answer",
-            ]
-        ),
-        st.integers(0, 50),
-    ),
-    max_size=25,
-)
-
-
-def built(steps):
-    offset, records = {"payments": 0, "rates": 0}, []
-    for topic, key, what, at in steps:
-        value = {"null": None, "bad": b"{"}.get(what, {"do": what} if topic == "payments" else at)
-        records.append(raw(topic, offset[topic], value, key=key, at=at))
-        offset[topic] += 1
-    return records
-
-
-@given(STEPS, st.lists(st.integers(1, 9), max_size=12))
-@settings(max_examples=300, deadline=None)
-def test_effect_does_not_depend_on_batches(steps, sizes):
-    """Any failing records, any cut into batches: state, outputs, dead letters, skips and positions
-    agree.
-    """
-    records = built(steps)
-    single, batched = Bench(), Bench()
-    for record in records:
-        single.batch([record])
-    start = 0
-    for size in [*sizes, len(records)]:
-        batched.batch(records[start : start + size])
-        start += size
-    assert batched.effect() == single.effect()
-    applied = offsets(r for a in batched.applied for r in a.ranges) - batched.effect()["skipped"]
-    assert len(applied) == batched.effect()["count"]
-
-
-@given(STEPS)
-@settings(max_examples=100, deadline=None)
-def test_policy_fail_applies_exactly_the_good_prefix(steps):
-    """The first failing record and those behind it leave nothing, and are not covered."""
-    records = built(steps)
-    reference, bench = Bench(ErrorPolicy.FAIL), Bench(ErrorPolicy.FAIL)
-    good = 0
-    for record in records:
-        if reference.batch([record]).failure:
-            break
-        good += 1
-    applied = bench.batch(records)
-    assert bench.effect() == {**reference.effect(), "positions": applied.positions}
-    assert (applied.failure is None) == (good == len(records))
-    assert sum(one.record_count for one in applied.ranges) == good
-    if applied.failure is not None:
-        failing = records[good]
-        assert applied.failure.record_id == f"{failing.topic}-0-{failing.offset}"
-        assert applied.positions[failing.topic] == failing.offset
+from tests.support.fold_bench import START, Bench, doing, payments, rates, raw
 
 
 def test_applied_describes_the_batch():
@@ -310,6 +126,13 @@ def test_errors_of_the_process_are_no_handler_errors(error, isolated):
     run = partial(fold.isolate, {"payments": 0}) if isolated else fold.feed
     with pytest.raises(error):
         run([raw("payments", 0, {})])
+
+
+def test_a_handler_that_returns_something_is_refused():
+    """It may be a wrapped coroutine whose body never ran: its record is not passed over in silence."""
+    applied = Bench().batch([doing(0, "answer"), doing(1, "ok")])
+    assert [one.record_id for one in applied.errors] == ["payments-0-0"]
+    assert "returned a int" in applied.errors[0].message
 
 
 def test_pipelined_batches_build_on_the_sealed_one():

@@ -129,6 +129,7 @@ def test_incomplete_names_show_the_forms(name):
 def test_files_that_would_be_another_module_are_refused(here):
     """A name of the standard library, no Python name, and a name already taken."""
     refused(f"{write(here, GOOD, 'queue')}.py", "queue", "rename")
+    refused(f"{write(here, GOOD, 'wave')}.py", "wave", "rename")
     refused(f"{write(here, GOOD, 'my-app')}.py", "my-app", "rename")
     name = write(here / "one", GOOD)
     write(here / "two", GOOD, name)

@@ -51,6 +51,14 @@ def test_slices_are_the_image_in_bounded_steps(
     assert sums.b == sum(d.b for d in every) & MASK
 
 
+def test_parts_of_a_large_shard_are_filled() -> None:
+    """A part ends only where the next entry would not fit."""
+    shard = {b"%02d" % i: b"12345678" for i in range(10)}
+    cursor = ShardCursor([shard], digest_of(shard.items()))
+    parts = list(iter(lambda: cursor.next_slices(35), []))
+    assert [len(part.entries) for (part,) in parts] == [3, 3, 3, 1]
+
+
 def test_whole_shards_are_given_as_they_are() -> None:
     """A restore takes the dict over: it is neither copied nor cut without need."""
     shard = {b"a": b"1", b"b": b"2"}

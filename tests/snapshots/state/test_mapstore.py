@@ -281,7 +281,9 @@ def test_clear_forgets_everything() -> None:
     store.stage()
     store.seal()
     state["b"]["n"] = 1
+    store.stream_time_ms = 5
     store.clear()
+    assert state.stream_time_ms == -1
     assert len(state) == 0
     assert store.digest == digest_of([])
     assert store.size_bytes == 0

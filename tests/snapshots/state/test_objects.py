@@ -97,8 +97,10 @@ def test_clear_brings_the_object_of_the_factory_back() -> None:
     """Which may hold entries from the start."""
     store = ObjectStore(Book())
     batch(store, b"x")
+    store.stream_time_ms = 5
     store.clear()
     assert store.view.orders == [b"opening"]
+    assert store.stream_time_ms == -1
 
 
 def test_the_image_stays_while_the_object_changes() -> None:

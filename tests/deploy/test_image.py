@@ -1,0 +1,178 @@
+"""The Dockerfile, performed without Docker, and the service started from what it installs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+import urllib.request
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snapreplay import __version__
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.localbroker.ports import free_ports
+from snapreplay.service.ports import NewTopic
+from snapreplay.service.settings import Settings
+from tests.deploy.dockerfile import ROOT, Image, command, last, stages
+
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+FINAL = stages(DOCKERFILE)[-1]
+pytestmark = pytest.mark.timeout(300)  # the first one downloads what the image holds
+
+
+def test_runs_as_a_number_that_is_not_root() -> None:
+    """Kubernetes can check runAsNonRoot: a name would not tell."""
+    user = last(FINAL, "USER")
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user)
+
+
+@pytest.mark.parametrize("word", ["ENTRYPOINT", "CMD", "HEALTHCHECK"])
+def test_no_shell_stands_between(word: str) -> None:
+    """SIGTERM reaches Python, and a health check needs no shell: all commands have the exec form."""
+    assert command(FINAL, word)
+
+
+def test_there_is_no_java(image: Image) -> None:
+    """The service needs none: neither a package nor a jar comes in."""
+    steps = " ".join(rest for stage in stages(DOCKERFILE) for _, rest in stage)
+    assert not re.search(r"java|jdk|jre|maven", steps, flags=re.IGNORECASE)
+    assert not list(image.place("/opt/snapreplay").rglob("*.jar"))
+
+
+def test_the_context_holds_what_is_copied_and_little_else() -> None:
+    """.dockerignore lets in every source of a COPY, and neither .git nor the environment."""
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    let_in = {line[1:] for line in lines if line.startswith("!")}
+    copied = {
+        name.split("/")[0]
+        for stage in stages(DOCKERFILE)
+        for word, rest in stage
+        if word == "COPY" and not rest.startswith("--from")
+        for name in rest.split()[:-1]
+    }
+    assert "*" in lines
+    assert copied == let_in
+
+
+def test_nothing_is_installed_without_a_hash() -> None:
+    """Every pip call checks hashes, or installs the wheel just built and asks no registry."""
+    runs = [rest for stage in stages(DOCKERFILE) for word, rest in stage if word == "RUN"]
+    installs = [part for run in runs for part in run.split("&&") if " install " in part]
+    assert installs
+    assert all("--require-hashes" in each or "--no-index" in each for each in installs)
+
+
+def test_only_locked_packages_are_installed(image: Image) -> None:
+    """What is installed is in requirements/service.lock, and snapreplay: no test tool, no builder."""
+    locked = re.findall(
+        r"^([a-z0-9-]+)==", (ROOT / "requirements/service.lock").read_text(), flags=re.MULTILINE
+    )
+    found = {
+        re.sub(r"[-_.]+", "-", path.name.split("-")[0]).lower()
+        for path in image.place("/opt/snapreplay").rglob("*.dist-info")
+    }
+    assert "snapreplay" in found
+    assert found - {"snapreplay"} <= set(locked)
+    assert {"aiokafka", "fastapi", "msgspec"} <= found
+
+
+def test_it_knows_its_version(image: Image) -> None:
+    """The console script works, from the installed package and not from this tree."""
+    done = _call(image, ["snapreplay", "version"])
+    assert done.stdout == f"snapreplay {__version__}\n"
+
+
+def test_unhealthy_when_nobody_answers(image: Image) -> None:
+    """The health check fails, with the code that Docker understands, while there is no service."""
+    (port,) = free_ports(1)
+    done = _call(image, command(FINAL, "HEALTHCHECK"), SNAPREPLAY_HTTP__PORT=str(port))
+    assert done.returncode == 1
+
+
+@pytest.mark.kafka
+async def test_the_service_runs_from_it(
+    image: Image, broker: Any, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """As a container would: app file mounted, topics and genesis made, healthy, LIVE, and 0 on SIGTERM."""
+    name, (port,) = unique("image"), free_ports(1)
+    image.place("/app/app.py").write_text(APP.replace("NAME", name))
+    cluster = KafkaCluster(Settings(kafka={"bootstrap.servers": broker.bootstrap_servers}))
+    await cluster.create_topics([NewTopic(f"{name}-in", 2)])
+    given = {
+        "SNAPREPLAY_KAFKA__BOOTSTRAP_SERVERS": broker.bootstrap_servers,
+        "SNAPREPLAY_HTTP__PORT": str(port),
+    }
+    for step in (["snapreplay", "topics", "ensure", "app.py"], ["snapreplay", "init", "app.py"]):
+        done = await asyncio.to_thread(_call, image, step, **given)
+        assert done.returncode == 0, done.stderr
+    async with _container(image, given) as service:
+        await _until_live(f"http://127.0.0.1:{port}/restore-status")
+        healthy = await asyncio.to_thread(_call, image, command(FINAL, "HEALTHCHECK"), **given)
+        assert healthy.returncode == 0, healthy.stderr
+        service.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(30):
+            assert await service.wait() == 0
+
+
+APP = """
+from snapreplay import App, MapState, Topic
+
+numbers = Topic("NAME-in")
+app = App("NAME", inputs=[numbers], state=lambda: MapState(str, int, default=int))
+
+@app.handler(numbers)
+def on_number(record, state, out):
+    state[record.key] += record.value
+"""
+
+
+def _call(image: Image, words: list[str], **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(image.place("/opt/snapreplay/bin") / words[0]), *words[1:]],
+        cwd=image.place("."),
+        env={**image.env, **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@asynccontextmanager
+async def _container(
+    image: Image, env: dict[str, str]
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    program, *arguments = [*command(FINAL, "ENTRYPOINT"), *command(FINAL, "CMD")]
+    process = await asyncio.create_subprocess_exec(
+        str(image.place("/opt/snapreplay/bin") / program),
+        *arguments,
+        cwd=image.place("."),
+        env={**image.env, **env},
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def _until_live(url: str) -> None:
+    async with asyncio.timeout(30):
+        while not await asyncio.to_thread(_is_live, url):  # noqa: ASYNC110 - HTTP has no events
+            await asyncio.sleep(0.05)
+
+
+def _is_live(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - loopback
+            return bool(json.load(answer)["summary"]["all_live"])
+    except OSError:
+        return False

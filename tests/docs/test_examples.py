@@ -1,0 +1,79 @@
+"""The Python blocks of the documents run: each document is one module, top to bottom."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from snapreplay.service.genesis import init_app
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.localbroker.broker import LocalBroker
+from snapreplay.service.settings import Settings
+from snapreplay.service.topics import ensure_topics
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = ("README.md", "docs/writing-apps.md")
+
+
+def code_of(document: str) -> str:
+    """The Python blocks at their own line numbers, so that a failure names the line of the document."""
+    lines, inside = [], False
+    for line in (ROOT / document).read_text(encoding="utf-8").splitlines():
+        if line.startswith("```"):
+            inside = line == "```python"
+            lines.append("")
+        else:
+            lines.append(line if inside else "")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def module(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ModuleType]:
+    """The document as a module that another process can import too (`check` starts one)."""
+    document: str = request.param
+    name = "document_" + re.sub(r"\W", "_", Path(document).stem.lower())
+    (tmp_path / f"{name}.py").write_text(code_of(document), encoding="utf-8")
+    sys.path.insert(0, str(tmp_path))
+    try:
+        yield importlib.import_module(name)
+    finally:
+        sys.path.remove(str(tmp_path))
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("module", DOCUMENTS, indirect=True)
+def test_the_examples_hold(module: ModuleType) -> None:
+    """Every block can be executed, and every test function in them passes."""
+    tests = [name for name in vars(module) if name.startswith("test_")]
+    assert tests
+    for name in tests:
+        function = getattr(module, name)
+        for values in parameters(function):
+            function(*values)
+
+
+def parameters(function: object) -> list[tuple[object, ...]]:
+    """Of pytest.mark.parametrize; one empty set without it."""
+    marks = getattr(function, "pytestmark", ())
+    found = [values for mark in marks for values in mark.args[1]]
+    return found or [()]
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("module", ["docs/writing-apps.md"], indirect=True)
+async def test_the_embedded_service_runs(module: ModuleType) -> None:
+    """`serve` of docs/writing-apps.md goes live on a real broker, shows its state and writes a snapshot."""
+    async with LocalBroker() as broker:
+        settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers}, http={"port": 0})
+        cluster = KafkaCluster(settings)
+        await ensure_topics(module.app, settings, cluster, create_io_partitions=1)
+        await init_app(module.app, settings, cluster)
+        async with asyncio.timeout(60):
+            await module.serve(settings)

@@ -1,0 +1,107 @@
+"""The demo itself, small: a real broker, real flights, a SIGKILL, a proof."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Timer
+
+import psutil
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from examples.demo.demo import settings_for
+from tests.conftest import SharedBroker
+
+ROOT = Path(__file__).resolve().parents[3]
+SMALL = ("--rows=4000", "--kills=1", "--seed=11", "--skip-audit")
+DEADLINE_S = 90
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """An environment whose temporary directory must be empty again afterwards."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    yield {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(ROOT)}
+    assert list(temporary.iterdir()) == []
+
+
+def start(environment: dict[str, str], *arguments: str) -> "subprocess.Popen[str]":
+    """The demo as a process, its words in one stream."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "examples.demo", *arguments],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.mark.timeout(DEADLINE_S)
+def test_one_kill(broker: SharedBroker, alone: dict[str, str]) -> None:
+    """4,000 flights, one SIGKILL: everything holds, and the cluster is left as it was."""
+    before = topics(broker)
+    demo = start(alone, *SMALL, f"--bootstrap-servers={broker.bootstrap_servers}")
+    said, _ = demo.communicate(timeout=DEADLINE_S)
+    assert demo.returncode == 0, said
+    assert "kill 1: SIGKILL" in said, said
+    for name in ("exactly once", "final state", "digest", "recovery", "SIGTERM"):
+        assert re.search(rf"^ {name} +yes", said, re.MULTILINE), said
+    assert "4,000 outputs for 4,000 records" in said
+    assert topics(broker) == before
+
+
+@pytest.mark.timeout(DEADLINE_S)
+@pytest.mark.kafka
+def test_interrupted(alone: dict[str, str]) -> None:
+    """SIGINT in the middle of it: exit code 130, no process and no file stays."""
+    demo = start(alone, *SMALL)
+    guard = Timer(DEADLINE_S, demo.kill)
+    guard.start()
+    try:
+        assert demo.stdout is not None
+        said = ""
+        while "restore:" not in said:  # the service runs
+            line = demo.stdout.readline()
+            assert line, f"the demo ended with {demo.wait()}:\n{said}"
+            said += line
+        children = psutil.Process(demo.pid).children(recursive=True)
+        assert len(children) >= 4, "two keepers, the broker, the service"
+        demo.send_signal(signal.SIGINT)
+        rest, _ = demo.communicate()
+    finally:
+        guard.cancel()
+    assert demo.returncode == 130, said + rest
+    assert "everything is removed" in rest
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert alive == []
+
+
+def test_no_broker_there() -> None:
+    """An address where nobody answers is named, with the way round."""
+    from examples.demo import topics as demo_topics
+    from examples.demo.failed import DemoFailed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo_topics, "ANSWER_S", 1.0)
+        with pytest.raises(DemoFailed, match=r"127\.0\.0\.1:1.*\n.*a broker of its own"):
+            demo_topics.reach("127.0.0.1:1")
+
+
+@pytest.mark.parametrize("records", [100, 4_000, 336_776])
+def test_settings_leave_something_to_strike(records: int) -> None:
+    """Every run has many transactions per kill; snapshots are left to the number of records."""
+    settings = settings_for(records)
+    assert records / int(str(settings["batch.records_max"])) >= 20
+    assert settings["snapshot.every_seconds"] == 0
+
+
+def topics(broker: SharedBroker) -> set[str]:
+    """Those of the demo; other tests make and remove theirs meanwhile."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    return {name for name in admin.list_topics(timeout=10).topics if "snapreplay-demo" in name}

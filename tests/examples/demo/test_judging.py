@@ -1,0 +1,65 @@
+"""A recovery counts only with its proof and on its road."""
+
+from typing import Any
+
+import pytest
+
+from examples.demo import judging
+from examples.demo.plan import Kill, Road
+from examples.demo.record import Comeback, Restart, Told
+
+
+def restore(road: Road | None = "changes", *, equal: bool = True) -> dict[str, Any]:
+    """A restore status of four partitions that came back alike."""
+    proof = {"recorded": "a", "computed": "a" if equal else "b", "equal": equal}
+    partition = {
+        "seconds_per_phase": {"fencing": 0.1},
+        "road": road,
+        "records_replayed": 5,
+        "proof": proof,
+    }
+    return {"partitions": [partition] * 4}
+
+
+def told(road: Road, status: dict[str, Any] | None) -> Told:
+    """A run with one kill."""
+    back = Comeback.of(status, 1.0, 1.2, 2.0) if status else None
+    kill = Kill(100, "processing", 0.0, road)
+    return Told(seed=1, restarts=[Restart(kill, 100, "processing", back)])
+
+
+@pytest.mark.parametrize("road", ["changes", "replay"])
+def test_proven(road: Road) -> None:
+    """Four proofs on the road that was asked for hold."""
+    verdict = judging.recoveries(told(road, restore(road)))
+    assert verdict.holds
+    assert road in verdict.detail
+
+
+def test_digest_not_equal() -> None:
+    """A recovery that ended with another digest does not hold."""
+    verdict = judging.recoveries(told("changes", restore(equal=False)))
+    assert not verdict.holds
+    assert verdict.findings == ["restart 1: 0 of 4 digests proven"]
+
+
+@pytest.mark.parametrize("went", ["changes", None])
+def test_other_road(went: Road | None) -> None:
+    """Asked for replay, but it went by changes or had nothing to replay: not shown."""
+    assert not judging.recoveries(told("replay", restore(went))).holds
+
+
+def test_killed_before_it_was_live() -> None:
+    """A recovery that was killed proves nothing and is not counted."""
+    verdict = judging.recoveries(told("changes", None))
+    assert verdict.holds
+    assert verdict.detail.startswith("0 proven")
+
+
+def test_comeback_keeps_the_slowest() -> None:
+    """Seconds per phase are those of the slowest partition, records those of all."""
+    status = restore()
+    slow = {**status["partitions"][0], "seconds_per_phase": {"fencing": 0.3, "loading": 0.2}}
+    back = Comeback.of({"partitions": [slow, *status["partitions"][1:]]}, 1.0, 1.2, 2.0)
+    assert back.phases == {"fencing": 0.3, "loading": 0.2}
+    assert (back.replayed, back.proven, back.roads) == (20, 4, {"changes": 4})

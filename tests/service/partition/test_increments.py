@@ -1,0 +1,142 @@
+"""T-ZengLiang on a real broker that is damaged, foreign in part, or no chain: named, never guessed at."""
+
+import pytest
+
+from snapreplay.service.core.locate import Window
+from snapreplay.service.partition.increments import last_in_window, newer_claim
+from snapreplay.service.ports import TopicPartition
+from snapreplay.snapshots.errors import DamagedError
+from snapreplay.snapshots.format.envelope import Kind, decode, kind_of
+from tests.support import reference
+from tests.support.tampering import cut, flip, of_version, tamper, with_fields
+
+pytestmark = pytest.mark.kafka
+
+
+def unmasked(value: bytes) -> bytes:
+    """Its first bytes are lost: only the header still says what it was."""
+    return b"\0\0\0\0" + value[4:]
+
+
+def as_changes(value: bytes) -> bytes:
+    """Its kind is flipped to another one."""
+    return value[:5] + bytes([Kind.CHANGES]) + value[6:]
+
+
+@pytest.mark.parametrize("change", [flip, unmasked, as_changes])
+async def test_a_damaged_last_increment_is_never_taken_for_an_older_one(past, change):
+    """FAILED with topic, partition and offset: the batch before is not the last one."""
+    then = await past()
+    damaged = await tamper(then.here, then.increments, Kind.INCREMENT, change)
+    status = await then.here.failure()
+    assert status.error.kind == "LogDamaged"
+    assert f"{then.increments}-0 offset {damaged.offset}" in status.error.message
+    assert "snapreplay audit" in status.error.hint
+
+
+async def test_a_damaged_increment_before_the_snapshot_is_not_needed(past):
+    """What the snapshot covers is not read again."""
+    then = await past()
+    await tamper(then.here, then.increments, Kind.INCREMENT, flip, 1)
+    restore = await then.here.restored()
+    assert restore.snapshot.snapshot_id == then.second
+
+
+async def test_a_damaged_increment_behind_the_snapshot_closes_both_roads(past):
+    """Both need its ranges and skips; the place is named."""
+    then = await past()
+    damaged = await tamper(then.here, then.increments, Kind.INCREMENT, flip, -2)
+    status = await then.here.failure()
+    assert status.error.kind == "NoRoad"
+    assert f"{then.increments}-0 offset {damaged.offset}" in status.error.message
+    assert status.error.hint
+
+
+async def test_an_increment_of_a_newer_format_is_not_read(past):
+    """FAILED by name of the version."""
+    then = await past()
+    newer = await tamper(then.here, then.increments, Kind.INCREMENT, of_version(9))
+    status = await then.here.failure()
+    assert status.error.kind == "UnknownFormatError"
+    assert f"{then.increments}-0 offset {newer.offset}" in status.error.message
+    assert "format version 9" in status.error.message
+
+
+@pytest.mark.parametrize("fields", [{"batch": 6}, {"previous_offset": 3}])
+async def test_increments_that_do_not_follow_each_other_stop(past, fields):
+    """Two owners wrote at once, or records were removed: both facts are named."""
+    then = await past()
+    await tamper(then.here, then.increments, Kind.INCREMENT, with_fields(**fields), -2)
+    status = await then.here.failure()
+    assert status.error.kind == "BrokenChain"
+    assert "predecessor" in status.error.message
+    assert "snapreplay audit" in status.error.hint
+
+
+async def test_foreign_records_are_stepped_over(past):
+    """Behind the last increment and between the others: somebody's test message stops nothing."""
+    then = await past()
+    for _ in range(2):
+        await then.here.send([("0:x", b"hello")] * 30, then.increments)
+        restore = await then.here.restored()
+        assert restore.proof.equal
+
+
+async def test_the_last_increment_of_a_window_is_found_with_what_is_behind_it(past):
+    """Foreign records are counted; a window without increment holds none."""
+    then = await past()
+    await then.here.send([("0:x", b"hello")] * 3, then.increments)
+    log = TopicPartition(then.increments, 0)
+    reader = await then.here.cluster.reader()
+    try:
+        bounds = await reader.bounds(log)
+        found = await last_in_window(reader, log, Window(0, bounds.end_offset, 0))
+        assert (found.increment.batch, found.foreign_records) == (8, 3)
+        behind = Window(found.offset + 1, bounds.end_offset, 0)
+        assert await last_in_window(reader, log, behind) is None
+    finally:
+        await reader.close()
+
+
+async def test_the_newest_claim_after_an_offset_is_found(past):
+    """None when nobody claimed since; damaged ones raise."""
+    then = await past()
+    async with then.here.running():
+        pass
+    log = TopicPartition(then.increments, 0)
+    (records,) = await then.here.read(then.increments)
+    claims = [r for r in records if kind_of(r.value) is Kind.CLAIM]
+    reader = await then.here.cluster.reader()
+    try:
+        end_offset = (await reader.bounds(log)).end_offset
+        newest = await newer_claim(reader, log, claims[0].offset, end_offset)
+        assert newest == decode(claims[-1].value)
+        assert await newer_claim(reader, log, claims[-1].offset, end_offset) is None
+    finally:
+        await reader.close()
+    await tamper(then.here, then.increments, Kind.CLAIM, flip)
+    reader = await then.here.cluster.reader()
+    try:
+        with pytest.raises(DamagedError):
+            await newer_claim(reader, log, claims[0].offset, end_offset)
+    finally:
+        await reader.close()
+
+
+async def test_a_lost_tail_of_changes_is_noticed(past):
+    """Fewer changes records than the increment speaks of: replay is taken."""
+    then = await past()
+    await tamper(then.here, then.increments, Kind.CHANGES, lambda _: b"filler")
+    restore = await then.here.restored()
+    assert restore.road == "replay"
+    assert "0 changes records precede the increment, it speaks of 1" in restore.fallback_reason
+
+
+async def test_the_log_ends_where_it_is_cut(past):
+    """The helper of these tests cuts: the last increment is then an older one."""
+    then = await past()
+    await tamper(then.here, then.increments, Kind.INCREMENT, cut)
+    (records,) = await then.here.read(then.increments)
+    kept = [decode(r.value) for r in records if kind_of(r.value) is Kind.INCREMENT]
+    assert kept[-1].batch == 7
+    assert isinstance(records[0], reference.Read)

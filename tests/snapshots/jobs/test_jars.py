@@ -1,0 +1,41 @@
+"""Spark's connector: present, or fetched, or one clear line."""
+
+from snapreplay.snapshots.jobs import jars
+from snapreplay.snapshots.jobs.jars import JARS_DIR_VARIABLE, ensure, main
+
+CONNECTOR = ("commons-pool2", "kafka-clients", "spark-sql-kafka", "spark-token-provider-kafka")
+
+
+def test_the_four_jars_are_here() -> None:
+    """Fetched for this pom.xml, and nothing beside them."""
+    found = ensure()
+    assert [jar.name.startswith(name) for jar, name in zip(found, CONNECTOR, strict=True)] == [
+        True
+    ] * 4
+
+
+def test_a_second_call_fetches_nothing(monkeypatch) -> None:
+    """What is here whole is used as it is, even without mvn."""
+    before = [(jar, jar.stat().st_mtime_ns) for jar in ensure()]
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert [(jar, jar.stat().st_mtime_ns) for jar in ensure()] == before
+
+
+def test_without_mvn_one_line_says_what_to_do(tmp_path, monkeypatch, capsys) -> None:
+    """Exit code 1; what is missing, and the package that has it."""
+    monkeypatch.setenv(JARS_DIR_VARIABLE, str(tmp_path / "jars"))
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert main() == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "no mvn" in line
+    assert "apt-get install maven" in line
+    assert not (tmp_path / "jars").exists()
+
+
+def test_main_says_what_and_where(capsys) -> None:
+    """Number, size and directory, for whoever ran `make jars`."""
+    ensure()
+    assert main() == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("spark: 4 jars, 9.9 MB in ")
+    assert str(jars.ensure()[0].parent) in printed
