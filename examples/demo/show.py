@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -17,6 +18,7 @@ Json = dict[str, Any]
 
 PLAIN_COLUMNS = 160
 PLAIN_EVERY_S = 1.0
+PANEL_EVERY_S = 0.05
 RATE_OVER_S = 0.5
 
 
@@ -49,7 +51,8 @@ class Show:
         self.console.print(Text(f"{seconds:6.1f} s  ", "dim") + Text(line, style), soft_wrap=True)
 
     def loading(self, count: int) -> None:
-        self._now(Text(f"loading: {count:,} flights"), f"loading: {count:,} flights")
+        line = f"loading: {count:,} flights"
+        self._now(lambda: Text(line), line)
 
     def processing(self, committed: int, total: int, partitions: list[Json], pointed: int) -> None:
         """`partitions` as `GET /api/v1/partitions` lists them, `pointed` snapshots exist by now."""
@@ -60,16 +63,16 @@ class Show:
             f" lag {total - committed:,}, state {entries:,} entries ({size_bytes / 1024:,.0f} KiB),"
             f" snapshots {pointed}"
         )
-        self._now(Group(_partitions(partitions), Text(line)), line)
+        self._now(lambda: Group(_partitions(partitions), Text(line)), line)
 
     def restoring(self, restore: Json | None) -> None:
         """A restore status; None while nobody answers."""
         if restore is None or not restore["partitions"]:
-            self._now(Text("restore: waiting for the assignment"), "")
+            self._now(lambda: Text("restore: waiting for the assignment"), "")
             return
         line = "; ".join(restore_line(each) for each in restore["partitions"])
         # Each change matters here: a restore lasts as long as a few lines.
-        self._now(_restores(restore["partitions"]), f"restore: {line}", every_s=0.0)
+        self._now(lambda: _restores(restore["partitions"]), f"restore: {line}", every_s=0.0)
 
     def killed(self, number: int, kill: Kill, committed: int, struck: str) -> None:
         self._measured, self._rate = (time.monotonic(), committed), None
@@ -90,11 +93,14 @@ class Show:
             self._measured = now, committed
         return "-" if self._rate is None else f"{self._rate:,.0f} records/s"
 
-    def _now(self, panel: RenderableType, line: str, every_s: float = PLAIN_EVERY_S) -> None:
+    def _now(
+        self, panel: Callable[[], RenderableType], line: str, every_s: float = PLAIN_EVERY_S
+    ) -> None:
+        """`panel` in a terminal, else `line`, unless it is empty or the same as before."""
         now = time.monotonic()
         if self.console.is_terminal:
-            if now - self._shown_at >= 0.05:
-                self._live.update(panel, refresh=True)
+            if now - self._shown_at >= PANEL_EVERY_S:
+                self._live.update(panel(), refresh=True)
                 self._shown_at = now
         elif line and line != self._plain_line and now - self._shown_at >= every_s:
             self.say(line)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class FloodLimits:
-    """`in_a_row` skipped records without one applied between them, or `percent` of a window of records."""
+    """The most that is no flood: skipped records without one applied between them, and per cent of a window of
+    records."""
 
     in_a_row: int
     percent: float
@@ -35,11 +36,11 @@ class FloodGauge:
 
     def flooded(self, limits: FloodLimits) -> str | None:
         """What went over, as a sentence's part; None while all is well."""
-        if self.in_a_row >= limits.in_a_row:
+        if self.in_a_row > limits.in_a_row:
             return f"{self.in_a_row} records in a row were dead-lettered"
         if self.window_records >= limits.window_records:
             percent = 100.0 * self.window_skipped / self.window_records
-            if percent >= limits.percent:
+            if percent > limits.percent:
                 return (
                     f"{percent:.0f} % of the last {self.window_records} records were dead-lettered"
                 )

@@ -12,7 +12,7 @@ from snapreplay.service.partition.tasks import ended
 from snapreplay.service.ports import LogRecord, Producer
 from snapreplay.snapshots.errors import RetryableError
 from snapreplay.snapshots.format.changes import split_changes
-from snapreplay.snapshots.format.envelope import encode, headers_of
+from snapreplay.snapshots.format.envelope import Kind, encode, headers_for, headers_of
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.program.fold import Applied
 from snapreplay.snapshots.state.contract import Store
@@ -119,6 +119,7 @@ class Committer:
             batch = self.chain.batch + 1
             values, ref = split_changes(batch, applied.sealed.changes, RECORD_BYTES_MAX)
         increment = self.chain.next_increment(applied, ref, wall_ms())
-        records = [LogRecord(topic, value) for value in values]
+        headers = headers_for(Kind.CHANGES)
+        records = [LogRecord(topic, value, headers=headers) for value in values]
         records.append(LogRecord(topic, encode(increment), headers=headers_of(increment)))
         return records, increment

@@ -150,7 +150,7 @@ class Live:
             self._positions |= applied.positions
             self._start(applied)
         else:
-            self._store.drop()
+            self._store.merge()  # nothing was applied: there is nothing to write, and nothing to undo
         if applied.failure is not None:
             self._settled(await self._committer.settle())
             raise self._handler_failed(applied.failure)

@@ -55,20 +55,29 @@ class Replayer:
         for part in increment.ranges:
             cursor = await self._cursor(part)
             records += _without(await cursor.take(part), increment.skipped)
+        failure = await self._apply(records)
+        if failure is not None:
+            raise ReplayFailed(
+                f"replaying batch {increment.batch}: {failure.message}",
+                hint=failure.hint,
+                record_id=failure.record_id,
+                batch=increment.batch,
+            ) from failure
+        self._store.merge()
+        self._positions |= increment.positions
+
+    async def _apply(self, records: list[InputRecord]) -> RecordError | None:
+        """As a whole; if that fails, record by record, as it went the first time."""
         self._fold.begin(self._positions)
         try:
             await feed(self._fold, records)
             self._fold.finish()
         except RecordError as error:
             self._fold.abandon()
-            raise ReplayFailed(
-                f"replaying batch {increment.batch}: {error.message}",
-                hint=error.hint,
-                record_id=error.record_id,
-                batch=increment.batch,
-            ) from error
-        self._store.merge()
-        self._positions |= increment.positions
+            if not self._store.can_roll_back:
+                return error
+            return self._fold.isolate(self._positions, records).failure
+        return None
 
     async def close(self) -> None:
         for cursor in self._inputs.values():

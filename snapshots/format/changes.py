@@ -87,14 +87,16 @@ def _stores_of(values: Sequence[bytes]) -> Iterator[dict[str, dict[bytes, bytes 
 
 def _groups(changes: Changes, room_bytes: int) -> Iterator[dict[bytes, bytes | None]]:
     """As few as fit, by size before compression; all in one when they do."""
-    sizes = [len(k) + len(v or b"") + _ENTRY_BYTES for k, v in changes.items()]
-    if sum(sizes) <= room_bytes:
+    # Every batch passes here: no Python code per entry.
+    all_bytes = sum(map(len, changes)) + sum(map(len, filter(None, changes.values())))
+    if all_bytes + _ENTRY_BYTES * len(changes) <= room_bytes:
         if changes:
-            yield dict(changes)
+            yield changes if isinstance(changes, dict) else dict(changes)
         return
     group: dict[bytes, bytes | None] = {}
     left_bytes = room_bytes
-    for (key, value), size_bytes in zip(changes.items(), sizes, strict=True):
+    for key, value in changes.items():
+        size_bytes = len(key) + len(value or b"") + _ENTRY_BYTES
         if size_bytes > room_bytes:
             raise EntryTooLarge(
                 f"the change of key {key[:64]!r} has {size_bytes} bytes, a record {room_bytes}",

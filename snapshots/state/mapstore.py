@@ -18,7 +18,7 @@ from snapreplay.snapshots.state.contract import Changes, Cursor, Sealed, ShardSl
 from snapreplay.snapshots.state.digest import Digest
 from snapreplay.snapshots.state.keys import UNENCODABLE, KeyCodec
 from snapreplay.snapshots.state.shards import SHARD_COUNT, Pending, Place, Shards
-from snapreplay.snapshots.state.staging import encode_all, key_of
+from snapreplay.snapshots.state.staging import encode_all
 from snapreplay.snapshots.state.values import ABSENT, DELETED, Mark, ValueCodec
 
 K = TypeVar("K", bound=str | bytes | int)
@@ -149,12 +149,10 @@ class MapStore(Generic[K, V]):
         """See `Store`. On an error everything is as before the call."""
         encoded = encode_all(self.live, self._places, self._values, self._entry_bytes_max)
         if self._staged:
-            for place, new in zip(self._places, encoded, strict=True):
-                if place[0] not in self._staged:
-                    self._staged_places.append(place)
-                self._staged[place[0]] = new
+            self._staged_places += [p for p in self._places if p[0] not in self._staged]
+            self._staged.update(encoded)
         else:
-            self._staged = dict(zip(map(key_of, self._places), encoded, strict=True))
+            self._staged = encoded
             self._staged_places = self._places.copy()
         self._staged_added += self.added
         self.begin()

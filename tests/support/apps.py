@@ -121,7 +121,9 @@ class Undoable(Tape):
         del self.ids[self._length :]
 
 
-def tape(name: str, state: Callable[[], Tape] = Tape, **options: Any) -> App[Any]:
+def tape(
+    name: str, state: Callable[[], Tape] = Tape, poison: bool = True, **options: Any
+) -> App[Any]:
     """Each output tells how many records came before; raises on poison after it changed the state."""
     payments, counts = Topic(f"payments-{name}"), Topic(f"balances-{name}")
     app: App[Any] = App(name, inputs=[payments], outputs=[counts], state=state, **options)
@@ -129,7 +131,7 @@ def tape(name: str, state: Callable[[], Tape] = Tape, **options: Any) -> App[Any
     @app.handler(payments)
     def on_payment(record: Any, tape: Tape, out: Any) -> None:
         tape.ids.append(record.id)
-        if record.value.get("poison"):
+        if poison and record.value.get("poison"):
             raise ValueError("poison")
         out.send(counts, key=record.key, value={"id": record.id, "n": len(tape.ids)})
 

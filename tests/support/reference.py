@@ -130,3 +130,28 @@ def first_difference(found: list[Any], expected: list[Any]) -> str:
 
 def as_plain(state: Mapping[Any, Any]) -> dict[Any, Any]:
     return {key: state[key] for key in state}
+
+
+def merged(
+    inputs: Mapping[str, list[Read]], outputs: list[Read], partition: int
+) -> tuple[list[tuple[str, int]], dict[str, int]]:
+    """The pair by hand: the outputs that must follow from the order the outputs themselves tell, and the state.
+
+    Fails when that order is not an interleaving of the inputs, each whole and in its own order.
+    """
+    told = ids(outputs)
+    for topic, records in inputs.items():
+        mine = [each for each in told if each.startswith(f"{topic}-")]
+        assert mine == [f"{topic}-{partition}-{record.offset}" for record in records]
+    values = {
+        f"{topic}-{partition}-{record.offset}": ((record.key or b"").decode(), factor, record.value)
+        for (topic, records), factor in zip(inputs.items(), (3, 5), strict=True)
+        for record in records
+    }
+    state: dict[str, int] = {}
+    expected = []
+    for each in told:
+        key, factor, value = values[each]
+        state[key] = (state.get(key, 0) * factor + json.loads(value or b"")["amount"]) % 1_000_003
+        expected.append((key, {"id": each, "value": state[key]}))
+    return expected, state

@@ -144,16 +144,17 @@ async def until(
         await asyncio.sleep(0.01)
 
 
-async def processed(service: Service, positions: dict[int, int]) -> None:
-    """Until the first input of each partition is processed and committed up to its position."""
+async def processed(service: Service, positions: dict[int, int], topic: str = "") -> None:
+    """Until an input (the first, if none is named) of each partition is committed up to its position."""
 
     def there() -> bool:
         failed = [s for s in service.restore_status() if s.phase == "failed"]
         assert not failed, failed[0].error
         done = {
-            s.partition: s.inputs[0].position
+            s.partition: each.position
             for s in service.restore_status()
-            if s.inputs and s.phase == "live"
+            for each in s.inputs[::-1]
+            if s.phase == "live" and topic in ("", each.topic)
         }
         return all(done.get(n, 0) >= position for n, position in positions.items())
 

@@ -1,5 +1,7 @@
 """When kills strike: by the seed alone, spread over the input, on both roads."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +23,7 @@ def test_places_rise_inside_the_input(seed: int, kills: int) -> None:
     places = [kill.records for kill in plan(seed, kills, 336_776)]
     assert places == sorted(places)
     assert len(places) == kills
-    assert 0 < places[0]
+    assert places[0] > 0
     assert places[-1] < 336_776
 
 
@@ -30,7 +32,7 @@ def test_both_roads_come_to_their_end(seed: int, kills: int) -> None:
     """One recovery by changes is left alone until it is LIVE, and the last one, by replay."""
     made = plan(seed, kills, 10_000)
     assert [kill.road for kill in made] == ["changes"] * (kills - 1) + ["replay"]
-    undisturbed = [a for a, b in zip(made, made[1:], strict=False) if b.moment != "recovering"]
+    undisturbed = [a for a, b in pairwise(made) if b.moment != "recovering"]
     assert undisturbed, made
 
 
@@ -40,7 +42,7 @@ def test_every_moment_occurs(seed: int, kills: int) -> None:
     moments = [kill.moment for kill in plan(seed, kills, 10_000)]
     assert set(moments) == {"processing", "writing a snapshot", "recovering"}
     assert moments[0] != "recovering"
-    assert ("recovering", "recovering") not in zip(moments, moments[1:], strict=False)
+    assert ("recovering", "recovering") not in pairwise(moments)
 
 
 @pytest.mark.parametrize("kills", [1, 2])

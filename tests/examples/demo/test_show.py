@@ -26,6 +26,16 @@ def test_restore_line() -> None:
     assert line == "0 loading 50 % 1,024/2,048 bytes ETA 0.25 s"
 
 
+def test_panel_in_a_terminal() -> None:
+    """A terminal gets the same as a table: percent, amounts, time left, records, road."""
+    said = io.StringIO()
+    more = {"percent": 25.0, "entries": 7, "records_replayed": 9, "road": "replay"}
+    with Show(Console(file=said, force_terminal=True, width=100)) as show:
+        show.restoring({"partitions": [{**partition("loading", PROGRESS), **more}]})
+    for word in ("loading", "25 %", "1,024 / 2,048 bytes", "0.25 s", "7", "9", "replay"):
+        assert word in said.getvalue()
+
+
 def test_pipe_gets_each_restore_state_once() -> None:
     """The same status asked a hundred times is one line."""
     said = io.StringIO()

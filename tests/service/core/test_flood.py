@@ -13,9 +13,9 @@ def after(*batches):
 
 
 def test_a_row_of_failures_is_a_flood():
-    """Counted over batches; the limit itself is one too many."""
-    assert after((0, 2), (0, 2)).flooded(LIMITS) is None
-    assert "5 records in a row" in (after((0, 2), (0, 2), (0, 1)).flooded(LIMITS) or "")
+    """Counted over batches; the limit itself is none."""
+    assert after((0, 2), (0, 3)).flooded(LIMITS) is None
+    assert "6 records in a row" in (after((0, 2), (0, 3), (0, 1)).flooded(LIMITS) or "")
 
 
 def test_an_applied_record_ends_the_row():
@@ -27,7 +27,14 @@ def test_a_percentage_is_judged_when_the_window_is_full():
     """Half of the first two records is no flood, half of the window is."""
     assert after((1, 1)).flooded(LIMITS) is None
     assert after((2, 1), (2, 1), (2, 2)).flooded(LIMITS) is None
-    assert "50 % of the last 10 records" in (after((4, 4), (1, 1)).flooded(LIMITS) or "")
+    assert after((4, 4), (1, 1)).flooded(LIMITS) is None
+    assert "60 % of the last 10 records" in (after((3, 3), (1, 3)).flooded(LIMITS) or "")
+
+
+def test_a_limit_of_all_records_is_never_passed():
+    """100 % switches the percentage off."""
+    all_of_them = FloodLimits(10**9, 100.0, 10)
+    assert FloodGauge().after(0, 10, all_of_them).flooded(all_of_them) is None
 
 
 def test_a_full_window_is_followed_by_an_empty_one():

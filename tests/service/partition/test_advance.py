@@ -37,7 +37,7 @@ async def test_changes_can_be_switched_on_and_off(past):
     then = await past(changes=False)
     async with then.here.running(changes=True) as service:
         assert service.restore_status()[0].restore.road == "replay"
-        await until(lambda: service.control.snapshots(), "a snapshot")
+        await until(service.control.snapshots, "a snapshot")
         await until(lambda: service.control.snapshots()[0].state == "pointed", "its pointer")
         await then.here.feed(20)
         await then.here.assert_exactly_once(service)

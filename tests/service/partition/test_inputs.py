@@ -5,7 +5,6 @@ import pytest
 from snapreplay.service.partition import inputs as module
 from snapreplay.service.ports import NewTopic
 from tests.support import apps
-from tests.support.stage import phase
 from tests.support.tampering import grow, recreate, trim
 
 pytestmark = pytest.mark.kafka

@@ -57,6 +57,14 @@ def test_parts_are_numbered_and_named_after_their_batch() -> None:
     assert len(values) > 1
 
 
+def test_many_small_entries_fit_too() -> None:
+    """What surrounds an entry counts: two bytes of key take six in the record."""
+    changes = dict.fromkeys((b"%02x" % n for n in range(256)), b"")
+    values, ref = split_changes(7, changes, 500)
+    assert max(map(len, values)) <= 500
+    assert joined(ref, values) == list(changes.items())
+
+
 def test_regular_changes_are_compressed() -> None:
     """A large record of similar entries takes a fraction of its bytes."""
     values, _ = split_changes(7, {b"acct-%06d" % n: b"\x81\xa7balance\x07" for n in range(5000)})

@@ -19,7 +19,8 @@ def encoded(live: dict[str, Any], declared: Any = dict, limit: int = 1000) -> li
     """The values of a batch, decoded again for comparison; None for a tombstone."""
     places: list[Place] = [(msgspec.msgpack.encode(key), None, 0) for key in live]
     result = encode_all(live, places, ValueCodec(declared), limit)
-    return [None if new is None else msgspec.msgpack.decode(new) for new in result]
+    assert list(result) == [place[0] for place in places]
+    return [None if new is None else msgspec.msgpack.decode(new) for new in result.values()]
 
 
 def test_the_order_is_that_of_the_touches() -> None:
@@ -27,6 +28,8 @@ def test_the_order_is_that_of_the_touches() -> None:
     live = {"b": {"n": 1}, "a": DELETED, "c": {"n": [2]}, "d": DELETED}
     assert encoded(live) == [{"n": 1}, None, {"n": [2]}, None]
     assert encoded({}) == []
+    many = {f"k{i}": DELETED if i % 3 == 0 else {"n": i} for i in range(2000)}
+    assert encoded(many) == [None if i % 3 == 0 else {"n": i} for i in range(2000)]
 
 
 @pytest.mark.parametrize("bad", [{"n": 2**64}, {"n": "\ud800"}, {1: 2}, {"n": object()}])
@@ -46,7 +49,7 @@ def test_a_value_that_contains_itself_is_refused() -> None:
 
 def test_one_unfaithful_value_among_many_is_found() -> None:
     """The bulk check says that there is one, the slow one says where."""
-    live = {f"k{i}": {"n": i} for i in range(100)} | {"bad": {"n": (1, 2)}}
+    live = {"bad": {"n": (1, 2)}} | {f"k{i}": {"n": i} for i in range(2000)}
     with pytest.raises(RecordError, match=r"state\['bad'\]\['n'\] is tuple"):
         encoded(live)
 
@@ -55,7 +58,7 @@ def test_one_object_under_two_keys_is_refused() -> None:
     """Both keys are named; equal objects are fine, and so is an object under one key."""
     one = {"n": 1}
     with pytest.raises(RecordError, match=r"state\['b'\] and state\['a'\] hold the same object"):
-        encoded({"a": one, "x": {"n": 1}, "b": one})
+        encoded({"a": one} | {f"k{i}": {"n": 1} for i in range(2000)} | {"b": one}, limit=10**6)
     assert encoded({"a": {"n": 1}, "b": {"n": 1}}) == [{"n": 1}] * 2
 
 

@@ -1,0 +1,129 @@
+"""The input once more on a real broker: several inputs in the order of the first pass, and state that is no map."""
+
+import pytest
+
+from snapreplay.snapshots.format.envelope import Kind, decode, kind_of
+from tests.support import apps, reference
+from tests.support.stage import applied, phase, processed, snapshot
+from tests.support.tampering import recreate
+
+pytestmark = pytest.mark.kafka
+
+
+# ---- two inputs --------------------------------------------------------------------------------
+
+
+async def feed_both(here, first, last):
+    """Alternating little groups, so that batches hold both."""
+    left, right = (topic.name for topic in here.app.inputs)
+    for start in range(first, last, 10):
+        for topic in (left, right):
+            records = [(f"k{n % 7}", {"amount": n}) for n in range(start, start + 10)]
+            await here.send(records, topic)
+
+
+async def assert_merged(here, service, count):
+    """Outputs and state follow from one interleaving of both inputs, each whole and in order."""
+    left, right, merged = (t.name for t in (*here.app.inputs, *here.app.outputs))
+    for number in range(here.partitions):
+        inputs = {topic: (await here.read(topic))[number] for topic in (left, right)}
+        found = (await here.read(merged))[number]
+        expected, state = reference.merged(inputs, found, number)
+        assert reference.decoded(found) == expected
+        assert reference.as_plain(service.view(number)) == state
+
+
+async def all_done(here, service):
+    ends = {t.name: [len(r) for r in await here.read(t.name)] for t in here.app.inputs}
+    for topic, counts in ends.items():
+        await processed(service, dict(enumerate(counts)), topic)
+
+
+@pytest.mark.parametrize("road", ["changes", "replay"])
+async def test_the_interleaving_of_two_inputs_is_replayed_as_it_was(stage, unique, road):
+    """Recorded in the ranges: the digest of an order-sensitive fold is the same on both roads."""
+    here = await stage(apps.pair(unique("pair")), 2, batch={"records_max": 13, "linger_ms": 0})
+    async with here.running() as service:
+        await feed_both(here, 0, 100)
+        await all_done(here, service)
+        await snapshot(service)
+        await feed_both(here, 100, 200)
+        await all_done(here, service)
+        await assert_merged(here, service, 200)
+    log = (await here.read(f"{here.app.app_id}-increments"))[0]
+    ranges = [decode(r.value).ranges for r in log if kind_of(r.value) is Kind.INCREMENT]
+    assert any(len({part.topic for part in parts}) == 2 for parts in ranges), "no batch of both"
+    async with here.running(restore={"road": road}) as service:
+        restores = [s.restore for s in service.restore_status()]
+        assert {r.road for r in restores} == {road}
+        assert all(r.proof.equal for r in restores)
+        await assert_merged(here, service, 200)
+
+
+async def test_an_input_with_other_records_than_then_is_noticed(stage, unique):
+    """A range that holds fewer records: FAILED with both counts, and the road that still works."""
+    here = await stage(apps.ledger(unique("differs")))
+    async with here.running() as service:
+        await here.feed(20)
+        await applied(here, service)
+    recreate(here.bootstrap_servers, here.app.inputs[0].name, 1)
+    here.sent = 0
+    await here.feed(12)
+    status = await here.failure(restore={"road": "replay"})
+    assert status.error.kind == "InputDiffers"
+    assert "holds 12 records in offsets 0 to 20, when processed it held 20" in status.error.message
+    assert "restore.road = changes" in status.error.hint
+
+
+# ---- state that is no map ----------------------------------------------------------------------
+
+
+async def assert_tape(here, service):
+    """Outputs count the records of the input, one each, in order."""
+    topic = here.app.inputs[0].name
+    (records,) = await here.read(topic)
+    await processed(service, {0: len(records)})
+    (found,) = await here.read(here.app.outputs[0].name)
+    told = [{"id": f"{topic}-0-{r.offset}", "n": n} for n, r in enumerate(records, 1)]
+    assert [value for _, value in reference.decoded(found)] == told
+    runner = service._supervisor.runners[0]
+    assert runner.store.view.ids == [each["id"] for each in told]
+
+
+@pytest.mark.parametrize("state", [apps.Tape, apps.Undoable])
+async def test_an_object_comes_back_by_snapshot_and_replay(stage, unique, state):
+    """From genesis, and from a snapshot that was taken while it ran."""
+    here = await stage(apps.tape(unique("tape"), state), batch={"records_max": 7, "linger_ms": 0})
+    async with here.running() as service:
+        await here.feed(50)
+        await assert_tape(here, service)
+    async with here.running() as service:
+        restore = service.restore_status()[0].restore
+        assert (restore.road, restore.snapshot, restore.records_replayed) == ("replay", None, 50)
+        taken = await snapshot(service)
+        await here.feed(30)
+        await assert_tape(here, service)
+    async with here.running() as service:
+        restore = service.restore_status()[0].restore
+        assert (restore.snapshot.snapshot_id, restore.records_replayed) == (taken, 30)
+        await assert_tape(here, service)
+
+
+async def poisoned(stage, unique, state):
+    here = await stage(apps.tape(unique("tape"), state))
+    async with here.running() as service:
+        await here.feed(10)
+        await assert_tape(here, service)
+        await here.send([("0:a", {}), ("0:a", {"poison": True}), ("0:a", {})])
+        status = await phase(service, "failed")
+        assert status.error.record_id == f"{here.app.inputs[0].name}-0-11"
+    return here
+
+
+@pytest.mark.parametrize("state", [apps.Tape, apps.Undoable])
+async def test_a_hotfix_of_an_object_goes_on_exactly_once(stage, unique, state):
+    """With and without rollback: nothing of the failed record stays, what was good is not done again."""
+    here = await poisoned(stage, unique, state)
+    fixed = apps.tape(here.app.app_id, state, poison=False, version="fixed")
+    async with here.running(fixed) as service:
+        await assert_tape(here, service)
