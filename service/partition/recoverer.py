@@ -224,6 +224,8 @@ class Recoverer:
         walk = increments.walk(reader, context.increments, base, last.offset)
         if base.batch < last.increment.batch:
             self._reporter.restore(road=effect.road.value)
+            if effect.road is Road.REPLAY:  # an input that ends too early would be waited for
+                await inputs.check_inputs(context, last.increment)
         try:
             tally = await advance(
                 context, self._store, walk, effect.road, self._reporter, base, last.increment

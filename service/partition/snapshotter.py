@@ -45,7 +45,7 @@ class Mark:
 
 
 def mark(store: Store, chain: Chain, reason: str) -> Mark:
-    """Begin: from here on changed shards are copied first. Only while no batch is sealed."""
+    """Begin: the image is frozen, writes go on top of it until `release`. Only while no batch is sealed."""
     return Mark(store.mark(), chain, reason, uuid.uuid4().hex, wall_seconds(), store.shard_count)
 
 

@@ -21,10 +21,10 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from snapreplay.snapshots.errors import RecordError, UsageError
+from snapreplay.snapshots.errors import RecordError, StopError, UsageError
 from snapreplay.snapshots.program.app import App
 from snapreplay.snapshots.program.codecs import Codec
-from snapreplay.snapshots.program.coverage import Coverage, OutOfOrder, out_of_order
+from snapreplay.snapshots.program.coverage import Coverage, out_of_order
 from snapreplay.snapshots.program.dead_letter import dead_letter
 from snapreplay.snapshots.program.failure import NEVER_HANDLER_ERRORS, answered, record_error
 from snapreplay.snapshots.program.out import DEFAULT_LIMIT_BYTES, Out
@@ -32,7 +32,7 @@ from snapreplay.snapshots.program.ranges import Anchor, InputRange, SkippedRange
 from snapreplay.snapshots.program.record import InputRecord, Output, Record
 from snapreplay.snapshots.state.contract import Sealed, Store
 
-PASSING = (*NEVER_HANDLER_ERRORS, OutOfOrder)
+PASSING = (*NEVER_HANDLER_ERRORS, StopError)
 
 
 class ErrorPolicy(Enum):

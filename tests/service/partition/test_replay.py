@@ -2,10 +2,12 @@
 
 import pytest
 
+from snapreplay.service.partition import inputs
 from snapreplay.snapshots.format.envelope import Kind, decode, kind_of
+from snapreplay.snapshots.program.ranges import InputRange
 from tests.support import apps, reference
-from tests.support.stage import applied, phase, processed, snapshot
-from tests.support.tampering import recreate
+from tests.support.stage import phase, processed, snapshot
+from tests.support.tampering import recreate, tamper, with_fields
 
 pytestmark = pytest.mark.kafka
 
@@ -22,7 +24,7 @@ async def feed_both(here, first, last):
             await here.send(records, topic)
 
 
-async def assert_merged(here, service, count):
+async def assert_merged(here, service):
     """Outputs and state follow from one interleaving of both inputs, each whole and in order."""
     left, right, merged = (t.name for t in (*here.app.inputs, *here.app.outputs))
     for number in range(here.partitions):
@@ -44,12 +46,13 @@ async def test_the_interleaving_of_two_inputs_is_replayed_as_it_was(stage, uniqu
     """Recorded in the ranges: the digest of an order-sensitive fold is the same on both roads."""
     here = await stage(apps.pair(unique("pair")), 2, batch={"records_max": 13, "linger_ms": 0})
     async with here.running() as service:
-        await feed_both(here, 0, 100)
+        await feed_both(here, 0, 50)
         await all_done(here, service)
         await snapshot(service)
-        await feed_both(here, 100, 200)
+    await feed_both(here, 50, 150)
+    async with here.running() as service:
         await all_done(here, service)
-        await assert_merged(here, service, 200)
+        await assert_merged(here, service)
     log = (await here.read(f"{here.app.app_id}-increments"))[0]
     ranges = [decode(r.value).ranges for r in log if kind_of(r.value) is Kind.INCREMENT]
     assert any(len({part.topic for part in parts}) == 2 for parts in ranges), "no batch of both"
@@ -57,22 +60,29 @@ async def test_the_interleaving_of_two_inputs_is_replayed_as_it_was(stage, uniqu
         restores = [s.restore for s in service.restore_status()]
         assert {r.road for r in restores} == {road}
         assert all(r.proof.equal for r in restores)
-        await assert_merged(here, service, 200)
+        await assert_merged(here, service)
 
 
-async def test_an_input_with_other_records_than_then_is_noticed(stage, unique):
+async def test_an_input_with_other_records_than_then_is_noticed(past):
     """A range that holds fewer records: FAILED with both counts, and the road that still works."""
-    here = await stage(apps.ledger(unique("differs")))
-    async with here.running() as service:
-        await here.feed(20)
-        await applied(here, service)
-    recreate(here.bootstrap_servers, here.app.inputs[0].name, 1)
-    here.sent = 0
-    await here.feed(12)
-    status = await here.failure(restore={"road": "replay"})
+    then = await past()
+    forged = with_fields(ranges=[InputRange(then.input, 100, 120, 21)])
+    await tamper(then.here, then.increments, Kind.INCREMENT, forged)
+    status = await then.here.failure(restore={"road": "replay"})
     assert status.error.kind == "InputDiffers"
-    assert "holds 12 records in offsets 0 to 20, when processed it held 20" in status.error.message
+    told = "holds 20 records in offsets 100 to 120, when processed it held 21"
+    assert told in status.error.message
     assert "restore.road = changes" in status.error.hint
+
+
+async def test_an_input_that_ends_too_early_is_not_waited_for(past, monkeypatch):
+    """Made again, with fewer records than are to be replayed: FAILED at once, not a read that stalls."""
+    monkeypatch.setattr(inputs, "STALE_LEADER_SECONDS", 0.5)
+    then = await past()
+    recreate(then.here.bootstrap_servers, then.input, 1)
+    await then.here.feed(110)
+    status = await then.here.failure(restore={"road": "replay"})
+    assert status.error.kind == "InputShorter"
 
 
 # ---- state that is no map ----------------------------------------------------------------------

@@ -1,0 +1,127 @@
+"""Writing one full snapshot to a real topic: chunks, manifest, pointer, and what abandons it."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from snapreplay.service.core.chain import Chain
+from snapreplay.service.partition import snapshotter
+from snapreplay.service.partition.context import Context, Identity
+from snapreplay.service.partition.report import Reporter
+from snapreplay.service.partition.snapshotter import ImageDiffers, OffsetUnknown
+from snapreplay.service.preflight import inspect
+from snapreplay.service.status import StatusBoard
+from snapreplay.snapshots.format.chunks import read_chunk
+from snapreplay.snapshots.format.envelope import decode
+from snapreplay.snapshots.state.digest import Digest
+from snapreplay.snapshots.state.store import store_of
+from tests.support import apps
+from tests.support.entries import entries_of, increment
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+async def context(stage, unique):
+    """Partition 0 of a ledger; chunks as small as they may be."""
+    here = await stage(apps.ledger(unique("write")), snapshot={"chunk_bytes_max": 10_000})
+    settings, cluster = here.settings(), here.cluster
+    view = await inspect(here.app, settings, cluster)
+    identity = Identity.of_this_process("one")
+    return Context(here.app, settings, cluster, view, identity, 0, asyncio.Semaphore(1))
+
+
+def filled(app, count):
+    """A store of `count` accounts, and the chain that its digest belongs to."""
+    store = store_of(app.state())
+    store.begin()
+    for number in range(count):
+        store.view[f"k{number}"] = {"n": number, "sum": number**5}
+    store.stage()
+    digest = store.seal().digest
+    store.merge()
+    last = increment(7, digest=digest, positions={"payments": 12}, stream_time_ms=99)
+    return store, Chain(apps_origin(app), 4, last, 31, 3)
+
+
+def apps_origin(app):
+    return msgspec.structs.replace(increment(0).origin, app_id=app.app_id)
+
+
+async def values_of(context):
+    reader = await context.cluster.reader(read_committed=False)
+    try:
+        bounds = await reader.bounds(context.snapshots)
+        slices = [s async for s in reader.read(context.snapshots, *bounds)]
+        return {record.offset: record.value for records in slices for record in records}
+    finally:
+        await reader.close()
+
+
+async def test_chunks_then_the_manifest_then_the_pointer(context):
+    """Several chunks within the limit hold every entry once; the manifest says where, the pointer where it is."""
+    store, chain = filled(context.app, 3000)
+    board = StatusBoard()
+    marked = snapshotter.mark(store, chain, "trigger")
+    pointer = await snapshotter.write(context, marked, Reporter(board, 0))
+    values = await values_of(context)
+    manifest = decode(values[pointer.manifest_offset])
+    assert max(values) == pointer.manifest_offset
+    assert len(manifest.chunks) > 1
+    assert all(ref.size_bytes <= 10_000 for ref in manifest.chunks)
+    entries = {}
+    for ref in manifest.chunks:
+        chunk = read_chunk(values[ref.offset], ref, pointer.snapshot_id, verify_sums=True)
+        entries |= entries_of(chunk)
+    assert len(entries) == manifest.entry_count == 3000
+    assert (manifest.digest, manifest.entries_digest) == (store.digest, store.digest)
+    assert (manifest.batch, manifest.increment_offset, manifest.owner_epoch) == (7, 31, 4)
+    assert (pointer.batch, pointer.increment_offset, pointer.digest) == (7, 31, store.digest)
+    assert pointer.first_chunk_offset == manifest.chunks[0].offset == 0
+    status = board.get(0).snapshot
+    assert (status.state, status.entries, status.chunks) == ("written", 3000, len(manifest.chunks))
+
+
+async def test_an_empty_state_has_a_manifest_and_no_chunk(context):
+    """The pointer's first chunk is then the manifest itself."""
+    store, chain = filled(context.app, 0)
+    marked = snapshotter.mark(store, chain, "trigger")
+    pointer = await snapshotter.write(context, marked, Reporter(StatusBoard(), 0))
+    assert pointer.first_chunk_offset == pointer.manifest_offset == 0
+
+
+async def test_an_image_that_is_not_the_batchs_state_is_never_pointed_to(context):
+    """A defect: STOP, and no manifest."""
+    store, chain = filled(context.app, 10)
+    forged = msgspec.structs.replace(chain.last, digest=Digest(10, 1, 2))
+    marked = snapshotter.mark(store, Chain(chain.origin, 4, forged, 31, 3), "trigger")
+    board = StatusBoard()
+    with pytest.raises(ImageDiffers, match="batch 7 adds up to"):
+        await snapshotter.write(context, marked, Reporter(board, 0))
+    assert board.get(0).snapshot.state == "failed"
+    assert len(await values_of(context)) == 1, "the chunk, which nobody will read"
+
+
+async def test_an_acknowledgement_without_an_offset_abandons_it(context, monkeypatch):
+    """What cannot be pointed to does not exist; the store can be marked again."""
+    store, chain = filled(context.app, 10)
+    marked = snapshotter.mark(store, chain, "trigger")
+    cluster = type(context.cluster)
+    real = cluster.appender
+
+    async def appender(self):
+        made = await real(self)
+        append = made.append
+
+        async def unknown(record, partition):
+            await append(record, partition)
+            return -1
+
+        made.append = unknown
+        return made
+
+    monkeypatch.setattr(cluster, "appender", appender)
+    with pytest.raises(OffsetUnknown):
+        await snapshotter.write(context, marked, Reporter(StatusBoard(), 0))
+    snapshotter.mark(store, chain, "trigger").cursor.release()
