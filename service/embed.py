@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -180,18 +181,20 @@ class Service:
         async def assigned(partitions: set[int]) -> None:
             self._control.member_of(partitions)
             loop.call_soon_threadsafe(supervisor.assigned, set(partitions))
+            if membership.suspects_duplicate:
+                loop.call_soon_threadsafe(supervisor.suspect)
 
         async def revoked(partitions: set[int]) -> None:
             log.info("rebalance: partitions %s run on until the new assignment", sorted(partitions))
 
-        self._membership = Membership(
+        membership = self._membership = Membership(
             self.settings,
             self.app.app_id,
             names.increments_topic(self.app.app_id),
             assigned,
             revoked,
         )
-        self._background.submit(self._membership.run())
+        self._background.submit(membership.run())
 
     async def _inspect(self) -> ClusterView:
         pause = RETRY_SECONDS_MIN
@@ -273,7 +276,15 @@ def run(app: App[Any], settings: Settings | None = None, http: Http | None = Non
     Raises:
         UsageError, StopError: refused before any partition was touched.
     """
+    _tune_collector()
     return asyncio.run(_run(Service(app, settings, http)))
+
+
+def _tune_collector() -> None:
+    """A batch's objects die by reference count; looking for cycles among them every 700 allocations costs a
+    tenth of the throughput (measured). Only here: the process is ours."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 100)
 
 
 async def _run(service: Service) -> int:

@@ -66,6 +66,11 @@ class Supervisor:
         for number in sorted(partitions - set(self._runners)):
             self._start(number)
 
+    def suspect(self) -> None:
+        """Another process seems to use our instance id: each partition looks who owns it."""
+        for runner in self._runners.values():
+            runner.suspect()
+
     async def stop(self, *, final_snapshot: bool, deadline_seconds: float) -> None:
         """End every runner: the batch under way is finished, a last snapshot written if asked for. What is not
         done by the deadline is cut off: the log is complete without it."""

@@ -24,14 +24,14 @@ _FETCH_DEADLINE_S = 900.0
 
 
 class JarsUnavailable(UsageError):
-    """The jars are not here and cannot be fetched: mvn is missing or failed, or no place to keep
-    them.
+    """The jars are not here and cannot be had: mvn or another tool is missing or failed, or there
+    is no place to keep them.
     """
 
 
-def jars_dir(name: str, variable: str) -> Path:
+def jars_dir(name: str, variable: str, version: str = "") -> Path:
     """The directory named by the environment `variable`, else `.jars/NAME` of this checkout, else
-    the user's cache directory."""
+    NAME or NAME-VERSION in the user's cache directory."""
     named = os.environ.get(variable)
     if named:
         return Path(named).absolute()
@@ -39,7 +39,8 @@ def jars_dir(name: str, variable: str) -> Path:
     if (project / "pyproject.toml").is_file():
         return project / ".jars" / name
     user_cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(user_cache) / "snapreplay" / name
+    # The cache is one for all installations: two versions must not replace each other's jars.
+    return Path(user_cache) / "snapreplay" / (f"{name}-{version}" if version else name)
 
 
 def is_whole(root: Path, pom: bytes) -> bool:
@@ -102,27 +103,39 @@ def copy_dependencies(maven: str, pom: Path, lib: Path, what: str) -> None:
         JarsUnavailable: Maven failed; one line, with what it said first.
     """
     goal = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+    run_tool(
+        [*goal, "-DincludeScope=runtime", f"-DoutputDirectory={lib}"],
+        f"Maven could not fetch the jars of {what}",
+        hint="check the network and Maven's settings.xml, then try again",
+        deadline_s=_FETCH_DEADLINE_S,
+    )
+
+
+def run_tool(command: list[str], what_failed: str, *, hint: str, deadline_s: float) -> None:
+    """Run a command that takes part in filling; its output is not shown.
+
+    Raises:
+        JarsUnavailable: it failed or took too long; one line: `what_failed`, and the first error in
+            its output.
+    """
     try:
         done = subprocess.run(
-            [*goal, "-DincludeScope=runtime", f"-DoutputDirectory={lib}"],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=_FETCH_DEADLINE_S,
+            timeout=deadline_s,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise JarsUnavailable(
-            f"Maven did not fetch the jars of {what} in {_FETCH_DEADLINE_S:.0f} s",
-            hint="check the network and Maven's settings.xml, then try again",
-        ) from error
+        raise JarsUnavailable(f"{what_failed} in {deadline_s:.0f} s", hint=hint) from error
     if done.returncode != 0:
-        said = next((line for line in done.stdout.splitlines() if "ERROR" in line), "nothing")
-        raise JarsUnavailable(
-            f"Maven could not fetch the jars of {what} (exit code {done.returncode}): {said[:300]}",
-            hint="check the network and Maven's settings.xml, then try again",
-        )
+        lines = [line for line in done.stdout.splitlines() if line.strip()]
+        # A tool that cannot even start says so without the word.
+        said = next((line for line in lines if "ERROR" in line), lines[0] if lines else "nothing")
+        message = f"{what_failed} (exit code {done.returncode}): {said[:300]}"
+        raise JarsUnavailable(message, hint=hint)
 
 
 def _write_stamp(root: Path, pom: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from snapreplay.service.localbroker.errors import LocalBrokerUnavailable
 from snapreplay.snapshots.errors import (
     Reaction,
     RebuildError,
@@ -18,7 +19,7 @@ class ExitCode(IntEnum):
     OK = 0
     FINDINGS = 1  # the audit found something, an operation failed or was refused, not healthy
     REFUSED = 2  # the command, the app or the settings are wrong: nothing was started
-    UNREACHABLE = 3  # no broker, or no service, answered
+    UNREACHABLE = 3  # no broker, or no service, answered; or no local broker can be had
     OPERATOR = 4  # the topics are not as they must be: the hint says what to do
 
 
@@ -37,10 +38,10 @@ def code_of(error: SnapreplayError) -> ExitCode:
     match error:
         case OperationRefused():
             return error.code
+        case RetryableError() | LocalBrokerUnavailable():  # a UsageError, but not the user's
+            return ExitCode.UNREACHABLE
         case UsageError():
             return ExitCode.REFUSED
-        case RetryableError():
-            return ExitCode.UNREACHABLE
         case StopError() | RebuildError():
             return ExitCode.OPERATOR
         case _:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.cli.logs import Level, configure
 from snapreplay.api.cli.options import (
     AppName,
@@ -19,7 +18,7 @@ from snapreplay.api.cli.options import (
     Overrides,
     settings_from,
 )
-from snapreplay.api.cli.output import Format, note, print_error, print_json
+from snapreplay.api.cli.output import Format, note, print_json
 
 if TYPE_CHECKING:
     from snapreplay.api.server import HttpServer
@@ -82,18 +81,12 @@ def dev(
 ) -> None:
     """Local broker, topics, service and HTTP API in one, until Ctrl-C: to write one's own app."""
     from snapreplay.api.cli.dev import run_dev
-    from snapreplay.service.localbroker.errors import LocalBrokerUnavailable
     from snapreplay.snapshots.program.load import load_app
 
     program = load_app(app)
     settings = settings_from(config, overrides, None, http_port)
     configure(log_level)
-    try:
-        code = run_dev(program, settings, partitions, data_dir, _http())
-    except LocalBrokerUnavailable as error:
-        print_error(error.message, error.hint)
-        raise typer.Exit(ExitCode.UNREACHABLE) from error
-    raise typer.Exit(code)
+    raise typer.Exit(run_dev(program, settings, partitions, data_dir, _http()))
 
 
 def init(

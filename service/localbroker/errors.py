@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+from snapreplay.snapshots.errors import UsageError
 
-class LocalBrokerUnavailable(Exception):
+
+class LocalBrokerUnavailable(UsageError):
     """The local broker cannot be had here: a tool is missing, or its jars, or it failed.
 
     Attributes:
@@ -12,9 +14,11 @@ class LocalBrokerUnavailable(Exception):
     """
 
     def __init__(self, message: str, hint: str) -> None:
-        super().__init__(f"{message}\n{hint}")
-        self.message = message
-        self.hint = hint
+        super().__init__(message, hint=hint)
+
+    def __str__(self) -> str:
+        # Two lines: a hint here may be long, and hold the end of a log.
+        return f"{self.message}\n{self.hint}"
 
 
 class LocalBrokerFailed(LocalBrokerUnavailable):

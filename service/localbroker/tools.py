@@ -1,4 +1,4 @@
-"""Where java and mvn are, and whether this Java can run the broker."""
+"""Where java is, and whether it can run the broker."""
 
 import os
 import re
@@ -11,10 +11,11 @@ from snapreplay.service.localbroker.errors import LocalBrokerUnavailable
 # Kafka's server needs 17 since 4.0; its classes do not load in an older one.
 MIN_JAVA = 17
 _VERSION_DEADLINE_S = 30.0
-WAYS_OUT = (
-    "apt-get install openjdk-17-jre-headless maven, or do without the local broker: "
+INSTEAD = (
+    "do without the local broker: "
     "--bootstrap-servers HOST:PORT of an existing cluster, or deploy/compose.yaml"
 )
+WAYS_OUT = f"apt-get install openjdk-17-jre-headless maven, or {INSTEAD}"
 
 
 def find_java() -> Path:
@@ -31,15 +32,6 @@ def find_java() -> Path:
     major = _major_version(found)
     if major < MIN_JAVA:
         message = f"The local broker needs Java {MIN_JAVA} or newer, and {found} is Java {major}."
-        raise LocalBrokerUnavailable(message, WAYS_OUT)
-    return Path(found)
-
-
-def find_maven() -> Path:
-    """The mvn command, which fetches the jars. Raises LocalBrokerUnavailable if there is none."""
-    found = shutil.which("mvn")
-    if found is None:
-        message = "The local broker's jars are not here, and there is no mvn command to fetch them."
         raise LocalBrokerUnavailable(message, WAYS_OUT)
     return Path(found)
 

@@ -52,6 +52,7 @@ class PartitionRunner:
         self._interrupted = asyncio.Event()  # stopped or refused: nothing is waited for any more
         self._final_snapshot = False
         self._refused: SnapreplayError | None = None
+        self._asking: asyncio.Task[None] | None = None
         self._fences = 0
         self._failures_at: tuple[int, int] = (-1, 0)  # batch, refusals in a row
 
@@ -86,12 +87,23 @@ class PartitionRunner:
         if self._live is not None:
             self._live.stop()
 
+    def suspect(self) -> None:
+        """The group threw us out again and again: ask the log whether a process with our instance id has claimed
+        the partition. Without input no fence would ever tell."""
+        owner_epoch = self._reporter.status.owner_epoch
+        if self._live is None or owner_epoch is None:
+            return
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.get_running_loop().create_task(self._ask(owner_epoch))
+
     async def run(self) -> None:
         """Ends when stopped, or when a person must act (FAILED; then it waits for `stop`)."""
         try:
             while not self._stop.is_set():
                 await self._incarnation()
         finally:
+            if self._asking is not None:
+                await ended(self._asking)
             self._reporter.phase(Phase.CLOSED)
 
     async def _incarnation(self) -> None:
@@ -196,6 +208,16 @@ class PartitionRunner:
             await self._fail(duplicate)
         else:
             await self._fenced(Superseded(newer, self._context.partition))
+
+    async def _ask(self, owner_epoch: int) -> None:
+        try:
+            newer = await newer_owner(self._context, owner_epoch)
+        except SnapreplayError as error:
+            log.warning("partition %d: who owns it? %s", self._context.partition, error)
+            return
+        duplicate = located.duplicate_instance(self._context.expected, newer) if newer else None
+        if duplicate is not None:
+            self.refuse(duplicate)
 
     async def _reacted(self, error: SnapreplayError) -> None:
         log.warning("partition %d: %s: %s", self._context.partition, type(error).__name__, error)

@@ -2,38 +2,14 @@
 
 import asyncio
 import random
-import threading
 
 import pytest
 
-from tests.support import apps, reference
+from tests.support import apps
+from tests.support.load import Load
+from tests.support.stage import until
 
 pytestmark = pytest.mark.kafka
-
-
-class Load:
-    """Input that keeps coming, from a thread, until the block ends."""
-
-    def __init__(self, here, pause_s=0.02, count=10):
-        self._here, self._pause_s, self._count = here, pause_s, count
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._send)
-
-    def _send(self):
-        here = self._here
-        while not self._ended.wait(self._pause_s):
-            first, here.sent = here.sent, here.sent + self._count
-            records = [(f"k{i % 20}", {"amount": i}) for i in range(first, here.sent)]
-            reference.send(
-                here.bootstrap_servers, here.app.inputs[0].name, here.partitions, records
-            )
-
-    def __enter__(self):
-        self._thread.start()
-
-    def __exit__(self, *_):
-        self._ended.set()
-        self._thread.join()
 
 
 @pytest.mark.parametrize(("road", "seed"), [("changes", 1), ("replay", 2)])
@@ -53,9 +29,72 @@ async def test_killed_at_random_moments_under_load(stage, unique, children, road
     restored = child.partitions()
     assert all(p["proof"]["equal"] for p in restored.values())
     assert await asyncio.to_thread(child.terminate) == 0
-    service = here.service()
-    await service.start()
-    try:
+    async with here.running() as service:
         await here.assert_exactly_once(service)
-    finally:
-        await service.stop()
+
+
+async def test_a_killed_process_has_its_partitions_back_at_once(stage, unique, children):
+    """Static membership: not after the session of the dead member has run out."""
+    session_s = 20
+    here = await stage(apps.ledger(unique("static")), partitions=2)
+    lasting = {"group__session_timeout_ms": session_s * 1000, "group__heartbeat_interval_ms": 1000}
+    await here.feed(100)
+    seconds = []
+    for _ in range(2):
+        child = children.start("ledger", here.app.app_id, **lasting)
+        seconds.append(await asyncio.to_thread(child.wait_live, 2))
+        child.kill()
+    assert seconds[1] < session_s / 2
+
+
+async def test_a_snapshot_over_http_is_what_a_killed_process_starts_from(stage, unique, children):
+    """Triggered by POST, followed to its end; the restart shows it with its proof, and needs little else."""
+    here = await stage(apps.ledger(unique("http")))
+    await here.feed(300)
+    child = children.start("ledger", here.app.app_id)
+    await asyncio.to_thread(child.wait_live)
+    await until(lambda: child.processed() == 300, "the input")
+    operation = child.post("/trigger-snapshot", {"partitions": [0], "reason": "before the kill"})
+    path = f"/api/v1/operations/{operation['id']}"
+    await until(lambda: child.get(path)["state"] != "running", "the snapshot")
+    (part,) = child.get(path)["parts"]
+    assert part["state"] == "succeeded"
+    child.kill()
+    again = children.start("ledger", here.app.app_id)
+    await asyncio.to_thread(again.wait_live)
+    restored = again.partitions()[0]
+    assert restored["snapshot"]["snapshot_id"] == part["snapshot_id"]
+    assert restored["proof"]["equal"]
+    assert restored["proof"]["batches_compared"] == 1
+    assert set(restored["seconds_per_phase"]) >= {"fencing", "claiming", "locating", "loading"}
+
+
+async def test_sigterm_finishes_writes_a_last_snapshot_and_exits_with_zero(stage, unique, children):
+    """Under load; the next process has nothing to advance but what came since."""
+    here = await stage(apps.ledger(unique("term")), partitions=2)
+    with Load(here):
+        child = children.start("ledger", here.app.app_id, snapshot__before_stop="true")
+        await asyncio.to_thread(child.wait_live, 2)
+        await until(lambda: child.processed() > 100, "some input")
+        code = await asyncio.to_thread(child.terminate)
+    assert code == 0, child.log
+    async with here.running() as service:
+        for status in service.restore_status():
+            assert status.restore.snapshot is not None
+            assert status.restore.proof.batches_compared == 1, "the batch that points"
+        await here.assert_exactly_once(service)
+
+
+async def test_two_inputs_survive_kills(stage, unique, children):
+    """The interleaving of what was committed stands, whatever a killed process had in mind."""
+    dice = random.Random(3)
+    here = await stage(apps.pair(unique("pair")), 2)
+    left, right = (topic.name for topic in here.app.inputs)
+    with Load(here, topic=left), Load(here, topic=right):
+        for _ in range(2):
+            child = children.start("pair", here.app.app_id, restore__road="replay")
+            await asyncio.to_thread(child.wait_live, 2)
+            await asyncio.sleep(dice.uniform(0.0, 0.5))
+            child.kill()
+    async with here.running(restore={"road": "replay"}) as service:
+        await here.assert_merged(service)

@@ -11,6 +11,8 @@ from snapreplay.service.control import Operation
 from snapreplay.service.embed import Service
 from snapreplay.service.genesis import init_app
 from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.partition.context import Context, Identity
+from snapreplay.service.preflight import inspect
 from snapreplay.service.settings import Settings
 from snapreplay.service.status import PartitionStatus, RestoreStatus
 from snapreplay.service.topics import ensure_topics
@@ -61,6 +63,14 @@ class Stage:
         await ensure_topics(self.app, settings, cluster, create_io_partitions=self.partitions)
         await init_app(self.app, settings, cluster)
         return self
+
+    async def context(self, partition: int = 0, instance_id: str = "one", **tables: Any) -> Context:
+        """What the parts of one partition are made with; a new process id each time."""
+        settings = self.settings(instance_id=instance_id, **tables)
+        cluster = KafkaCluster(settings)
+        view = await inspect(self.app, settings, cluster)
+        identity = Identity.of_this_process(instance_id)
+        return Context(self.app, settings, cluster, view, identity, partition, asyncio.Semaphore(2))
 
     def service(self, app: App[Any] | None = None, http: Any = None, **tables: Any) -> Service:
         return Service(app or self.app, self.settings(**tables), http)
@@ -132,6 +142,23 @@ class Stage:
             assert sent == outputs[number], where
             assert reference.as_plain(service.view(number)) == states[number]
 
+    async def all_processed(self, service: Service) -> None:
+        """Until all that is in the inputs now is committed."""
+        for topic in self.app.inputs:
+            ends = {number: len(r) for number, r in enumerate(await self.read(topic.name))}
+            await processed(service, ends, topic.name)
+
+    async def assert_merged(self, service: Service) -> None:
+        """Outputs and state of the pair follow from one interleaving of both inputs, each whole and in order."""
+        await self.all_processed(service)
+        left, right, merged = (t.name for t in (*self.app.inputs, *self.app.outputs))
+        for number in range(self.partitions):
+            inputs = {topic: (await self.read(topic))[number] for topic in (left, right)}
+            found = (await self.read(merged))[number]
+            expected, state = reference.merged(inputs, found, number)
+            assert reference.decoded(found) == expected
+            assert reference.as_plain(service.view(number)) == state
+
 
 async def until(
     holds: Callable[[], object], what: str = "", seconds: float = DEADLINE_SECONDS
@@ -159,12 +186,6 @@ async def processed(service: Service, positions: dict[int, int], topic: str = ""
         return all(done.get(n, 0) >= position for n, position in positions.items())
 
     await until(there, f"positions {positions}")
-
-
-async def applied(stage: Stage, service: Service) -> None:
-    """Until all input that there is now is committed."""
-    ends = {n: len(r) for n, r in enumerate(await stage.read(stage.app.inputs[0].name))}
-    await processed(service, ends)
 
 
 async def snapshot(service: Service, partition: int = 0) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from snapreplay.api.cli.exits import ExitCode, OperationRefused, code_of
+from snapreplay.service.localbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
 from snapreplay.snapshots.errors import (
     RebuildError,
     RecordError,
@@ -31,6 +32,8 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "cli.md"
         (ReleaseError("x"), 1),
         (RecordError("x"), 1),
         (SnapreplayError("x"), 1),
+        (LocalBrokerUnavailable("x", "y"), 3),
+        (LocalBrokerFailed("x", "y", Path("z")), 3),
         (OperationRefused("x", hint="", code=ExitCode.UNREACHABLE), 3),
     ],
 )

@@ -89,6 +89,19 @@ def test_unreachable_broker_is_3(invoke, ledger, nowhere, command):
     assert "--bootstrap-servers" in result.stderr
 
 
+def test_dev_without_java_is_3(invoke, ledger, monkeypatch):
+    """No Java for the local broker: exit code 3, what to install and what to do without it."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    result = invoke("dev", ledger)
+    assert result.exit_code == 3, result.output
+    assert "error: The local broker needs Java 17 or newer" in result.stderr
+    hint = " ".join(result.stderr.split())
+    assert "hint: apt-get install openjdk-17-jre-headless maven" in hint
+    assert "--bootstrap-servers HOST:PORT" in hint
+    assert "deploy/compose.yaml" in hint
+
+
 def test_run_refuses_a_taken_port(invoke, ledger):
     """The HTTP port is taken: exit code 2, which port, which option; nothing else was started."""
     with socket.create_server(("127.0.0.1", 0)) as other:

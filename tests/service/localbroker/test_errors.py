@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from snapreplay.service.localbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
+from snapreplay.snapshots.errors import UsageError
 
 
 def test_printed_it_is_the_message_and_then_the_way_out() -> None:
@@ -10,6 +11,11 @@ def test_printed_it_is_the_message_and_then_the_way_out() -> None:
     error = LocalBrokerUnavailable("There is no java.", "apt-get install it")
     assert (error.message, error.hint) == ("There is no java.", "apt-get install it")
     assert str(error) == "There is no java.\napt-get install it"
+
+
+def test_it_belongs_to_the_error_tree() -> None:
+    """Who handles the errors of this package handles it too: nothing of the service was started."""
+    assert issubclass(LocalBrokerUnavailable, UsageError)
 
 
 def test_a_failed_broker_is_an_unavailable_one_with_a_log() -> None:

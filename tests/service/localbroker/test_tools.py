@@ -1,11 +1,11 @@
-"""Finding java and mvn, and saying what to install when they are missing."""
+"""Finding java, and saying what to install when it is missing."""
 
 from pathlib import Path
 
 import pytest
 
 from snapreplay.service.localbroker.errors import LocalBrokerUnavailable
-from snapreplay.service.localbroker.tools import find_java, find_maven
+from snapreplay.service.localbroker.tools import find_java
 
 
 @pytest.fixture
@@ -85,10 +85,3 @@ def test_a_java_that_cannot_be_run_is_refused(bin_dir: Path) -> None:
     (bin_dir / "java").chmod(0o755)
     with pytest.raises(LocalBrokerUnavailable, match="does not run"):
         find_java()
-
-
-def test_without_maven_the_error_says_what_it_is_for(bin_dir: Path) -> None:
-    """Maven is needed once, and the same package line helps."""
-    with pytest.raises(LocalBrokerUnavailable, match="no mvn command") as caught:
-        find_maven()
-    assert "maven" in caught.value.hint

@@ -10,7 +10,7 @@ from snapreplay.service.topics import ensure_topics
 from snapreplay.snapshots.format.envelope import Kind, decode, kind_of
 from snapreplay.snapshots.program.ranges import SkippedRange
 from tests.support import apps, reference
-from tests.support.stage import applied, phase, until
+from tests.support.stage import phase, until
 
 pytestmark = pytest.mark.kafka
 
@@ -133,7 +133,7 @@ async def test_a_dead_letter_leaves_nothing_but_itself(stage, unique, road):
     here = await stage(apps.ledger(unique("dead"), apps.refuse_poison), errors=DEAD_LETTER)
     await here.send(amounts(0, 20, at_5=True, at_6=True, at_19=True))
     async with here.running() as service:
-        await applied(here, service)
+        await here.all_processed(service)
         await here.assert_exactly_once(service, apps.add, is_poison)
         assert service.restore_status()[0].skipped_total == 3
     topic = here.app.inputs[0].name
@@ -156,7 +156,7 @@ async def test_undecodable_records_are_dead_letters_too(stage, unique):
     here = await stage(apps.ledger(unique("bytes")), errors=DEAD_LETTER)
     await here.send([("0:a", {"amount": 1}), (b"0:\xff", {"amount": 2}), ("0:a", b"\x00{")])
     async with here.running() as service:
-        await applied(here, service)
+        await here.all_processed(service)
     letters = (await here.read(f"{here.app.app_id}-dead-letters"))[0]
     found = [(letter.key, letter.value) for letter in letters]
     assert found == [(b"0:\xff", b'{"amount": 2}'), (b"0:a", b"\x00{")]
@@ -222,7 +222,7 @@ async def test_an_output_too_large_goes_to_the_dead_letters(stage, unique):
     await here.send([("0:a", {"amount": 1}), ("0:a", {"amount": 2, "padding": 30_000})])
     await here.send([("0:a", {"amount": 4})])
     async with here.running() as service:
-        await applied(here, service)
+        await here.all_processed(service)
         assert service.view(0)["0:a"] == {"n": 2, "sum": 5, "padding": ""}
 
 
@@ -231,7 +231,7 @@ async def test_a_broker_that_refuses_a_batch_for_good_fails_the_partition(stage,
     here = await with_small_output(stage, unique, 900_000)
     async with here.running() as service:
         await here.send([("0:a", {"amount": 1})])
-        await applied(here, service)
+        await here.all_processed(service)
         topic = here.app.outputs[0].name
         entry = ConfigEntry(
             "max.message.bytes", "20000", incremental_operation=AlterConfigOpType.SET

@@ -24,35 +24,17 @@ async def feed_both(here, first, last):
             await here.send(records, topic)
 
 
-async def assert_merged(here, service):
-    """Outputs and state follow from one interleaving of both inputs, each whole and in order."""
-    left, right, merged = (t.name for t in (*here.app.inputs, *here.app.outputs))
-    for number in range(here.partitions):
-        inputs = {topic: (await here.read(topic))[number] for topic in (left, right)}
-        found = (await here.read(merged))[number]
-        expected, state = reference.merged(inputs, found, number)
-        assert reference.decoded(found) == expected
-        assert reference.as_plain(service.view(number)) == state
-
-
-async def all_done(here, service):
-    ends = {t.name: [len(r) for r in await here.read(t.name)] for t in here.app.inputs}
-    for topic, counts in ends.items():
-        await processed(service, dict(enumerate(counts)), topic)
-
-
 @pytest.mark.parametrize("road", ["changes", "replay"])
 async def test_the_interleaving_of_two_inputs_is_replayed_as_it_was(stage, unique, road):
     """Recorded in the ranges: the digest of an order-sensitive fold is the same on both roads."""
     here = await stage(apps.pair(unique("pair")), 2, batch={"records_max": 13, "linger_ms": 0})
     async with here.running() as service:
         await feed_both(here, 0, 50)
-        await all_done(here, service)
+        await here.all_processed(service)
         await snapshot(service)
     await feed_both(here, 50, 150)
     async with here.running() as service:
-        await all_done(here, service)
-        await assert_merged(here, service)
+        await here.assert_merged(service)
     log = (await here.read(f"{here.app.app_id}-increments"))[0]
     ranges = [decode(r.value).ranges for r in log if kind_of(r.value) is Kind.INCREMENT]
     assert any(len({part.topic for part in parts}) == 2 for parts in ranges), "no batch of both"
@@ -60,7 +42,7 @@ async def test_the_interleaving_of_two_inputs_is_replayed_as_it_was(stage, uniqu
         restores = [s.restore for s in service.restore_status()]
         assert {r.road for r in restores} == {road}
         assert all(r.proof.equal for r in restores)
-        await assert_merged(here, service)
+        await here.assert_merged(service)
 
 
 async def test_an_input_with_other_records_than_then_is_noticed(past):

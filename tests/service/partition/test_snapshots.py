@@ -10,7 +10,7 @@ from snapreplay.service.partition import snapshots as module
 from snapreplay.service.ports import Unreachable
 from snapreplay.snapshots.format.envelope import Kind, decode, kind_of
 from tests.support import apps
-from tests.support.stage import applied, snapshot, until
+from tests.support.stage import snapshot, until
 
 pytestmark = pytest.mark.kafka
 
@@ -64,7 +64,7 @@ async def test_a_triggered_snapshot_exists_also_without_more_input(stage, unique
     here = await stage(apps.ledger(unique("trigger")))
     async with here.running() as service:
         await here.feed(30)
-        await applied(here, service)
+        await here.all_processed(service)
         snapshot_id = await snapshot(service)
         assert states(service) == [("trigger", "pointed")]
     last = (await increments_of(here))[-1]
@@ -81,7 +81,7 @@ async def test_a_snapshot_of_what_is_snapshotted_is_skipped(stage, unique):
         first = await ended(service, service.control.trigger_snapshot(None, ""))
         assert [(p.state, p.snapshot_id) for p in first.parts] == [("skipped", None)]
         await here.feed(30)
-        await applied(here, service)
+        await here.all_processed(service)
         snapshot_id = await snapshot(service)
         again = await ended(service, service.control.trigger_snapshot([0], ""))
         assert (again.state, again.parts[0].state) == ("succeeded", "skipped")
@@ -108,7 +108,7 @@ async def test_processing_goes_on_while_a_snapshot_is_written(slow):
     """Its image is of the batch at its mark, whatever came since; a second trigger is refused meanwhile."""
     here, service, cluster = slow
     await here.feed(40)
-    await applied(here, service)
+    await here.all_processed(service)
     batch = service.restore_status()[0].batch
     triggered = service.control.trigger_snapshot(None, "")
     await until(lambda: cluster.asked, "the snapshot")
@@ -131,7 +131,7 @@ async def test_whoever_waits_for_a_snapshot_hears_of_its_end(slow):
     """The partition ends while it is written: failed, not running for ever."""
     here, service, cluster = slow
     await here.feed(10)
-    await applied(here, service)
+    await here.all_processed(service)
     triggered = service.control.trigger_snapshot(None, "")
     await until(lambda: cluster.asked, "the snapshot")
     await service.stop()
@@ -147,7 +147,7 @@ async def test_a_snapshot_that_fails_is_told_and_taken_later(slow, monkeypatch):
     cluster.down = True
     keeper = service._supervisor.runners[0]._live.snapshots
     await here.feed(10)
-    await applied(here, service)
+    await here.all_processed(service)
     failed = await ended(service, service.control.trigger_snapshot(None, ""))
     assert failed.parts[0].detail == "no broker for snapshots"
     assert states(service) == [("trigger", "failed")]
@@ -184,7 +184,7 @@ async def test_a_graceful_stop_leaves_nothing_to_advance(stage, unique):
     here = await stage(apps.ledger(unique("stop")))
     async with here.running(snapshot={"before_stop": True}) as service:
         await here.feed(30)
-        await applied(here, service)
+        await here.all_processed(service)
     assert states(service) == [("shutdown", "pointed")]
     last = (await increments_of(here))[-1]
     assert last.pointers[0].batch == last.batch - 1

@@ -1,16 +1,12 @@
 """Writing one full snapshot to a real topic: chunks, manifest, pointer, and what abandons it."""
 
-import asyncio
-
 import msgspec
 import pytest
 
 from snapreplay.service.core.chain import Chain
 from snapreplay.service.partition import snapshotter
-from snapreplay.service.partition.context import Context, Identity
 from snapreplay.service.partition.report import Reporter
 from snapreplay.service.partition.snapshotter import ImageDiffers, OffsetUnknown
-from snapreplay.service.preflight import inspect
 from snapreplay.service.status import StatusBoard
 from snapreplay.snapshots.format.chunks import read_chunk
 from snapreplay.snapshots.format.envelope import decode
@@ -26,10 +22,7 @@ pytestmark = pytest.mark.kafka
 async def context(stage, unique):
     """Partition 0 of a ledger; chunks as small as they may be."""
     here = await stage(apps.ledger(unique("write")), snapshot={"chunk_bytes_max": 10_000})
-    settings, cluster = here.settings(), here.cluster
-    view = await inspect(here.app, settings, cluster)
-    identity = Identity.of_this_process("one")
-    return Context(here.app, settings, cluster, view, identity, 0, asyncio.Semaphore(1))
+    return await here.context()
 
 
 def filled(app, count):

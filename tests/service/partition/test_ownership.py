@@ -1,0 +1,37 @@
+"""Who owns the partition, asked of a real log."""
+
+import pytest
+
+from snapreplay.service.partition.claiming import claim_record
+from snapreplay.service.partition.ownership import newer_owner
+from tests.support import apps
+from tests.support.tampering import trim
+
+pytestmark = pytest.mark.kafka
+
+
+async def claimed(context):
+    producer = await context.cluster.fence(context.transactional_id)
+    (offset,) = await producer.commit(context.partition, (), (claim_record(context, "c"),))
+    await producer.discard()
+    return offset
+
+
+async def test_a_fence_without_a_newer_claim_proves_nothing(stage, unique):
+    """Our transaction may only have timed out."""
+    here = await stage(apps.ledger(unique("owner")))
+    context = await here.context()
+    assert await newer_owner(context, await claimed(context)) is None
+
+
+async def test_the_newest_claim_is_the_owner(stage, unique):
+    """Also when the log before it was trimmed."""
+    here = await stage(apps.ledger(unique("owner")))
+    context = await here.context()
+    mine = await claimed(context)
+    await claimed(await here.context(instance_id="two"))
+    last = await claimed(await here.context(instance_id="three"))
+    assert (await newer_owner(context, mine)).instance_id == "three"
+    trim(here.bootstrap_servers, context.increments.topic, 0, last)
+    assert (await newer_owner(context, mine)).instance_id == "three"
+    assert await newer_owner(context, last) is None

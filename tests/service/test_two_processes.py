@@ -1,0 +1,89 @@
+"""Two processes of one app: partitions move, one is killed, one is stopped, and two that call themselves the same."""
+
+import asyncio
+import time
+
+import pytest
+
+from tests.support import apps
+from tests.support.load import Load
+from tests.support.stage import until
+
+pytestmark = pytest.mark.kafka
+
+
+async def in_thread(call, *arguments):
+    return await asyncio.to_thread(call, *arguments)
+
+
+async def shared(one, two):
+    """Until both have half of four partitions, LIVE."""
+    await until(lambda: len(one.live()) == len(two.live()) == 2, "two and two")
+
+
+async def test_partitions_move_and_every_record_counts_once(stage, unique, children):
+    """A second process takes half; one is killed, the other has all after a session; it comes back; one is stopped
+    by SIGTERM and the other has all at once."""
+    here = await stage(apps.ledger(unique("move")), partitions=4)
+    name = here.app.app_id
+    with Load(here):
+        one = children.start("ledger", name, instance_id="one", snapshot__every_records=100)
+        await in_thread(one.wait_live, 4)
+        two = children.start("ledger", name, instance_id="two", snapshot__every_records=100)
+        await in_thread(two.wait_http)
+        await shared(one, two)
+        assert one.live() | two.live() == {0, 1, 2, 3}
+
+        two.kill()
+        await until(lambda: len(one.live()) == 4, "all partitions with the survivor")
+        two = children.start("ledger", name, instance_id="two", snapshot__every_records=100)
+        await in_thread(two.wait_http)
+        await shared(one, two)
+
+        stopped_at = time.monotonic()
+        assert await in_thread(one.terminate) == 0
+        await until(lambda: len(two.live()) == 4, "all partitions with the one that is left")
+        assert time.monotonic() - stopped_at < 3.0, "it left the group: no session had to run out"
+    assert await in_thread(two.terminate) == 0
+    async with here.running() as service:
+        await here.assert_exactly_once(service)
+
+
+def failures(child):
+    return [p["error"] for p in child.partitions().values() if p["phase"] == "failed"]
+
+
+@pytest.mark.parametrize("busy", [True, False])
+async def test_the_older_of_two_with_one_instance_id_stays_down(stage, unique, children, busy):
+    """FAILED by name of the other host and process, with the remedy; the newer one goes on: no ping-pong. Also when
+    there is no input that would show it by a fence."""
+    here = await stage(apps.ledger(unique("same")), partitions=2)
+    name = here.app.app_id
+    await here.feed(50)
+    older = children.start("ledger", name, instance_id="same")
+    await in_thread(older.wait_live, 2)
+    load = Load(here)
+    if busy:
+        load.__enter__()
+    try:
+        newer = children.start("ledger", name, instance_id="same")
+        await in_thread(newer.wait_live, 2)
+        await until(lambda: len(failures(older)) == 2, "the older one down")
+        for error in failures(older):
+            assert error["kind"] == "DuplicateInstance"
+            assert f"process {newer.pid} on host" in error["message"]
+            assert "--instance-id" in error["hint"]
+        epochs = {n: p["owner_epoch"] for n, p in newer.partitions().items()}
+        await asyncio.sleep(2)  # several heartbeats: what must not happen has no condition
+        assert newer.live() == {0, 1}
+        assert {n: p["owner_epoch"] for n, p in newer.partitions().items()} == epochs
+        assert len(failures(older)) == 2
+    finally:
+        if busy:
+            load.__exit__()
+    assert await in_thread(older.terminate) == 0
+    await here.feed(10)
+    assert newer.live() == {0, 1}, "the older one's end took nothing from it"
+    assert await in_thread(newer.terminate) == 0
+    async with here.running() as service:
+        await here.assert_exactly_once(service)
