@@ -15,7 +15,7 @@ from snapreplay.service.partition.increments import last_in_window
 from snapreplay.service.ports import Cluster, LogRecord, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.settings import Settings
-from snapreplay.snapshots.errors import StopError, UsageError
+from snapreplay.snapshots.errors import StopError
 from snapreplay.snapshots.format.envelope import encode, headers_of
 from snapreplay.snapshots.format.records import Genesis
 from snapreplay.snapshots.program.app import App
@@ -24,22 +24,20 @@ from snapreplay.snapshots.state.store import store_of
 Start = Literal["earliest", "latest"]
 
 
-class AlreadyInitialised(UsageError):
-    """The app has processed something: a genesis now would forget it."""
+class PartitionLost(StopError):
+    """Some partitions have processed records, another one holds no increment at all."""
 
 
 async def init_app(
     app: App[Any], settings: Settings, cluster: Cluster, start: Start = "earliest"
 ) -> list[str]:
-    """Write the genesis of every partition that has none.
-
-    Partitions that hold only their genesis are left alone, so an interrupted `init` can be repeated.
+    """Write the genesis of every partition that has none; repeating it changes nothing.
 
     Returns:
         One line per partition.
 
     Raises:
-        AlreadyInitialised: a partition is past its genesis; nothing was written.
+        PartitionLost: a partition is empty although others are past their genesis; nothing was written.
         StopError: increments are gone but snapshots exist.
         UsageError, Unreachable: as preflight.
     """
@@ -50,23 +48,27 @@ async def init_app(
         for number in range(view.partition_count)
     ]
     existing = [await _last(context) for context in contexts]
-    for context, found in zip(contexts, existing, strict=True):
-        _check_new(context, found)
+    _refuse_lost(contexts, existing)
     return [
-        f"partition {context.partition}: already initialised"
+        f"partition {context.partition}: already initialised, at batch {found.increment.batch}"
         if found is not None
         else await _write(context, view, start)
         for context, found in zip(contexts, existing, strict=True)
     ]
 
 
-def _check_new(context: Context, found: Found | None) -> None:
-    if found is not None and found.increment.batch > 0:
-        raise AlreadyInitialised(
-            f"partition {context.partition} of app {context.app.app_id!r} is at batch"
-            f" {found.increment.batch}: already initialised",
-            hint="nothing to do: `snapreplay run`; to start anew use another app id",
-            batch=found.increment.batch,
+def _refuse_lost(contexts: list[Context], existing: list[Found | None]) -> None:
+    """An interrupted `init` leaves partitions without genesis; but then none of the others has processed."""
+    batches = {c.partition: f.increment.batch for c, f in zip(contexts, existing, strict=True) if f}
+    ahead = [number for number, batch in batches.items() if batch > 0]
+    empty = [context for context in contexts if context.partition not in batches]
+    if ahead and empty:
+        lost = empty[0]
+        raise PartitionLost(
+            f"{lost.increments.topic}-{lost.partition} holds no increment, but partition {ahead[0]} is at batch"
+            f" {batches[ahead[0]]}: the increments of partition {lost.partition} were lost",
+            hint="restore the increments topic; to start anew use another app id",
+            partition=lost.partition,
         )
 
 

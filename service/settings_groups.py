@@ -41,7 +41,7 @@ class Snapshot(Group):
     jitter_ratio: float = Field(0.1, ge=0, le=0.5)
     """Spread of both over the partitions, as a part of their value."""
     before_stop: bool = True
-    """Also when a partition is given up: the next owner then has nothing to replay."""
+    """Also on SIGTERM, when something changed: the next start then has nothing to bring forward."""
     chunk_bytes_max: int = Field(900_000, ge=10_000, le=1_000_000)
     """Most bytes of a chunk or changes record; below Kafka's default max.message.bytes of 1,048,588."""
 
@@ -54,7 +54,7 @@ class Restore(Group):
     concurrency: int = Field(2, ge=1, le=64)
     """Full restores at once in this process: each needs CPU and memory."""
     retry_backoff_ms: int = Field(1000, ge=10, le=600_000)
-    """First pause after a failed attempt or a fence (ms); doubles, with jitter."""
+    """First pause after a failed attempt (ms); doubles."""
     retry_backoff_max_ms: int = Field(60_000, ge=10, le=3_600_000)
     """Longest such pause (ms)."""
 
@@ -90,7 +90,7 @@ class Timeouts(Group):
     shutdown_ms: int = Field(25_000, ge=100)
     """A graceful stop, from the signal to the exit (ms); Kubernetes kills after 30,000."""
     revoke_ms: int = Field(20_000, ge=100)
-    """Giving up partitions in a rebalance (ms), final snapshot included; then the fence takes over."""
+    """A partition that moved away may finish its batch (ms); then it is cut off, the fence protects the log."""
 
 
 class Membership(Group):

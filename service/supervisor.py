@@ -110,6 +110,9 @@ class Supervisor:
         self._runners.pop(number).stop(final_snapshot=False)
         task = self._tasks.pop(number)
         self._ending[number] = task
+        loop = asyncio.get_running_loop()
+        late = loop.call_later(self._settings.timeouts.revoke_ms / 1000, task.cancel)
+        task.add_done_callback(lambda _: late.cancel())
         task.add_done_callback(lambda _: self._forget(number, task))
 
     def _forget(self, number: int, task: asyncio.Task[None]) -> None:

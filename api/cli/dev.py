@@ -9,7 +9,7 @@ from typing import Any
 from snapreplay.api.cli.output import note
 from snapreplay.api.server import HttpServer
 from snapreplay.service.embed import run
-from snapreplay.service.genesis import AlreadyInitialised, init_app
+from snapreplay.service.genesis import init_app
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.localbroker.broker import LocalBroker
 from snapreplay.service.settings import Settings
@@ -40,7 +40,5 @@ async def _prepare(app: App[Any], settings: Settings, partitions: int) -> None:
     cluster = KafkaCluster(settings)
     for line in await ensure_topics(app, settings, cluster, create_io_partitions=partitions):
         note(f"topic:    {line}")
-    try:
-        await init_app(app, settings, cluster)
-    except AlreadyInitialised as already:
-        note(f"genesis:  {already.message}")
+    for line in await init_app(app, settings, cluster):
+        note(f"genesis:  {line}")

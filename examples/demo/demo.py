@@ -58,7 +58,7 @@ def run(options: Options, show: Show) -> bool:
         KeyboardInterrupt: Ctrl-C.
     """
     show.say(f"seed {options.seed}, {options.kills} kills")
-    if options.audit:
+    if options.audit and options.bootstrap_servers:  # else the broker asks for Java first
         audit.check_possible()
     with ExitStack() as stack:
         work_dir = stack.enter_context(_work_dir())
@@ -86,7 +86,7 @@ def _play(options: Options, show: Show, told: Told, place: Place, service: Servi
         story = Story(service, asking, show, told)
         story.run(plan(options.seed, options.kills, told.records))
         digests = story.digests()
-    show.say(f"all {told.records:,} records are done; judging them")
+    show.say(f"all {told.records:,} records are done")
     verdicts = _verdicts(options, show, told, place, digests)
     if options.keep:
         print_table(show.console, told, verdicts)
@@ -102,12 +102,16 @@ def _verdicts(
     options: Options, show: Show, told: Told, place: Place, digests: dict[int, str | None]
 ) -> list[Verdict]:
     """Spark starts while Python reads: both take some seconds."""
-    if not options.audit:
-        return [*judge(place.servers, place.names, told, digests), recoveries(told)]
-    with audit.Audit(place.servers, place.names.app_id, place.work_dir) as running:
-        verdicts = [*judge(place.servers, place.names, told, digests), recoveries(told)]
-        show.say("the outputs are judged; waiting for Spark's audit")
-        verdicts.append(audited(running))
+    with ExitStack() as stack:
+        running = None
+        if options.audit:
+            running = audit.Audit(place.servers, place.names.app_id, place.work_dir)
+            stack.enter_context(running)
+        verdicts = judge(place.servers, place.names, told, digests, show.judging)
+        verdicts.append(recoveries(told))
+        if running is not None:
+            show.judging("waiting for Spark's audit")
+            verdicts.append(audited(running))
     return verdicts
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from examples.demo import reading, verify
 from examples.demo.audit import Audit
@@ -12,15 +12,25 @@ from examples.demo.verify import Checked, Findings, Truth
 
 
 def judge(
-    bootstrap_servers: str, names: Names, told: Told, digests: Mapping[int, str | None]
+    bootstrap_servers: str,
+    names: Names,
+    told: Told,
+    digests: Mapping[int, str | None],
+    tell: Callable[[str], None],
 ) -> list[Verdict]:
     """By brute force, from the two topics and what the service says its digests are.
+
+    Args:
+        tell: hears what is being done, as it takes some seconds.
 
     Raises:
         DemoFailed: a topic could not be read.
     """
+    tell(f"folding {told.records:,} records from {names.input_topic} by brute force")
     truth = verify.fold(reading.inputs(bootstrap_servers, names.input_topic))
+    tell(f"comparing each output in {names.output_topic}")
     checked = verify.check_outputs(truth, reading.outputs(bootstrap_servers, names.output_topic))
+    tell("counting the outputs of killed transactions")
     hidden = reading.written(bootstrap_servers, names.output_topic) - checked.count
     return [
         _exactly_once(truth, checked, told.records, hidden),

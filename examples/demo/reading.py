@@ -34,6 +34,7 @@ def messages(
                 "group.id": "nobody",  # demanded, never joined: partitions are assigned by hand
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": 100,  # an end is told by an empty answer
                 "isolation.level": "read_committed" if read_committed else "read_uncommitted",
             }
         )

@@ -54,6 +54,9 @@ class Show:
         line = f"loading: {count:,} flights"
         self._now(lambda: Text(line), line)
 
+    def judging(self, step: str) -> None:
+        self._now(lambda: Text(f"judging: {step}"), f"judging: {step}", every_s=0.0)
+
     def processing(self, committed: int, total: int, partitions: list[Json], pointed: int) -> None:
         """`partitions` as `GET /api/v1/partitions` lists them, `pointed` snapshots exist by now."""
         entries = sum(each["state_entries"] for each in partitions)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from snapreplay.snapshots.errors import SnapreplayError, StopError
 from snapreplay.snapshots.format.records import Claim, Increment
 
-
 NO_ROAD_HINT = (
     "bring the input's records back, or the increments topic, from a backup or mirror; or process what is left"
     ' under a new app id (`App("NEW-ID", …)`, then `snapreplay init MODULE:APP`): its state starts empty.'
@@ -27,6 +26,7 @@ class Expected:
     increments_topic: str
     instance_id: str
     process_id: str
+    started_at_ms: int
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class LogPinned(StopError):
 
 
 class DuplicateInstance(StopError):
-    """Two processes use the same instance id; the one with the older claim stays down."""
+    """Two processes use the same instance id; the one that was started first stays down."""
 
 
 class WrongLog(StopError):
@@ -89,8 +89,15 @@ def pinned(claim_offset: int, end_offset: int, high_watermark: int) -> Snaprepla
 
 
 def duplicate_instance(expected: Expected, newer: Claim) -> SnapreplayError | None:
-    """The error, when the newer owner calls itself by our instance id."""
-    if newer.instance_id != expected.instance_id or newer.process_id == expected.process_id:
+    """The error, when the newer owner calls itself by our instance id and is the younger process.
+
+    By start and not by claim: claims cross in a race, and then each of the two would stay down for the other on
+    some partition. The younger one claims again, and that is what the older one finds.
+    """
+    if newer.instance_id != expected.instance_id:
+        return None
+    ours = (expected.started_at_ms, expected.process_id)
+    if (newer.started_at_ms, newer.process_id) <= ours:
         return None
     return DuplicateInstance(
         f"process {newer.pid} on host {newer.host} uses our instance id {newer.instance_id!r}"

@@ -68,6 +68,11 @@ def client_error(error: BaseException, doing: str) -> SnapreplayError:
         return error
     if isinstance(error, _FORBIDDEN):
         return _forbidden(error, doing)
+    if isinstance(error, kafka.UnsupportedCodecError):
+        return StopError(
+            f"a record is compressed in a way that cannot be read here, while {doing}: {describe(error)}",
+            hint="is the cramjam package installed? It decompresses lz4, snappy and zstd",
+        )
     if isinstance(error, kafka.InvalidTransactionTimeout):
         return StopError(
             f"the broker refuses our transaction timeout while {doing}",

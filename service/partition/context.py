@@ -94,4 +94,5 @@ class Context:
             increments_topic=self.increments.topic,
             instance_id=self.identity.instance_id,
             process_id=self.identity.process_id,
+            started_at_ms=self.identity.started_at_ms,
         )

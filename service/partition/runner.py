@@ -18,7 +18,7 @@ from snapreplay.service.partition.recoverer import Recoverer, Superseded
 from snapreplay.service.partition.report import Reporter, problem_of
 from snapreplay.service.partition.snapshots import OnDone
 from snapreplay.service.partition.tasks import ended
-from snapreplay.service.ports import Fenced, RefusedRecord
+from snapreplay.service.ports import CommitInDoubt, Fenced, RefusedRecord
 from snapreplay.service.status import StatusBoard
 from snapreplay.snapshots.errors import Reaction, SnapreplayError, StopError
 from snapreplay.snapshots.state.contract import Store
@@ -112,8 +112,8 @@ class PartitionRunner:
             await self._recover_and_process()
         except Superseded as error:
             await self._fenced(error)
-        except Fenced as error:
-            await self._after_fence(error)
+        except (Fenced, CommitInDoubt) as error:
+            await self._after_doubt(error)
         except SnapreplayError as error:
             await self._reacted(error)
         except Exception as error:  # a defect must stop this partition only, and say so
@@ -190,8 +190,9 @@ class PartitionRunner:
         log.warning("partition %d: %s", self._context.partition, error)
         await self._sleep(min(FENCED_BACKOFF_SECONDS_MAX, 2.0 ** (self._fences - 1)))
 
-    async def _after_fence(self, error: Fenced) -> None:
-        """Our transaction may only have timed out. Before we fence anybody the log says whether somebody claimed."""
+    async def _after_doubt(self, error: Fenced | CommitInDoubt) -> None:
+        """A fence may only be a transaction that timed out, and a doubt may be a fence that was not answered as one.
+        Before we fence anybody the log says whether somebody claimed."""
         owner_epoch = self._reporter.status.owner_epoch
         try:
             newer = None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import importlib
 import importlib.util
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import IllegalArgumentError, MessageSizeTooLargeError, OutOfOrderSequenceNumber
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @asynccontextmanager
@@ -71,6 +75,16 @@ async def values(reader: Any, topic: str) -> list[bytes]:
         for records in (await reader.getmany(timeout_ms=100)).values():
             found += [record.value for record in records]
     return found
+
+
+def test_every_experiment_named_exists() -> None:
+    """docs/facts.md names no test that is gone."""
+    text = (ROOT / "docs/facts.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(test_\w+)`", text))
+    tests = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
+    gone = [name for name in named if not any(f"def {name}(" in test for test in tests)]
+    assert named
+    assert not gone
 
 
 async def test_a_transaction_with_a_hole_is_committed(broker: Any, topic: str) -> None:

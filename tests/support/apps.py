@@ -64,6 +64,11 @@ def sleep_when_told(value: Any, account: dict[str, int]) -> None:
     account["sum"] += value["amount"]
 
 
+def compute(value: Any, account: dict[str, int]) -> None:
+    """Takes about half a millisecond of CPU."""
+    account["sum"] += value["amount"] + sum(range(20_000)) % 1
+
+
 def grow(value: Any, account: dict[str, Any]) -> None:
     """An output as large as the record asks for."""
     account["sum"] += value["amount"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -71,8 +72,11 @@ class Child:
         (self.url,) = re.findall(r"HTTP API: (http://[^\s/]+)", self.log)
         return self.url
 
+    def raw(self, path: str) -> str:
+        return self._http.get(self.url + path).raise_for_status().text
+
     def get(self, path: str) -> Any:
-        return self._http.get(self.url + path).raise_for_status().json()
+        return json.loads(self.raw(path))
 
     def post(self, path: str, body: object) -> Any:
         return self._http.post(self.url + path, json=body).raise_for_status().json()

@@ -9,6 +9,7 @@ RULES = {
     "poisoned": apps.refuse_poison,
     "fixed": apps.take_poison,
     "sleepy": apps.sleep_when_told,
+    "busy": apps.compute,
 }
 
 kind, app_id = os.environ["TEST_APP_KIND"], os.environ["TEST_APP_ID"]

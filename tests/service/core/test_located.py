@@ -1,5 +1,7 @@
 """What the last increment says against what this process expects: every refusal names both facts."""
 
+from dataclasses import replace
+
 import pytest
 
 from snapreplay.service.core import located
@@ -23,6 +25,7 @@ EXPECTED = Expected(
     increments_topic="ledger-increments",
     instance_id="one",
     process_id="p1",
+    started_at_ms=1000,
 )
 
 
@@ -35,7 +38,7 @@ def claim(**changed):
         "instance_id": "one",
         "host": "web-7",
         "pid": 4711,
-        "started_at_ms": 0,
+        "started_at_ms": 2000,
     }
     return Claim(**(fields | changed))
 
@@ -75,7 +78,7 @@ def test_an_owner_epoch_beyond_our_claim_means_a_shorter_log():
     assert (problem.facts["recorded"], problem.facts["found"]) == (51, 50)
 
 
-def test_a_newer_claim_of_the_same_instance_id_is_a_duplicate():
+def test_a_newer_claim_of_a_younger_process_with_our_instance_id_is_a_duplicate():
     """It names the other host and process, and what to do."""
     problem = located.duplicate_instance(EXPECTED, claim())
     assert isinstance(problem, DuplicateInstance)
@@ -87,7 +90,17 @@ def test_a_newer_claim_of_the_same_instance_id_is_a_duplicate():
 def test_another_instance_or_ourselves_is_no_duplicate():
     """A rebalance, and an earlier ownership of this very process."""
     assert located.duplicate_instance(EXPECTED, claim(instance_id="two")) is None
-    assert located.duplicate_instance(EXPECTED, claim(process_id="p1")) is None
+    ourselves = claim(process_id="p1", started_at_ms=1000)
+    assert located.duplicate_instance(EXPECTED, ourselves) is None
+
+
+def test_of_two_processes_with_one_instance_id_exactly_one_stays_down():
+    """The one started first, whoever claimed last, also when both started in the same millisecond."""
+    for started_at_ms in (999, 1000, 1001):
+        theirs = replace(EXPECTED, process_id="p2", started_at_ms=started_at_ms)
+        to_us = located.duplicate_instance(EXPECTED, claim(started_at_ms=started_at_ms))
+        to_them = located.duplicate_instance(theirs, claim(process_id="p1", started_at_ms=1000))
+        assert (to_us is None) != (to_them is None)
 
 
 def test_no_genesis_is_never_a_new_app():

@@ -39,6 +39,7 @@ EXPECTED = Expected(
     "ledger-increments",
     "one",
     "p1",
+    0,
 )
 LIMITS = Limits(pin_patience_ms=1000, backoff_ms_min=100, backoff_ms_max=1000)
 LAST = Found(increment(9, owner_epoch=30, pointers=[pointer(8), pointer(5)]), 29)
@@ -47,7 +48,7 @@ TRIMMED = LogStarts(14, 0, {"payments": 0, "refunds": 0})
 
 
 def claim(instance_id="two"):
-    return Claim("c2", "ledger", "cluster-1", "p2", instance_id, "web-7", 4711, 0)
+    return Claim("c2", "ledger", "cluster-1", "p2", instance_id, "web-7", 4711, 1)
 
 
 def drive(*happened, road=Road.CHANGES):

@@ -1,0 +1,51 @@
+"""Inputs are compressed by whoever writes them: every codec of Kafka must be readable."""
+
+import sys
+
+import pytest
+from confluent_kafka import Producer
+
+from snapreplay.service.ports import TopicPartition
+from snapreplay.snapshots.errors import StopError
+
+pytestmark = pytest.mark.kafka
+
+
+def produce_compressed(broker, topic, codec):
+    """Three records that are worth compressing."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "compression.type": codec})
+    for number in range(3):
+        producer.produce(topic, b"%d" % number * 1000, partition=0)
+    producer.flush(10)
+
+
+async def values_of(cluster, topic):
+    """Everything in partition 0."""
+    reader = await cluster.reader()
+    try:
+        bounds = await reader.bounds(TopicPartition(topic, 0))
+        slices = reader.read(TopicPartition(topic, 0), bounds.start_offset, bounds.end_offset)
+        return [record.value async for records in slices for record in records]
+    finally:
+        await reader.close()
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+async def test_every_codec_is_readable(broker, cluster, new_topic, codec):
+    """What was written compressed is read as it was before."""
+    topic = await new_topic()
+    produce_compressed(broker, topic, codec)
+    assert await values_of(cluster, topic) == [b"%d" % number * 1000 for number in range(3)]
+
+
+async def test_a_codec_that_is_missing_stops_and_says_what_to_install(
+    broker, cluster, new_topic, monkeypatch
+):
+    """Retrying would never help: the partition must be FAILED with the package's name."""
+    topic = await new_topic()
+    produce_compressed(broker, topic, "lz4")
+    monkeypatch.setattr("aiokafka.codec.cramjam", None)
+    assert "cramjam" in sys.modules
+    with pytest.raises(StopError, match="compressed") as stopped:
+        await values_of(cluster, topic)
+    assert "cramjam" in stopped.value.hint

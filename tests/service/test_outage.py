@@ -1,0 +1,69 @@
+"""A broker that is not there at the start, goes away later, and comes back: clear status, HTTP up, nothing lost."""
+
+import asyncio
+
+import httpx2
+import pytest
+
+from snapreplay.api.server import HttpServer
+from snapreplay.service.localbroker.broker import LocalBroker
+from tests.support import apps
+from tests.support.stage import Stage, until
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def own_broker():
+    """One that this test may kill."""
+    with LocalBroker() as broker:
+        yield broker
+
+
+async def checks(url):
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        answer = await client.get(f"{url}/readyz")
+    return answer.status_code, {c["name"]: c for c in answer.json()["checks"]}
+
+
+def kinds(service):
+    """Of what is wrong with the partitions, by class."""
+    return {s.error.kind if s.error else None for s in service.restore_status()}
+
+
+async def test_a_service_outlives_its_broker(own_broker, unique):
+    """Started without it: HTTP says what is missing, and it goes LIVE when the broker comes; killed under load and
+    started again: every record counts once."""
+    servers = own_broker.bootstrap_servers
+    kafka = {"bootstrap.servers": servers, "request.timeout.ms": 2000}
+    timeouts = {"fence_ms": 3000, "commit_ms": 3000}
+    here = Stage(servers, apps.ledger(unique("outage")), 2, kafka=kafka, timeouts=timeouts)
+    await here.prepare()
+    await here.feed(100)
+    await asyncio.to_thread(own_broker.kill)
+
+    service = here.service(http=HttpServer())
+    await service.start()
+    url = "http://{}:{}".format(*service.http_address)
+    try:
+        await until(lambda: service.control.unreachable_reason, "the reason")
+        code, found = await checks(url)
+        assert code == 503
+        assert not found["cluster"]["ok"]
+        assert "KafkaConnectionError" in found["cluster"]["detail"]
+        await asyncio.to_thread(own_broker.restart)
+        await service.wait_live(60)
+        await here.assert_exactly_once(service)
+
+        await here.feed(400)
+        await asyncio.to_thread(own_broker.kill)
+        await until(lambda: kinds(service) == {"Unreachable"}, "the error")
+        code, found = await checks(url)
+        assert code == 503
+        assert not found["partition 0"]["ok"]
+        await asyncio.to_thread(own_broker.restart)
+        await here.feed(100)
+        await service.wait_live(60)
+        await here.assert_exactly_once(service)
+    finally:
+        await service.stop()
