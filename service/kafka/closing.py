@@ -40,14 +40,29 @@ async def bounded(work: Coroutine[Any, Any, object], seconds: float) -> bool:
 
 async def close_consumer(consumer: AIOKafkaConsumer) -> None:
     """Ask nicely, then cut. Bounded by about twice CLOSE_S, never raises."""
+    synchroniser = consumer._client._sync_task
     await asyncio.sleep(0)
-    if not await bounded(consumer.stop(), CLOSE_S):
-        await close_client(consumer._client)
+    await bounded(consumer.stop(), CLOSE_S)
+    await _cut_client(consumer._client, synchroniser)
 
 
 async def close_client(client: AIOKafkaClient) -> None:
-    """Bounded by CLOSE_S, never raises."""
+    """Bounded by about twice CLOSE_S, never raises."""
+    synchroniser = client._sync_task
     await bounded(client.close(), CLOSE_S)
+    await _cut_client(client, synchroniser)
+
+
+async def _cut_client(client: AIOKafkaClient, synchroniser: asyncio.Task[Any] | None) -> None:
+    """What `close` may leave behind.
+
+    It cancels the metadata synchroniser, which can swallow that (seen under request timeouts on Python 3.11,
+    whose `wait_for` does so), lives on and connects again.
+    """
+    if synchroniser is not None:
+        await _end({synchroniser})
+    for connection in list(client._conns.values()):
+        connection.close()
 
 
 async def cut_producer(producer: AIOKafkaProducer) -> None:
@@ -84,7 +99,7 @@ def _tasks(sender: asyncio.Task[Any] | None) -> set[asyncio.Task[Any]]:
 
 
 async def _end(tasks: set[asyncio.Task[Any]]) -> None:
-    """Cancel until they are done: the sender swallows the first one."""
+    """Cancel until they are done: the sender swallows the first one, at least."""
     left = {task for task in tasks if not task.done()}
     for _ in range(_CANCEL_ROUNDS):
         for task in left:
@@ -95,4 +110,4 @@ async def _end(tasks: set[asyncio.Task[Any]]) -> None:
         if not task.cancelled():
             task.exception()
     if left:
-        log.error("tasks of a discarded producer are still running: %r", left)
+        log.error("tasks of a closed Kafka client are still running: %r", left)

@@ -19,7 +19,7 @@ from snapreplay.service.ports import (
     Unreachable,
 )
 from snapreplay.service.settings import Settings
-from tests.support.kafka import client_tasks, sockets_to, until_async
+from tests.support.kafka import client_tasks, sockets_to, until, until_async
 from tests.support.proxy import Proxy
 
 pytestmark = pytest.mark.kafka
@@ -198,9 +198,14 @@ async def test_a_poll_gives_no_more_than_asked_for(cluster, new_topic, unique):
 async def test_without_progress_a_read_fails_with_where_it_stands(
     broker, cluster, new_topic, unique
 ):
-    """Answers stop: the read waits for its progress timeout, no longer, and names the position."""
+    """Answers stop: the read waits for its progress timeout, no longer, and names the position.
+
+    The clients it goes through meanwhile are really gone afterwards: aiokafka's own close leaves a task here
+    that connects again.
+    """
     topic, proxy = await new_topic(), Proxy(broker.bootstrap_servers)
     await write(cluster, unique("app"), topic, ["c5"])
+    tasks = len(client_tasks())
     impatient = Settings(
         kafka={"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 200},
         timeouts={"progress_ms": 1200},
@@ -214,6 +219,7 @@ async def test_without_progress_a_read_fails_with_where_it_stands(
         proxy.fault = lambda key: "pass"
         assert len(await read(reader, TopicPartition(topic, 0), 2, 6)) == 3
         await reader.close()
+    await until(lambda: len(client_tasks()) == tasks, 2)
 
 
 async def test_bounds_of_an_unknown_topic_fail_at_the_metadata_timeout(broker, unique):
