@@ -136,9 +136,11 @@ class SnapshotUsed(Model):
 
 
 class Fallback(Model):
-    """A newer snapshot that could not be used."""
+    """What could not be used: a newer snapshot, or the preferred road."""
 
-    from_snapshot_id: str
+    from_snapshot_id: Annotated[
+        str | None, Field(description="Null: the newest snapshot was used, the road was another.")
+    ]
     reason: str
 
 

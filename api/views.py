@@ -57,7 +57,7 @@ def _restore(status: PartitionStatus) -> schemas.Restore:
 
 
 def _fallback(recovery: Recovery) -> schemas.Fallback | None:
-    if recovery.fallback_from is None:
+    if recovery.fallback_from is None and not recovery.fallback_reason:
         return None
     return schemas.Fallback(
         from_snapshot_id=recovery.fallback_from, reason=recovery.fallback_reason or ""

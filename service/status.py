@@ -83,7 +83,7 @@ class RestoreStatus(msgspec.Struct, frozen=True):
     )
     snapshot: SnapshotUsed | None = None
     fallback_from: str | None = None  # id of a newer snapshot that could not be used
-    fallback_reason: str | None = None
+    fallback_reason: str | None = None  # why not that one, and why not by the preferred road
     progress: Progress | None = None
     seconds_per_phase: dict[str, float] = {}
     entries: int = 0  # entries of state so far

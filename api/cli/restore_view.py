@@ -97,9 +97,9 @@ def troubles(partition: Json) -> list[str]:
     """What a person must know of this partition; empty when all is well."""
     lines, name = [], f"partition {partition['partition']}"
     if fallback := partition["fallback"]:
-        lines.append(
-            f"{name}: snapshot {fallback['from_snapshot_id']} was not usable: {fallback['reason']}"
-        )
+        which = fallback["from_snapshot_id"]
+        what = f"snapshot {which}" if which else "the preferred road"
+        lines.append(f"{name}: {what} was not usable: {fallback['reason']}")
     if error := partition["error"]:
         record = f" (record {error['record_id']})" if error["record_id"] else ""
         lines.append(f"{name}: {error['kind']}: {error['message']}{record}")

@@ -72,6 +72,8 @@ def recoveries(told: Told) -> Verdict:
         if set(back.roads) != {restart.kill.road}:
             findings.add(f"restart {number}: asked for {restart.kill.road}, went {back.roads}")
     came = [restart for restart in told.restarts if restart.comeback is not None]
+    if not came:
+        findings.add("no recovery came to its end")
     roads = " and ".join(sorted({restart.kill.road for restart in came}))
     return Verdict.of("recovery", findings, f"{len(came)} proven by digest, by {roads}")
 

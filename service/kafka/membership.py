@@ -240,9 +240,8 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         await self._membership._revoked({source.partition for source in revoked})
 
     async def on_partitions_assigned(self, assigned: set[ClientPartition]) -> None:
-        self._consumer.pause(
-            *assigned
-        )  # first line: 50 ms later everything would have been fetched
+        # The first line of all: 50 ms later everything would have been fetched.
+        self._consumer.pause(*assigned)
         await self._membership._assigned({source.partition for source in assigned})
 
 

@@ -123,10 +123,12 @@ async def _replay(context: Context, replayer: Replayer, step: Step) -> None:
 
 
 def _compare(context: Context, step: Step, store: Store, road: Road) -> None:
-    recorded = step.increment.digest
-    if recorded is None or store.digest == recorded:
+    increment, app, recorded = step.increment, context.app, step.increment.digest
+    if recorded is None:
+        _refuse_unproven(step, app.version)
         return
-    increment, app = step.increment, context.app
+    if store.digest == recorded:
+        return
     facts = {
         "batch": increment.batch,
         "offset": step.offset,
@@ -144,6 +146,22 @@ def _compare(context: Context, step: Step, store: Store, road: Road) -> None:
         if road is Road.REPLAY
         else "run `snapreplay audit`; restart with restore.road = replay",
         **facts,
+    )
+
+
+def _refuse_unproven(step: Step, version: str) -> None:
+    """A state that keeps no digest cannot show that other handlers made the same of these records."""
+    increment = step.increment
+    if not increment.ranges or increment.origin.app_version == version:
+        return
+    raise CodeChanged(
+        f"batch {increment.batch} (increment at offset {step.offset}) was processed by app version"
+        f" {increment.origin.app_version}, this is {version}: a state that is no map has no digest to prove that"
+        " replaying gives the same",
+        hint="start the old version and stop it (its last snapshot needs no replay), then start the new one; or,"
+        " if the change makes no difference to these records, give App the old version= for one start",
+        recorded_version=increment.origin.app_version,
+        version=version,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import takewhile
 
 from snapreplay.service.core.flood import FloodGauge, FloodLimits
 from snapreplay.service.partition.committer import Committed, Committer
@@ -18,7 +19,7 @@ from snapreplay.service.partition.slices import feed
 from snapreplay.service.partition.snapshots import SnapshotKeeper
 from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.service.status import InputStatus
-from snapreplay.snapshots.errors import RecordError, StopError
+from snapreplay.snapshots.errors import RecordError, RetryableError, StopError
 from snapreplay.snapshots.program.fold import Applied, ErrorPolicy, Fold
 from snapreplay.snapshots.program.interleave import interleave
 from snapreplay.snapshots.program.record import InputRecord
@@ -34,6 +35,22 @@ class HandlerFailed(StopError):
     """A record cannot be applied and the policy is `fail`."""
 
 
+class HalfApplied(RetryableError):
+    """A record cannot be applied, and the state, which cannot roll back, holds a part of its batch.
+
+    The way on: restore it, process what is before the record, and only then fail. `failed` is that failure.
+    """
+
+    def __init__(self, failed: HandlerFailed, record_id: str) -> None:
+        super().__init__(f"{failed.message}; the state is restored before the partition stops there")
+        self.failed = failed
+        self._topic, _, offset = record_id.rsplit("-", 2)
+        self._offset = int(offset)
+
+    def is_before(self, record: InputRecord) -> bool:
+        return record.topic != self._topic or record.offset < self._offset
+
+
 class DeadLetterFlood(StopError):
     """Too many records were dead-lettered."""
 
@@ -47,7 +64,9 @@ class Live:
         store: Store,
         recovered: Recovered,
         reporter: Reporter,
+        stop_at: HalfApplied | None = None,
     ) -> None:
+        """`stop_at`: process what is before this record, then fail with its failure."""
         self._context = context
         self._store = store
         self._reporter = reporter
@@ -64,6 +83,7 @@ class Live:
         )
         self._gauge = FloodGauge()
         self._reader: Reader | None = None
+        self._stop_at = stop_at
         self._stopping = False
 
     def stop(self) -> None:
@@ -74,6 +94,7 @@ class Live:
         """
         Raises:
             HandlerFailed, DeadLetterFlood: everything before is committed, a snapshot of it is pointed to.
+            HalfApplied: the state is unusable; recover, and pass it to the next one.
             Fenced, CommitInDoubt, RefusedRecord, ProducerSpent, Unreachable, OffsetTrimmed: recover.
         """
         try:
@@ -82,7 +103,7 @@ class Live:
                 {self._partition(name): offset for name, offset in self._positions.items()}
             )
             while not self._stopping:
-                await self._turn(await self._poll())
+                await self._turn_up_to_failure(await self._poll())
             self._settled(await self._committer.settle())
         except (HandlerFailed, DeadLetterFlood):
             await self._last_snapshot("failed_partition")
@@ -99,6 +120,21 @@ class Live:
         """Whatever is under way is given up; the log says what happened."""
         await self.snapshots.close()
         await self._committer.discard()
+
+    async def _turn_up_to_failure(self, records: Sequence[InputRecord]) -> None:
+        """
+        Raises:
+            HandlerFailed: the record to stop at is reached, everything before is committed.
+        """
+        if self._stop_at is None:
+            await self._turn(records)
+            return
+        before = list(takewhile(self._stop_at.is_before, records))
+        if before or not records:
+            await self._turn(before)
+        if len(before) < len(records):
+            self._settled(await self._committer.settle())
+            raise self._stop_at.failed
 
     async def _turn(self, records: Sequence[InputRecord]) -> None:
         if not records or self._in_place:
@@ -142,7 +178,7 @@ class Live:
                 self._fold.abandon()
                 failure = error
         if not self._store.can_roll_back:
-            raise self._handler_failed(failure)
+            raise HalfApplied(self._handler_failed(failure), failure.record_id)
         return self._fold.isolate(self._positions, records)
 
     async def _commit(self, applied: Applied) -> None:
@@ -225,8 +261,6 @@ class Live:
     async def _last_snapshot(self, reason: str) -> None:
         """Written and pointed to while we are still the owner; commits nothing else."""
         self._settled(await self._committer.settle())
-        if not self._store.can_roll_back and reason == "failed_partition":
-            return  # the object holds a part of the failed batch
         await self.snapshots.write_now(reason)
         if self._committer.chain.new_pointer is not None:
             self._start(None)

@@ -12,7 +12,7 @@ from snapreplay.service.core import located
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.metrics import Result
 from snapreplay.service.partition.context import Context
-from snapreplay.service.partition.live import Live
+from snapreplay.service.partition.live import HalfApplied, Live
 from snapreplay.service.partition.ownership import newer_owner
 from snapreplay.service.partition.recoverer import Recoverer, Superseded
 from snapreplay.service.partition.report import Reporter, problem_of
@@ -52,6 +52,7 @@ class PartitionRunner:
         self._interrupted = asyncio.Event()  # stopped or refused: nothing is waited for any more
         self._final_snapshot = False
         self._refused: SnapreplayError | None = None
+        self._stop_at: HalfApplied | None = None
         self._asking: asyncio.Task[None] | None = None
         self._fences = 0
         self._failures_at: tuple[int, int] = (-1, 0)  # batch, refusals in a row
@@ -112,6 +113,9 @@ class PartitionRunner:
             await self._recover_and_process()
         except Superseded as error:
             await self._fenced(error)
+        except HalfApplied as error:
+            self._stop_at = error
+            self._reporter.failed(error.failed)
         except (Fenced, CommitInDoubt) as error:
             await self._after_doubt(error)
         except SnapreplayError as error:
@@ -128,7 +132,7 @@ class PartitionRunner:
         recovered = await self._unless_interrupted(recovery)
         if recovered is None:
             return
-        live = Live(self._context, store, recovered, self._reporter)
+        live = Live(self._context, store, recovered, self._reporter, self._stop_at)
         self._live = live
         try:
             self._went_live(live)

@@ -15,6 +15,7 @@ from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.recoverer import Recovered
 from snapreplay.service.partition.report import Reporter
 from snapreplay.service.partition.tasks import ended
+from snapreplay.service.partition.trimming import Trimmer
 from snapreplay.snapshots.errors import Reaction, SnapreplayError
 from snapreplay.snapshots.format.records import Increment, Pointer
 from snapreplay.snapshots.state.contract import Store
@@ -49,6 +50,7 @@ class SnapshotKeeper:
         )
         self._records = recovered.records_since_snapshot
         self._marked = 0
+        self._trimmer = Trimmer(context)
         self._since = asyncio.get_running_loop().time()
         self._not_before = 0.0
         self._wanted = "fallback" if recovered.snapshot_now else None
@@ -102,11 +104,13 @@ class SnapshotKeeper:
         for snapshot_id, waiting in [p for p in self._pointing if p[0] in pointed]:
             self._pointing.remove((snapshot_id, waiting))
             self._now_pointed(snapshot_id)
+            self._trimmer.pointed(increment, self._committer.chain.last_offset)
             for done in waiting:
                 done("succeeded", snapshot_id, "")
 
     async def close(self) -> None:
         """Abandon what is being written, and tell everybody who waits."""
+        await self._trimmer.close()
         if self._task is not None:
             await ended(self._task)
         waiting = [*self._waiting, *(done for _, dones in self._pointing for done in dones)]

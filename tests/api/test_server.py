@@ -27,6 +27,21 @@ async def test_serves_on_a_free_port_and_closes():
         pass
 
 
+async def test_answers_do_not_wait_for_an_acknowledgement():
+    """Headers and body are two writes: without TCP_NODELAY the second one waits for 40 ms."""
+    server = HttpServer()
+    address = await server.serve(FakeControl(), "127.0.0.1", 0)
+    async with httpx2.AsyncClient(base_url=address.url, trust_env=False) as client:
+        await client.get("/healthz")
+        seconds = []
+        for _ in range(20):
+            began = time.monotonic()
+            await client.get("/healthz")
+            seconds.append(time.monotonic() - began)
+    await server.close()
+    assert min(seconds) < 0.03
+
+
 async def test_taken_port_is_refused_by_name():
     """Two services on one port: the second names the port and the option."""
     with socket.create_server(("127.0.0.1", 0)) as other:

@@ -47,6 +47,21 @@ def test_every_status_can_be_shown(given_statuses):
     )
 
 
+def test_a_fallback_is_another_snapshot_or_another_road():
+    """Each with its reason; none when all was as preferred."""
+    damaged = RestoreStatus(1, NOW, fallback_from="s9", fallback_reason="crc32")
+    road = RestoreStatus(1, NOW, fallback_reason="batch 7 was written without changes")
+    for restore, snapshot_id in ((damaged, "s9"), (road, None), (RestoreStatus(1, NOW), "none")):
+        status = PartitionStatus(0, Phase.LIVE, restore=restore)
+        (found,) = views.restore_status(FACTS, [status]).partitions
+        if snapshot_id == "none":
+            assert found.fallback is None
+        else:
+            assert found.fallback is not None
+            assert found.fallback.from_snapshot_id == snapshot_id
+            assert found.fallback.reason == restore.fallback_reason
+
+
 def test_age_is_never_negative():
     """A clock that was set back gives age 0, not an invalid answer."""
     assert views.partition(LIVE, NOW - 1000).progress_age_seconds == 0

@@ -1,15 +1,23 @@
 """A service inside an asyncio program, against a real broker."""
 
+import asyncio
+import socket
+
+import httpx2
 import pytest
 
-from snapreplay.service.embed import running
+from snapreplay.api.server import HttpServer
+from snapreplay.service.embed import NotLive, Service, run, running
+from snapreplay.service.topics import ensure_topics
+from snapreplay.snapshots.errors import UsageError
 from tests.support import apps
+from tests.support.stage import Stage, settings_for, until
 
 pytestmark = pytest.mark.kafka
 
 
 async def test_what_a_program_sees_of_a_running_service(stage, unique):
-    """Live in time, exactly once, a view of the last committed batch per partition, statuses by number."""
+    """LIVE in time, exactly once, a view of the last committed batch per partition, statuses by number."""
     here = await stage(apps.ledger(unique("embed")), partitions=3)
     await here.feed(300)
     async with running(here.app, here.settings()) as service:
@@ -21,3 +29,141 @@ async def test_what_a_program_sees_of_a_running_service(stage, unique):
             view["k0"] = {}  # type: ignore[index]
         with pytest.raises(KeyError):
             service.view(3)
+    with pytest.raises(KeyError):
+        service.view(0)
+
+
+async def test_a_program_can_take_snapshots(stage, unique):
+    """Waits until they are pointed to; all that are LIVE, or those it names."""
+    here = await stage(apps.ledger(unique("embed")), partitions=2)
+    await here.feed(100)
+    async with here.running() as service:
+        await here.all_processed(service)
+        operation = await asyncio.wait_for(service.trigger_snapshot(reason="before deploy"), 20)
+        assert (operation.state, operation.reason) == ("succeeded", "before deploy")
+        assert [part.state for part in operation.parts] == ["succeeded", "succeeded"]
+        operation = await asyncio.wait_for(service.trigger_snapshot([1]), 20)
+        assert [(part.partition, part.state) for part in operation.parts] == [(1, "skipped")]
+
+
+async def test_the_view_follows_committed_batches_only(stage, unique):
+    """What a handler is doing right now is not in it."""
+    here = await stage(apps.ledger(unique("view")))
+    async with here.running() as service:
+        view = service.view(0)
+        live = service._supervisor.runners[0]._live
+        live._fold.begin(live._positions)
+        live._store.view["k0"] = {"n": 1, "sum": 1}
+        assert "k0" not in view
+        live._fold.abandon()
+        await here.feed(40)
+        await here.all_processed(service)
+        assert view["k0"] == {"n": 2, "sum": 20}
+
+
+# ---- when it cannot ----------------------------------------------------------------------------
+
+
+async def test_what_is_refused_at_start_is_raised_where_it_is_waited_for(broker, unique):
+    """By name, with the command; stop is clean all the same."""
+    settings = settings_for(broker.bootstrap_servers)
+    async with running(apps.ledger(unique("nothing")), settings) as service:
+        with pytest.raises(UsageError, match="does not exist"):
+            await service.wait_live(30)
+        with pytest.raises(UsageError, match="does not exist"):
+            await service.wait_started()
+
+
+async def test_an_app_that_is_not_initialised_is_not_live(broker, unique):
+    """NotLive at once, with the partition's error and hint: it need not time out."""
+    here = Stage(broker.bootstrap_servers, apps.ledger(unique("fresh")))
+    await ensure_topics(here.app, here.settings(), here.cluster, create_io_partitions=1)
+    async with running(here.app, here.settings()) as service:
+        with pytest.raises(NotLive, match=r"a partition FAILED .*not even the genesis") as raised:
+            await asyncio.wait_for(service.wait_live(), 30)
+        assert "snapreplay init" in raised.value.hint
+
+
+async def test_waiting_ends_in_time_and_says_for_what(unique, free_port):
+    """No broker there: phase and reason are in the message."""
+    settings = settings_for(f"127.0.0.1:{free_port}")
+    async with running(apps.ledger(unique("absent")), settings) as service:
+        with pytest.raises(
+            NotLive, match=r"not LIVE after 0\.5 s .*none assigned.*KafkaConnection"
+        ):
+            await service.wait_live(0.5)
+
+
+async def test_an_incomplete_app_is_refused_before_anything_runs(unique):
+    """In the constructor: no thread, no socket."""
+    app = apps.ledger(unique("half"))
+    app.handlers.clear()
+    with pytest.raises(UsageError, match="has no handler"):
+        Service(app, settings_for("127.0.0.1:9"))
+    whole = Service(apps.ledger(unique("whole")), settings_for("127.0.0.1:9"))
+    with pytest.raises(UsageError, match="not started"):
+        await whole.wait_started()
+
+
+async def test_a_taken_port_is_refused_by_start(unique):
+    """And nothing is left running."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = settings_for("127.0.0.1:9", http={"port": taken.getsockname()[1]})
+        service = Service(apps.ledger(unique("port")), settings, HttpServer())
+        with pytest.raises(UsageError, match="is taken"):
+            await service.start()
+        await service.stop()
+    assert not service._background.alive
+
+
+async def test_http_is_up_before_the_cluster_is_reached(unique, free_port):
+    """It says what is waited for, and refuses what needs the cluster."""
+    settings = settings_for(f"127.0.0.1:{free_port}")
+    async with running(apps.ledger(unique("early")), settings, HttpServer()) as service:
+        url = "http://{}:{}".format(*service.http_address)
+        async with httpx2.AsyncClient(base_url=url, trust_env=False) as client:
+            assert (await client.get("/healthz")).status_code == 200
+            assert (await client.get("/readyz")).status_code == 503
+            assert (await client.get("/restore-status")).json()["partitions"] == []
+            assert (await client.post("/trigger-snapshot", json={})).status_code == 503
+
+
+# ---- stopping ----------------------------------------------------------------------------------
+
+
+async def test_stop_hands_over_at_once(stage, unique):
+    """It leaves the group: another instance has the partitions long before a session would have run out."""
+    here = await stage(apps.ledger(unique("leave")), 2, group={"session_timeout_ms": 60_000})
+    one = here.service(instance_id="one")
+    await one.start()
+    await one.wait_live(30)
+    two = here.service(instance_id="two")
+    await two.start()
+    try:
+        await two.wait_live(30)
+        await one.stop()
+        await until(
+            lambda: {s.partition for s in two.restore_status() if s.phase == "live"} == {0, 1},
+            "all with the other one",
+            10,
+        )
+    finally:
+        await two.stop()
+
+
+async def test_stop_ends_everything(stage, unique):
+    """No task of ours, no thread; a second stop is nothing."""
+    here = await stage(apps.ledger(unique("stop")))
+    before = asyncio.all_tasks()
+    async with here.running() as service:
+        pass
+    await service.stop()
+    left = [task for task in asyncio.all_tasks() - before if not task.done()]
+    assert not left
+    assert not service._background.alive
+
+
+def test_run_raises_what_is_refused(broker, unique):
+    """The command line turns it into an exit code."""
+    with pytest.raises(UsageError, match="does not exist"):
+        run(apps.ledger(unique("nothing")), settings_for(broker.bootstrap_servers))

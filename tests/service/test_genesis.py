@@ -5,9 +5,9 @@ import pytest
 from snapreplay.service.genesis import init_app
 from snapreplay.service.topics import KEPT_FOR_EVER, ensure_topics
 from snapreplay.snapshots.errors import StopError
-from snapreplay.snapshots.format.envelope import decode
 from snapreplay.snapshots.format.records import NO_OFFSET, Claim, Increment
 from tests.support import apps
+from tests.support.entries import read_entry
 from tests.support.stage import Stage, processed
 from tests.support.tampering import recreate, trim
 
@@ -24,7 +24,7 @@ async def bare(broker, unique):
 
 async def log_of(here, partition):
     records = (await here.read(f"{here.app.app_id}-increments"))[partition]
-    return [(record.offset, decode(record.value)) for record in records]
+    return [(record.offset, read_entry(record.value)) for record in records]
 
 
 async def test_each_partition_gets_a_claim_and_batch_zero(bare):

@@ -43,7 +43,7 @@ async def test_a_restore_blocks_nothing_else(stage, unique, children):
     """Replay of thousands of records by a handler that computes: answers come in time, and show progress."""
     here = await stage(apps.ledger(unique("busy"), apps.compute))
     async with here.running() as service:
-        await here.feed(4000)
+        await here.feed(8000)
         await here.all_processed(service)
     child = children.start("busy", here.app.app_id, restore__road="replay")
     await asyncio.to_thread(child.wait_http)
@@ -51,4 +51,4 @@ async def test_a_restore_blocks_nothing_else(stage, unique, children):
     seconds = await asyncio.to_thread(ask_while, child, lambda: not child.live())
     assert len(seconds) > 20
     assert max(seconds) < ANSWER_SECONDS
-    assert child.partitions()[0]["records_replayed"] == 4000
+    assert child.partitions()[0]["records_replayed"] == 8000

@@ -5,6 +5,7 @@ import typing
 import msgspec
 from hypothesis import strategies as st
 
+from snapreplay.snapshots.format.envelope import decode
 from snapreplay.snapshots.format.records import (
     Chunk,
     ChunkRef,
@@ -108,3 +109,8 @@ def manifest(snapshot_id: str, chunks: list[ChunkRef], **changed: typing.Any) ->
 def entries_of(chunk: Chunk) -> dict[bytes, bytes]:
     """All entries of a chunk."""
     return {key: value for part in chunk.slices for key, value in part.entries.items()}
+
+
+def read_entry(value: bytes | None) -> typing.Any:
+    """A record of ours; Any, as the test knows what it must be."""
+    return decode(value or b"")

@@ -1,4 +1,7 @@
-"""An app on the session's broker, ready to run: topics, genesis, input, and the question whether it all held."""
+"""An app on the session's broker, ready to run: topics, genesis, input, and the question whether it all held.
+
+Statuses come as Any: a test that looks at what is not there fails, which is what it is for.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.partition.context import Context, Identity
 from snapreplay.service.preflight import inspect
 from snapreplay.service.settings import Settings
-from snapreplay.service.status import PartitionStatus, RestoreStatus
+from snapreplay.service.status import PartitionStatus
 from snapreplay.service.topics import ensure_topics
 from snapreplay.snapshots.program.app import App
 from tests.support import apps, reference
@@ -76,7 +79,7 @@ class Stage:
         return Service(app or self.app, self.settings(**tables), http)
 
     @asynccontextmanager
-    async def running(self, app: App[Any] | None = None, **tables: Any) -> AsyncIterator[Service]:
+    async def running(self, app: App[Any] | None = None, **tables: Any) -> AsyncIterator[Any]:
         """A LIVE service for the length of the block."""
         service = self.service(app, **tables)
         await service.start()
@@ -86,8 +89,8 @@ class Stage:
         finally:
             await service.stop()
 
-    async def failure(self, app: App[Any] | None = None, **tables: Any) -> PartitionStatus:
-        """Partition 0 of a service that is started, FAILED."""
+    async def failure(self, app: App[Any] | None = None, **tables: Any) -> Any:
+        """The status of partition 0 of a service that is started, FAILED."""
         service = self.service(app, **tables)
         await service.start()
         try:
@@ -95,8 +98,8 @@ class Stage:
         finally:
             await service.stop()
 
-    async def restored(self, app: App[Any] | None = None, **tables: Any) -> RestoreStatus:
-        """How partition 0 of a service came back that is started and stopped again; all was exactly once."""
+    async def restored(self, app: App[Any] | None = None, **tables: Any) -> Any:
+        """The RestoreStatus of partition 0 of a service that is started and stopped again; all was exactly once."""
         async with self.running(app, **tables) as service:
             await self.assert_exactly_once(service)
             restore = service.restore_status()[0].restore
@@ -161,7 +164,7 @@ class Stage:
 
 
 async def until(
-    holds: Callable[[], object], what: str = "", seconds: float = DEADLINE_SECONDS
+    holds: Callable[[], object], what: object = "", seconds: float = DEADLINE_SECONDS
 ) -> None:
     """Wait for a condition; says what it was when it does not come true in time."""
     loop = asyncio.get_running_loop()
@@ -204,7 +207,7 @@ async def snapshot(service: Service, partition: int = 0) -> str:
     return part.snapshot_id
 
 
-async def phase(service: Service, name: str, partition: int = 0) -> PartitionStatus:
+async def phase(service: Service, name: str, partition: int = 0) -> Any:
     """Until the partition is in this phase; its status then."""
     found: list[PartitionStatus] = []
 

@@ -50,10 +50,13 @@ def test_other_road(went: Road | None) -> None:
 
 
 def test_killed_before_it_was_live() -> None:
-    """A recovery that was killed proves nothing and is not counted."""
-    verdict = judging.recoveries(told("changes", None))
+    """A recovery that was killed proves nothing: there must be another one that came to its end."""
+    run = told("changes", None)
+    assert judging.recoveries(run).findings == ["no recovery came to its end"]
+    run.restarts += told("changes", restore()).restarts
+    verdict = judging.recoveries(run)
     assert verdict.holds
-    assert verdict.detail.startswith("0 proven")
+    assert verdict.detail.startswith("1 proven")
 
 
 def test_comeback_keeps_the_slowest() -> None:

@@ -101,6 +101,8 @@ async def cut_in_the_middle_of_everything(local, settings):
     unanswered = await producer.send("t", b"2", partition=1)
     commit = asyncio.create_task(producer.commit_transaction())
     await asyncio.wait([unanswered, commit], timeout=0.5)
+    # Cancelled alone, the sender would wait for its requests and, cancelled again, leave all but one behind.
+    assert len(closing._tasks(producer._sender.sender_task)) > 1
     started = time.monotonic()
     await cut_producer(producer)
     assert time.monotonic() - started < 1

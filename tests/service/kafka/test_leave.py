@@ -2,8 +2,10 @@
 
 import pytest
 from aiokafka.client import AIOKafkaClient, ConnectionGroup, CoordinationType
+from aiokafka.errors import GroupCoordinatorNotAvailableError
 
 from snapreplay.service.kafka.leave import LeaveGroupRequestV3, StaticLeaveGroup
+from tests.support.kafka import until_async
 
 UNKNOWN_MEMBER_ID = 25
 
@@ -22,7 +24,14 @@ async def test_the_coordinator_understands_it(broker, unique):
     await client.bootstrap()
     try:
         group = unique("group")
-        node = await client.coordinator_lookup(CoordinationType.GROUP, group)
+
+        async def coordinator():
+            try:
+                return await client.coordinator_lookup(CoordinationType.GROUP, group)
+            except GroupCoordinatorNotAvailableError:  # the first group of a new broker
+                return None
+
+        node = await until_async(coordinator, lambda found: found is not None)
         request = StaticLeaveGroup(group, "nobody", "instance")
         answer = await client.send(node, request, group=ConnectionGroup.COORDINATION)
     finally:

@@ -196,7 +196,7 @@ async def test_a_poll_gives_no_more_than_asked_for(cluster, new_topic, unique):
 
 
 async def test_without_progress_a_read_fails_with_where_it_stands(
-    broker, cluster, new_topic, unique
+    broker, cluster, new_topic, unique, monkeypatch
 ):
     """Answers stop: the read waits for its progress timeout, no longer, and names the position.
 
@@ -205,7 +205,13 @@ async def test_without_progress_a_read_fails_with_where_it_stands(
     """
     topic, proxy = await new_topic(), Proxy(broker.bootstrap_servers)
     await write(cluster, unique("app"), topic, ["c5"])
-    tasks = len(client_tasks())
+    tasks, connected, connect = len(client_tasks()), [], KafkaReader._connect
+
+    async def counted(self):
+        connected.append(self)
+        return await connect(self)
+
+    monkeypatch.setattr(KafkaReader, "_connect", counted)
     impatient = Settings(
         kafka={"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 200},
         timeouts={"progress_ms": 1200},
@@ -216,6 +222,7 @@ async def test_without_progress_a_read_fails_with_where_it_stands(
         with pytest.raises(ReadStalled) as stalled:
             await read(reader, TopicPartition(topic, 0), 2, 6)
         assert stalled.value.facts["position"] == 2
+        assert len(connected) >= 2, "a read without progress tries new clients"
         proxy.fault = lambda key: "pass"
         assert len(await read(reader, TopicPartition(topic, 0), 2, 6)) == 3
         await reader.close()

@@ -8,11 +8,12 @@ from snapreplay.service.partition.report import Reporter
 from snapreplay.service.ports import CommitInDoubt, Fenced
 from snapreplay.service.status import StatusBoard
 from snapreplay.snapshots.format.changes import check_changes
-from snapreplay.snapshots.format.envelope import Kind, decode, kind_of
+from snapreplay.snapshots.format.envelope import Kind, kind_of
 from snapreplay.snapshots.program.fold import Fold
 from snapreplay.snapshots.program.record import RawRecord
 from snapreplay.snapshots.state.store import store_of
 from tests.support import apps, reference
+from tests.support.entries import read_entry
 
 pytestmark = pytest.mark.kafka
 
@@ -80,11 +81,11 @@ async def test_outputs_changes_and_increment_are_one_transaction(bench):
     assert committed.seconds > 0
     (first, changes), (second, increment) = (await bench.log())[len(before) :]
     assert (first, second) == (Kind.CHANGES, Kind.INCREMENT)
-    ref = decode(increment).changes
+    ref = read_entry(increment).changes
     (stores,) = check_changes(ref, [changes])
     assert dict(stores["default"]) == applied.sealed.changes
     assert len(await bench.outputs()) == 10
-    assert bench.store.digest == decode(increment).digest
+    assert bench.store.digest == read_entry(increment).digest
 
 
 async def test_the_next_batch_is_applied_on_top_while_one_commits(bench):
@@ -95,7 +96,7 @@ async def test_the_next_batch_is_applied_on_top_while_one_commits(bench):
     bench.committer.start(bench.finish())
     second = await bench.committer.settle()
     assert second.increment.batch == first.increment.batch + 1
-    log = [decode(value) for kind, value in await bench.log() if kind is Kind.INCREMENT]
+    log = [read_entry(value) for kind, value in await bench.log() if kind is Kind.INCREMENT]
     assert log[-1].previous_offset > log[-2].previous_offset
     assert log[-1].ranges[0].start_offset == log[-2].ranges[-1].end_offset
 
@@ -124,7 +125,7 @@ async def test_large_changes_are_split(bench):
     parts = [value for kind, value in log if kind is Kind.CHANGES]
     assert len(parts) > 1
     assert max(map(len, parts)) <= 900_000
-    stores = list(check_changes(decode(log[-1][1]).changes, parts))
+    stores = list(check_changes(read_entry(log[-1][1]).changes, parts))
     assert sum(len(s["default"]) for s in stores) == 201
 
 

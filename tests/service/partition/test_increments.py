@@ -6,8 +6,9 @@ from snapreplay.service.core.locate import Window
 from snapreplay.service.partition.increments import last_in_window, newer_claim
 from snapreplay.service.ports import TopicPartition
 from snapreplay.snapshots.errors import DamagedError
-from snapreplay.snapshots.format.envelope import Kind, decode, kind_of
+from snapreplay.snapshots.format.envelope import Kind, kind_of
 from tests.support import reference
+from tests.support.entries import read_entry
 from tests.support.tampering import cut, flip, of_version, tamper, with_fields
 
 pytestmark = pytest.mark.kafka
@@ -110,7 +111,7 @@ async def test_the_newest_claim_after_an_offset_is_found(past):
     try:
         end_offset = (await reader.bounds(log)).end_offset
         newest = await newer_claim(reader, log, claims[0].offset, end_offset)
-        assert newest == decode(claims[-1].value)
+        assert newest == read_entry(claims[-1].value)
         assert await newer_claim(reader, log, claims[-1].offset, end_offset) is None
     finally:
         await reader.close()
@@ -137,6 +138,6 @@ async def test_the_log_ends_where_it_is_cut(past):
     then = await past()
     await tamper(then.here, then.increments, Kind.INCREMENT, cut)
     (records,) = await then.here.read(then.increments)
-    kept = [decode(r.value) for r in records if kind_of(r.value) is Kind.INCREMENT]
+    kept = [read_entry(r.value) for r in records if kind_of(r.value) is Kind.INCREMENT]
     assert kept[-1].batch == 7
     assert isinstance(records[0], reference.Read)

@@ -7,9 +7,10 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from snapreplay.service.ports import NewTopic
 from snapreplay.service.topics import ensure_topics
-from snapreplay.snapshots.format.envelope import Kind, decode, kind_of
+from snapreplay.snapshots.format.envelope import Kind, kind_of
 from snapreplay.snapshots.program.ranges import SkippedRange
 from tests.support import apps, reference
+from tests.support.entries import read_entry
 from tests.support.stage import phase, until
 
 pytestmark = pytest.mark.kafka
@@ -31,7 +32,7 @@ def is_poison(value):
 
 async def increments_of(here):
     records = (await here.read(f"{here.app.app_id}-increments"))[0]
-    return [decode(r.value) for r in records if kind_of(r.value) is Kind.INCREMENT]
+    return [read_entry(r.value) for r in records if kind_of(r.value) is Kind.INCREMENT]
 
 
 # ---- committing --------------------------------------------------------------------------------

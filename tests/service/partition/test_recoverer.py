@@ -10,10 +10,10 @@ from snapreplay.service.partition.report import Reporter
 from snapreplay.service.ports import Fenced, LogRecord, Unreachable
 from snapreplay.service.status import StatusBoard
 from snapreplay.service.topics import KEPT_FOR_EVER
-from snapreplay.snapshots.format.envelope import Kind, decode, encode, kind_of
+from snapreplay.snapshots.format.envelope import Kind, encode, kind_of
 from snapreplay.snapshots.state.store import store_of
 from tests.support import apps
-from tests.support.entries import increment
+from tests.support.entries import increment, read_entry
 from tests.support.stage import until
 from tests.support.tampering import recreate
 
@@ -218,6 +218,6 @@ async def test_the_claim_names_this_process(past):
         record = await reader.read_at(context.increments, result.chain.owner_epoch)
     finally:
         await reader.close()
-    claim = decode(record.value)
+    claim = read_entry(record.value)
     assert (claim.instance_id, claim.pid) == ("web-7", context.identity.pid)
     assert (claim.host, claim.process_id) == (context.identity.host, context.identity.process_id)

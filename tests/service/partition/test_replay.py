@@ -3,9 +3,10 @@
 import pytest
 
 from snapreplay.service.partition import inputs
-from snapreplay.snapshots.format.envelope import Kind, decode, kind_of
+from snapreplay.snapshots.format.envelope import Kind, kind_of
 from snapreplay.snapshots.program.ranges import InputRange
 from tests.support import apps, reference
+from tests.support.entries import read_entry
 from tests.support.stage import phase, processed, snapshot
 from tests.support.tampering import recreate, tamper, with_fields
 
@@ -36,7 +37,7 @@ async def test_the_interleaving_of_two_inputs_is_replayed_as_it_was(stage, uniqu
     async with here.running() as service:
         await here.assert_merged(service)
     log = (await here.read(f"{here.app.app_id}-increments"))[0]
-    ranges = [decode(r.value).ranges for r in log if kind_of(r.value) is Kind.INCREMENT]
+    ranges = [read_entry(r.value).ranges for r in log if kind_of(r.value) is Kind.INCREMENT]
     assert any(len({part.topic for part in parts}) == 2 for parts in ranges), "no batch of both"
     async with here.running(restore={"road": road}) as service:
         restores = [s.restore for s in service.restore_status()]
@@ -101,21 +102,39 @@ async def test_an_object_comes_back_by_snapshot_and_replay(stage, unique, state)
         await assert_tape(here, service)
 
 
-async def poisoned(stage, unique, state):
+@pytest.mark.parametrize("state", [apps.Tape, apps.Undoable])
+async def test_a_hotfix_of_an_object_goes_on_exactly_once(stage, unique, state):
+    """With and without rollback: what is before the failed record is committed and in a snapshot, nothing of the
+    record itself stays, and the fixed handler needs no replay."""
     here = await stage(apps.tape(unique("tape"), state))
     async with here.running() as service:
         await here.feed(10)
         await assert_tape(here, service)
         await here.send([("0:a", {}), ("0:a", {"poison": True}), ("0:a", {})])
         status = await phase(service, "failed")
+        assert (status.error.kind, status.batch) == ("HandlerFailed", status.snapshot.batch + 1)
         assert status.error.record_id == f"{here.app.inputs[0].name}-0-11"
-    return here
-
-
-@pytest.mark.parametrize("state", [apps.Tape, apps.Undoable])
-async def test_a_hotfix_of_an_object_goes_on_exactly_once(stage, unique, state):
-    """With and without rollback: nothing of the failed record stays, what was good is not done again."""
-    here = await poisoned(stage, unique, state)
+        assert (status.snapshot.reason, status.snapshot.state) == ("failed_partition", "pointed")
+    assert len((await here.read(here.app.outputs[0].name))[0]) == 11
     fixed = apps.tape(here.app.app_id, state, poison=False, version="fixed")
     async with here.running(fixed) as service:
+        assert service.restore_status()[0].restore.records_replayed == 0
+        await assert_tape(here, service)
+
+
+async def test_an_object_is_not_replayed_by_other_code(stage, unique):
+    """It has no digest that could prove the result: FAILED, with both versions and two ways out; one of them is to
+    say that it is the same version."""
+    here = await stage(apps.tape(unique("tape"), version="1"))
+    async with here.running() as service:
+        await here.feed(10)
+        await assert_tape(here, service)
+    other = apps.tape(here.app.app_id, version="2")
+    status = await here.failure(other)
+    assert status.error.kind == "CodeChanged"
+    assert "app version 1, this is 2" in status.error.message
+    assert "version=" in status.error.hint
+    async with here.running(snapshot={"before_stop": True}):
+        pass
+    async with here.running(other) as service:
         await assert_tape(here, service)

@@ -8,8 +8,9 @@ from snapreplay.service.control import Busy, NotOwned, UnknownPartition
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.partition import snapshots as module
 from snapreplay.service.ports import Unreachable
-from snapreplay.snapshots.format.envelope import Kind, decode, kind_of
+from snapreplay.snapshots.format.envelope import Kind, kind_of
 from tests.support import apps
+from tests.support.entries import read_entry
 from tests.support.stage import snapshot, until
 
 pytestmark = pytest.mark.kafka
@@ -53,7 +54,7 @@ async def ended(service, operation):
 
 async def increments_of(here):
     records = (await here.read(f"{here.app.app_id}-increments"))[0]
-    return [decode(r.value) for r in records if kind_of(r.value) is Kind.INCREMENT]
+    return [read_entry(r.value) for r in records if kind_of(r.value) is Kind.INCREMENT]
 
 
 # ---- on demand ---------------------------------------------------------------------------------

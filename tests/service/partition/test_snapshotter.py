@@ -9,11 +9,10 @@ from snapreplay.service.partition.report import Reporter
 from snapreplay.service.partition.snapshotter import ImageDiffers, OffsetUnknown
 from snapreplay.service.status import StatusBoard
 from snapreplay.snapshots.format.chunks import read_chunk
-from snapreplay.snapshots.format.envelope import decode
 from snapreplay.snapshots.state.digest import Digest
 from snapreplay.snapshots.state.store import store_of
 from tests.support import apps
-from tests.support.entries import entries_of, increment
+from tests.support.entries import entries_of, increment, read_entry
 
 pytestmark = pytest.mark.kafka
 
@@ -59,7 +58,7 @@ async def test_chunks_then_the_manifest_then_the_pointer(context):
     marked = snapshotter.mark(store, chain, "trigger")
     pointer = await snapshotter.write(context, marked, Reporter(board, 0))
     values = await values_of(context)
-    manifest = decode(values[pointer.manifest_offset])
+    manifest = read_entry(values[pointer.manifest_offset])
     assert max(values) == pointer.manifest_offset
     assert len(manifest.chunks) > 1
     assert all(ref.size_bytes <= 10_000 for ref in manifest.chunks)

@@ -1,0 +1,155 @@
+"""What HTTP may ask of a running service: answered from what was told last, from any thread."""
+
+import asyncio
+import threading
+
+import msgspec
+import pytest
+
+from snapreplay.service import service_control as module
+from snapreplay.service.control import Busy, NotOwned, UnknownPartition
+from snapreplay.service.core.phase import Phase
+from snapreplay.service.partition.context import ClusterView, Identity
+from snapreplay.service.ports import Unreachable
+from snapreplay.service.service_control import ServiceControl
+from snapreplay.service.status import PartitionStatus, SnapshotStatus, StatusBoard
+from snapreplay.snapshots.errors import StopError
+from tests.support import apps
+
+VIEW = ClusterView("cluster-1", 4, {}, 900_000)
+SNAPSHOT = SnapshotStatus(0, "s1", "writing", "trigger", 5, 1.0)
+
+
+class Bench:
+    """A control, its board, and the snapshots that were asked for."""
+
+    def __init__(self):
+        self.board, self.asked = StatusBoard(), []
+        self.control = ServiceControl(
+            apps.ledger("ledger"),
+            Identity.of_this_process("one"),
+            self.board,
+            lambda partition, reason, done: self.asked.append((partition, reason, done)),
+        )
+
+    def ready(self):
+        return [(check.name, check.ok) for check in self.control.ready_checks()]
+
+
+@pytest.fixture
+def bench():
+    """Reached, with partitions 0 LIVE and 2 loading."""
+    made = Bench()
+    made.control.reached(VIEW)
+    made.control.member_of({0, 2})
+    made.board.publish(PartitionStatus(0, Phase.LIVE))
+    made.board.publish(PartitionStatus(2, Phase.LOADING))
+    return made
+
+
+def test_ready_is_a_member_whose_partitions_are_all_live(bench):
+    """Each partition that was assigned counts, also before its runner says a word."""
+    assert bench.ready()[3:] == [("partition 0", True), ("partition 2", False)]
+    bench.board.publish(PartitionStatus(2, Phase.LIVE))
+    assert bench.control.ready()
+    bench.control.member_of({0, 2, 3})
+    assert bench.ready()[-1] == ("partition 3", False)
+    bench.control.member_of(set())
+    assert bench.control.ready(), "a member without partitions is ready"
+
+
+def test_ready_says_what_is_missing():
+    """Cluster, membership, instance id, in this order."""
+    bench = Bench()
+    assert bench.ready() == [("cluster", False), ("member", False), ("instance id", True)]
+    bench.control.unreachable(Unreachable("no broker at x:1"))
+    assert bench.control.ready_checks()[0].detail == "no broker at x:1"
+    bench.control.reached(VIEW)
+    bench.control.member_of(set())
+    assert bench.control.ready()
+    bench.control.duplicate(StopError("another one"))
+    assert bench.ready()[2] == ("instance id", False)
+
+
+async def test_alive_is_a_loop_that_turns(bench, monkeypatch):
+    """A handler may block for minutes; a loop that is silent for longer is dead."""
+    monkeypatch.setattr(module, "BEAT_SECONDS", 0.01)
+    now = [1000.0]
+    monkeypatch.setattr(module, "wall_seconds", lambda: now[0])
+    bench.control.beat_every_second(asyncio.get_running_loop())
+    await asyncio.sleep(0.05)
+    now[0] += module.STUCK_SECONDS - 1
+    assert bench.control.live_checks()[0].ok
+    bench.control.stop()
+    await asyncio.sleep(0.05)
+    now[0] += module.STUCK_SECONDS + 1
+    assert not bench.control.live_checks()[0].ok
+
+
+def test_a_trigger_asks_each_partition_and_hears_from_it(bench):
+    """The operation is running until it does."""
+    operation = bench.control.trigger_snapshot([0], "deploy")
+    ((partition, reason, done),) = bench.asked
+    assert (partition, reason, operation.state) == (0, "trigger", "running")
+    done("succeeded", "s1", "")
+    assert bench.control.operation(operation.id).state == "succeeded"
+    assert bench.control.operations()[0].reason == "deploy"
+
+
+def test_a_trigger_without_partitions_means_all_live_ones(bench):
+    """Of this process, now."""
+    bench.control.trigger_snapshot(None, "")
+    assert [partition for partition, _, _ in bench.asked] == [0]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "error"),
+    [([0, 4], UnknownPartition), ([-1], UnknownPartition), ([1], NotOwned), ([0, 2], NotOwned)],
+)
+def test_a_trigger_is_all_or_nothing(bench, partitions, error):
+    """Unknown, elsewhere, or not LIVE: nothing is started."""
+    with pytest.raises(error):
+        bench.control.trigger_snapshot(partitions, "")
+    assert bench.asked == []
+
+
+def test_one_snapshot_at_a_time(bench):
+    """A second trigger for a partition is refused with the first one's id."""
+    first = bench.control.trigger_snapshot([0], "")
+    with pytest.raises(Busy) as refused:
+        bench.control.trigger_snapshot(None, "")
+    assert refused.value.operation_id == first.id
+
+
+def test_snapshots_are_remembered_newest_first_with_their_last_state(bench, monkeypatch):
+    """Only so many."""
+    monkeypatch.setattr(module, "SNAPSHOTS_KEPT", 2)
+    for number in range(3):
+        for state in ("writing", "pointed"):
+            taken = msgspec.structs.replace(SNAPSHOT, snapshot_id=f"s{number}", state=state)
+            bench.board.publish(PartitionStatus(0, Phase.LIVE, snapshot=taken))
+    found = [(s.snapshot_id, s.state) for s in bench.control.snapshots()]
+    assert found == [("s2", "pointed"), ("s1", "pointed")]
+
+
+async def test_whoever_waits_hears_of_changes_from_other_threads(bench):
+    """For the length of the block, and not longer."""
+    with bench.control.changes(asyncio.get_running_loop()) as changed:
+        news = PartitionStatus(2, Phase.LIVE)
+        thread = threading.Thread(target=bench.board.publish, args=(news,))
+        thread.start()
+        await asyncio.wait_for(changed.wait(), 5)
+        thread.join()
+    changed.clear()
+    bench.board.publish(news)
+    await asyncio.sleep(0)
+    assert not changed.is_set()
+
+
+def test_facts_of_the_cluster_are_there_once_it_was_reached(bench):
+    """Who we are is known before."""
+    before = Bench().control.facts()
+    assert (before.app_id, before.instance_id, before.partition_count) == ("ledger", "one", None)
+    after = bench.control.facts()
+    assert (after.cluster_id, after.partition_count) == ("cluster-1", 4)
+    assert after.app_version.startswith("code:")
