@@ -69,16 +69,7 @@ _RESTORED: dict[str, Any] = {
     "road": "changes",
     "snapshot": _USED,
     "fallback": None,
-    "progress": {
-        "unit": "changes",
-        "from": 0,
-        "current": 8200,
-        "target": 8200,
-        "remaining": 0,
-        "percent": 100.0,
-        "rate_per_second": 1_900_000.0,
-        "eta_seconds": 0.0,
-    },
+    "progress": None,
     "seconds_per_phase": {
         "fencing": 0.02,
         "claiming": 0.004,
@@ -148,7 +139,10 @@ BY_SCHEMA: dict[str, dict[str, Any]] = {
     "Snapshots": {"items": [_SNAPSHOT]},
 }
 PROBES: dict[str, dict[str, Any]] = {
-    "200": {"status": "ok", "checks": [{"name": "loop", "ok": True, "detail": ""}]},
+    "200": {
+        "status": "ok",
+        "checks": [{"name": "runner loop", "ok": True, "detail": "last turn 0.3 s ago"}],
+    },
     "503": {
         "status": "failing",
         "checks": [{"name": "partition 1", "ok": False, "detail": "loading"}],

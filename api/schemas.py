@@ -111,7 +111,7 @@ class Operations(Model):
 class Progress(Model):
     """How far the present phase is; `eta_seconds` is null while the rate is not known."""
 
-    unit: Annotated[str, one_of("bytes", "changes", "records")]
+    unit: Annotated[str, one_of("bytes", "records")]
     from_: Annotated[
         Count,
         Field(validation_alias=AliasChoices("from_", "from"), serialization_alias="from"),

@@ -64,11 +64,6 @@ def _fallback(recovery: Recovery) -> schemas.Fallback | None:
     )
 
 
-_PARTITION_FIELDS = [
-    name for name in schemas.Partition.model_fields if name != "progress_age_seconds"
-]
-
-
 def partition(status: PartitionStatus, now: float) -> schemas.Partition:
     """`now` in Unix seconds. The age is 0 when the clock was set back."""
     return schemas.Partition.model_validate(

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 PAD = "x" * 48
 DEADLINE_SECONDS = 300.0

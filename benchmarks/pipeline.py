@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+import psutil
+
 from benchmarks import harness
 from snapreplay.service.localbroker.broker import LocalBroker
 
@@ -89,7 +91,7 @@ def _service(records: int, keys: int, changes: str) -> Result:
             return _measure(servers, process, records, log)
 
 
-def _measure(servers: str, process: harness.psutil.Process, records: int, log: Path) -> Result:
+def _measure(servers: str, process: psutil.Process, records: int, log: Path) -> Result:
     end = harness.CommittedEnd(servers, "bench-out")
     try:
         began = harness.wait_until(lambda: end() >= records // 10, f"the first outputs ({log})")
@@ -103,7 +105,7 @@ def _measure(servers: str, process: harness.psutil.Process, records: int, log: P
     return Result(measured / (ended - began), cpu / measured * 1e6, rss_mb)
 
 
-def _cpu_seconds(process: harness.psutil.Process) -> float:
+def _cpu_seconds(process: psutil.Process) -> float:
     times = process.cpu_times()
     return float(times.user + times.system)
 

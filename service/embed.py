@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 from snapreplay.service.background import BackgroundLoop
 from snapreplay.service.control import Control, Operation
-from snapreplay.service.core import names
 from snapreplay.service.core.located import DuplicateInstance
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.membership import Membership
@@ -25,6 +24,7 @@ from snapreplay.service.settings import Settings, load_settings
 from snapreplay.service.status import PartitionStatus, StatusBoard
 from snapreplay.service.supervisor import Supervisor
 from snapreplay.snapshots.errors import RetryableError, SnapreplayError, StopError, UsageError
+from snapreplay.snapshots.program import names
 from snapreplay.snapshots.program.app import App
 
 log = logging.getLogger("snapreplay")

@@ -6,13 +6,13 @@ import asyncio
 from typing import Any, Literal
 
 from snapreplay.service.clock import wall_ms
-from snapreplay.service.core import locate
+from snapreplay.service.core import effects, events, locate, located
 from snapreplay.service.core.chain import genesis_increment
 from snapreplay.service.core.located import Found
-from snapreplay.service.partition.claiming import claim_record
+from snapreplay.service.partition.claiming import await_claim, claim_record
 from snapreplay.service.partition.context import ClusterView, Context, Identity
 from snapreplay.service.partition.increments import last_in_window
-from snapreplay.service.ports import Cluster, LogRecord, TopicPartition
+from snapreplay.service.ports import Cluster, LogRecord, Reader, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.settings import Settings
 from snapreplay.snapshots.errors import StopError
@@ -50,11 +50,15 @@ async def init_app(
     existing = [await _last(context) for context in contexts]
     _refuse_lost(contexts, existing)
     return [
-        f"partition {context.partition}: already initialised, at batch {found.increment.batch}"
+        _already(context, found)
         if found is not None
         else await _write(context, view, start)
         for context, found in zip(contexts, existing, strict=True)
     ]
+
+
+def _already(context: Context, found: Found) -> str:
+    return f"partition {context.partition}: already initialised, at batch {found.increment.batch}"
 
 
 def _refuse_lost(contexts: list[Context], existing: list[Found | None]) -> None:
@@ -65,7 +69,7 @@ def _refuse_lost(contexts: list[Context], existing: list[Found | None]) -> None:
     if ahead and empty:
         lost = empty[0]
         raise PartitionLost(
-            f"{lost.increments.topic}-{lost.partition} holds no increment, but partition {ahead[0]} is at batch"
+            f"{lost.increments} holds no increment, but partition {ahead[0]} is at batch"
             f" {batches[ahead[0]]}: the increments of partition {lost.partition} were lost",
             hint="restore the increments topic; to start anew use another app id",
             partition=lost.partition,
@@ -77,22 +81,50 @@ async def _last(context: Context) -> Found | None:
     reader = await context.cluster.reader()
     try:
         bounds = await reader.bounds(context.increments)
-        window = locate.first_window(bounds.end_offset, bounds.start_offset)
-        while window is not None:
-            found = await last_in_window(reader, context.increments, window)
-            if found is not None:
-                return found
-            window = locate.next_window(window, bounds.end_offset, bounds.start_offset)
+        found = await _last_before(context, reader, bounds.end_offset, bounds.start_offset)
+        if found is not None:
+            return found
         snapshots = await reader.bounds(context.snapshots)
     finally:
         await reader.close()
     if snapshots.end_offset > 0:
         raise StopError(
-            f"{context.increments.topic}-{context.partition} holds no increment, but"
-            f" {context.snapshots.topic}-{context.partition} holds snapshots: the increments were lost",
+            f"{context.increments} holds no increment, but"
+            f" {context.snapshots} holds snapshots: the increments were lost",
             hint="restore the increments topic; to start anew delete both topics, or use another app id",
         )
     return None
+
+
+async def _last_before(
+    context: Context, reader: Reader, end_offset: int, log_start_offset: int
+) -> Found | None:
+    window = locate.first_window(end_offset, log_start_offset)
+    while window is not None:
+        found = await last_in_window(reader, context.increments, window)
+        if found is not None:
+            return found
+        window = locate.next_window(window, end_offset, log_start_offset)
+    return None
+
+
+async def _last_before_claim(context: Context, claim_id: str, epoch: int) -> Found | None:
+    """Whatever was committed before our fence is visible to a reader that delivers our claim: another `init` at
+    the same moment, or a chain that a stale leader had not shown."""
+    loop = asyncio.get_running_loop()
+    claimed_at = loop.time()
+    see = effects.SeeClaim(claim_id, epoch, fresh_client=True)
+    while True:
+        reader = await context.cluster.reader()
+        try:
+            event = await await_claim(context, reader, see, claimed_at)
+            if isinstance(event, events.ClaimSeen):
+                return await _last_before(context, reader, epoch, event.log_start_offset)
+        finally:
+            await reader.close()
+        patience_ms = context.settings.timeouts.metadata_ms
+        if isinstance(event, events.ClaimHidden) and event.waited_ms > patience_ms:
+            raise located.pinned(epoch, event.end_offset, event.high_watermark)
 
 
 async def _write(context: Context, view: ClusterView, start: Start) -> str:
@@ -103,6 +135,9 @@ async def _write(context: Context, view: ClusterView, start: Start) -> str:
     try:
         claim = claim_record(context, context.identity.process_id)
         (epoch,) = await producer.commit(context.partition, (), (claim,))
+        found = await _last_before_claim(context, context.identity.process_id, epoch)
+        if found is not None:
+            return _already(context, found)
         increment = genesis_increment(context.origin, epoch, genesis, digest, wall_ms())
         record = LogRecord(
             context.increments.topic, encode(increment), headers=headers_of(increment)

@@ -22,6 +22,10 @@ class TopicPartition(NamedTuple):
     topic: str
     partition: int
 
+    def __str__(self) -> str:
+        """As Kafka's tools write it, "payments-3"."""
+        return f"{self.topic}-{self.partition}"
+
 
 class Bounds(NamedTuple):
     """`start_offset <= end_offset`. The end is the reader's own: last stable offset under read_committed."""

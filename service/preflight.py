@@ -16,9 +16,9 @@ from snapreplay.service.topics import (
 )
 from snapreplay.snapshots.errors import UsageError
 from snapreplay.snapshots.program.app import App
+from snapreplay.snapshots.program.out import DEFAULT_LIMIT_BYTES
 from snapreplay.snapshots.state.store import store_of
 
-DEFAULT_MESSAGE_BYTES_MAX = 1_048_588  # Kafka's default of max.message.bytes
 DEFAULT_TRANSACTION_TIMEOUT_MAX_MS = 900_000  # Kafka's default of transaction.max.timeout.ms
 
 
@@ -39,7 +39,7 @@ async def inspect(app: App[Any], settings: Settings, cluster: Cluster) -> Cluste
     _check_present(app, own, facts)
     for name in own[:2]:
         check_own_topic(facts[name], count)
-    _check_replayable(settings, [facts[name] for name in inputs])
+    _check_replayable(app, settings, [facts[name] for name in inputs])
     _check_dead_letters(app, settings)
     cluster_facts = await cluster.facts()
     return ClusterView(
@@ -55,7 +55,7 @@ def _names(topics: Any) -> tuple[str, ...]:
 
 
 def _message_bytes_max(facts: TopicFacts) -> int:
-    return int(facts.config.get("max.message.bytes", DEFAULT_MESSAGE_BYTES_MAX))
+    return int(facts.config.get("max.message.bytes", DEFAULT_LIMIT_BYTES))
 
 
 def _check_present(app: App[Any], own: tuple[str, ...], facts: dict[str, TopicFacts]) -> None:
@@ -72,17 +72,19 @@ def _check_present(app: App[Any], own: tuple[str, ...], facts: dict[str, TopicFa
         )
 
 
-def _check_replayable(settings: Settings, inputs: list[TopicFacts]) -> None:
+def _check_replayable(app: App[Any], settings: Settings, inputs: list[TopicFacts]) -> None:
     """Replay of a compacted input sees fewer records than the first pass: another state for ever."""
-    if settings.changes and settings.restore.road == "changes":
+    compacted = [f.name for f in inputs if "compact" in f.config.get("cleanup.policy", "")]
+    if not compacted:
         return
-    for facts in inputs:
-        if "compact" in facts.config.get("cleanup.policy", ""):
-            raise UsageError(
-                f"input {facts.name} is compacted: it cannot be replayed",
-                hint="set changes = true and restore.road = changes",
-                topic=facts.name,
-            )
+    hint = "set changes = true and restore.road = changes"
+    if not store_of(app.state()).keeps_changes:
+        hint = "a state that is no map recovers by replay only: set cleanup.policy=delete, or use MapState"
+    elif settings.changes and settings.restore.road == "changes":
+        return
+    raise UsageError(
+        f"input {compacted[0]} is compacted: it cannot be replayed", hint=hint, topic=compacted[0]
+    )
 
 
 def _check_dead_letters(app: App[Any], settings: Settings) -> None:

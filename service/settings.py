@@ -75,11 +75,11 @@ class Settings(BaseSettings):
     @classmethod
     def settings_customise_sources(
         cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - this and the rest: given by pydantic-settings
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic-settings gives all of them
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - as above
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - as above
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - as above
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Built directly, only the arguments count: tests and embedders see no surprise from outside."""
         return (init_settings,)
@@ -195,9 +195,9 @@ def load_settings(
             cls,
             settings_cls: type[BaseSettings],
             init_settings: PydanticBaseSettingsSource,
-            env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-            dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-            file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+            env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - as above
+            dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - as above
+            file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - as above
         ) -> tuple[PydanticBaseSettingsSource, ...]:
             return (
                 init_settings,

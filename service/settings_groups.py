@@ -43,7 +43,7 @@ class Snapshot(Group):
     before_stop: bool = True
     """Also on SIGTERM, when something changed: the next start then has nothing to bring forward."""
     chunk_bytes_max: int = Field(900_000, ge=10_000, le=1_000_000)
-    """Most bytes of a chunk or changes record; below Kafka's default max.message.bytes of 1,048,588."""
+    """Most bytes of a chunk (a record of a snapshot); below Kafka's default max.message.bytes of 1,048,588."""
 
 
 class Restore(Group):

@@ -78,9 +78,8 @@ class RestoreStatus(msgspec.Struct, frozen=True):
     attempt: int
     started_at: float
     finished_at: float | None = None
-    road: str | None = (
-        None  # "changes", "replay"; None until it is chosen, or when there was nothing to do
-    )
+    # "changes", "replay"; None until it is chosen, or when there was nothing to do.
+    road: str | None = None
     snapshot: SnapshotUsed | None = None
     fallback_from: str | None = None  # id of a newer snapshot that could not be used
     fallback_reason: str | None = None  # why not that one, and why not by the preferred road

@@ -19,9 +19,8 @@ from snapreplay.snapshots.program.app import App
 
 log = logging.getLogger("snapreplay.supervisor")
 
-WATCH_SECONDS = (
-    30.0  # Kafka clients refresh metadata as often; a changed partition count moves keys at once
-)
+# Kafka clients refresh metadata as often; a changed partition count moves keys at once.
+WATCH_SECONDS = 30.0
 
 
 class Supervisor:
@@ -52,6 +51,8 @@ class Supervisor:
         self._runners: dict[int, PartitionRunner] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._ending: dict[int, asyncio.Task[None]] = {}
+        self._stopped = False
+        self._refused: SnapreplayError | None = None
         self._watch = asyncio.get_running_loop().create_task(self._watch_cluster())
 
     @property
@@ -60,7 +61,10 @@ class Supervisor:
         return self._runners
 
     def assigned(self, partitions: set[int]) -> None:
-        """The whole new assignment. Those we keep run on."""
+        """The whole new assignment. Those we keep run on. Nothing starts after `stop`: we are members a little longer,
+        and a rebalance in that time would begin a second life that nobody ends."""
+        if self._stopped:
+            return
         for number in sorted(set(self._runners) - partitions):
             self._release(number)
         for number in sorted(partitions - set(self._runners)):
@@ -74,6 +78,7 @@ class Supervisor:
     async def stop(self, *, final_snapshot: bool, deadline_seconds: float) -> None:
         """End every runner: the batch under way is finished, a last snapshot written if asked for. What is not
         done by the deadline is cut off: the log is complete without it."""
+        self._stopped = True
         self._watch.cancel()
         for runner in self._runners.values():
             runner.stop(final_snapshot=final_snapshot)
@@ -100,6 +105,8 @@ class Supervisor:
         )
         runner = PartitionRunner(context, self._board, self._failed)
         self._runners[number] = runner
+        if self._refused is not None:
+            runner.refuse(self._refused)
         earlier = self._ending.get(number)
         self._tasks[number] = asyncio.get_running_loop().create_task(
             _after(earlier, runner), name=f"partition-{number}"
@@ -135,6 +142,7 @@ class Supervisor:
                 if error.reaction is Reaction.RETRY:
                     continue
                 log.error("the cluster has changed: %s", error)  # noqa: TRY400 - its text says all
+                self._refused = error  # also for partitions that come later: the view is of the cluster before
                 for runner in self._runners.values():
                     runner.refuse(error)
 

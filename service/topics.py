@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
-from snapreplay.service.core import names
 from snapreplay.service.ports import Cluster, NewTopic, TopicFacts
 from snapreplay.service.settings import Settings
 from snapreplay.snapshots.errors import StopError, UsageError
+from snapreplay.snapshots.program import names
 from snapreplay.snapshots.program.app import App
 
 KEPT_FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}

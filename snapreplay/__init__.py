@@ -58,7 +58,7 @@ _HOME = {
     "utf8": "snapshots.program.codecs",
 }
 
-__all__ = [*_HOME, "__version__"]  # noqa: PLE0604
+__all__ = [*_HOME, "__version__"]  # noqa: PLE0604 - made from the table above
 
 
 def __getattr__(name: str) -> Any:

@@ -22,12 +22,12 @@ import msgspec
 
 from snapreplay.snapshots.errors import UsageError
 from snapreplay.snapshots.program.app import App
-from snapreplay.snapshots.program.failure import id_of
 from snapreplay.snapshots.program.fold import ErrorPolicy
 from snapreplay.snapshots.program.harness import Diverged, Harness, Sent, record
 from snapreplay.snapshots.program.load import load_app, name_of
 from snapreplay.snapshots.program.lost_change import LostChange
-from snapreplay.snapshots.program.record import Output, RawRecord
+from snapreplay.snapshots.program.names import dead_letters_topic
+from snapreplay.snapshots.program.record import Output, RawRecord, id_of
 
 __all__ = [
     "Diverged",
@@ -168,7 +168,7 @@ def _check_batches(
 
 
 def _compare_outputs(steps: list[Step], outputs: list[Output], app: App[Any], size: int) -> None:
-    dead_letters = f"{app.app_id}-dead-letters"
+    dead_letters = dead_letters_topic(app.app_id)
     position = 0
     for step in steps:
         expected = [one for one in step.outputs if one.topic != dead_letters]

@@ -13,6 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 ROOT = Path(__file__).resolve().parents[1]
+ME = Path(__file__).relative_to(ROOT)
 PACKAGES = ("api", "service", "snapreplay", "snapshots")
 MAX_FUNCTION_LINES = 50
 MAX_FILE_LINES = 400
@@ -152,6 +153,17 @@ def test_every_test_says_what_it_shows() -> None:
     assert not silent, listed(silent)
 
 
+def test_every_lint_exception_has_its_reason() -> None:
+    """Who meets a `noqa` need not guess why: the reason is on the same line."""
+    bare = [
+        f"{path}:{number}: {line.strip()}"
+        for path in files(".py")
+        for number, line in enumerate(read(path).splitlines(), 1)
+        if re.search(r"# noqa(?!: [A-Z0-9, ]+ - \w)", line) and path != ME
+    ]
+    assert not bare, listed(bare)
+
+
 # --------------------------------------------------------------------------- the documents
 
 
@@ -270,6 +282,5 @@ def test_no_path_of_a_machine() -> None:
     places = [str(ROOT), r"/root/", r"/Users/\w", r"/home/(?!nonroot|app|snapreplay)\w"]
     somewhere = re.compile("|".join(place.replace(".", r"\.") for place in places))
     texts = files(".py", ".md", ".toml", ".yaml", ".yml", ".json", ".xml", ".lock", "file", "run")
-    me = Path(__file__).relative_to(ROOT)
-    found = [str(path) for path in texts if path != me and somewhere.search(read(path))]
+    found = [str(path) for path in texts if path != ME and somewhere.search(read(path))]
     assert not found, listed(found)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import msgspec
 
@@ -21,6 +22,8 @@ from snapreplay.snapshots.format.records import (
 )
 from snapreplay.snapshots.program.fold import Applied
 from snapreplay.snapshots.state.digest import Digest
+
+_topic_of = attrgetter("topic")
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,8 @@ class Chain:
         )
         if applied is None:
             return common
-        outputs = Counter(o.topic for o in (*applied.outputs, *applied.dead_letters))
+        outputs = Counter(map(_topic_of, applied.outputs))
+        outputs.update(map(_topic_of, applied.dead_letters))
         return msgspec.structs.replace(
             common,
             ranges=applied.ranges,

@@ -102,7 +102,7 @@ def duplicate_instance(expected: Expected, newer: Claim) -> SnapreplayError | No
     return DuplicateInstance(
         f"process {newer.pid} on host {newer.host} uses our instance id {newer.instance_id!r}"
         f" and has taken partition {expected.partition}",
-        hint="give every process its own: `--instance-id NAME` or SNAPREPLAY_INSTANCE_ID; then restart this one",
+        hint="give every process its own: `--set instance_id=NAME` or SNAPREPLAY_INSTANCE_ID; then restart this one",
         instance_id=newer.instance_id,
         other_host=newer.host,
         other_pid=newer.pid,
@@ -113,7 +113,8 @@ def damaged(error: SnapreplayError) -> SnapreplayError:
     """What is damaged may be the last increment itself, so an older one must not be taken for it."""
     return LogDamaged(
         error.message,
-        hint=error.hint or "run `snapreplay audit`; bring the topic back from a replica, backup or mirror",
+        hint=error.hint
+        or "run `snapreplay audit`; bring the topic back from a replica, backup or mirror",
         **error.facts,
     )
 

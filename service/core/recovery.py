@@ -246,6 +246,7 @@ def _failed(recovery: Recovery, error: SnapreplayError) -> tuple[Recovery, Effec
 
 
 def _start(recovery: Recovery) -> Start:
+    """As `_some`, which the type checker cannot follow through the union that `Start` is."""
     if recovery.start is None:
         raise AssertionError("an event arrived before the one it follows")
     return recovery.start

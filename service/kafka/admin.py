@@ -129,21 +129,20 @@ class KafkaAdmin:
         """
         if before_offset < 0:
             raise ValueError(f"delete_records needs an explicit offset, not {before_offset}")
-        name = f"{partition.topic}-{partition.partition}"
         source = ClientPartition(*partition)
-        async with self._client(f"trimming {name}") as client:
+        async with self._client(f"trimming {partition}") as client:
             try:
                 starts = await client.delete_records({source: RecordsToDelete(before_offset)})
             except PolicyViolationError as error:
                 raise StopError(
-                    f"{name} cannot be trimmed: its cleanup.policy is not delete",
+                    f"{partition} cannot be trimmed: its cleanup.policy is not delete",
                     hint=f"kafka-configs.sh --alter --topic {partition.topic}"
                     " --add-config cleanup.policy=delete",
                     topic=partition.topic,
                 ) from error
             except OffsetOutOfRangeError as error:
                 raise OffsetBeyondEnd(
-                    f"{name} cannot be trimmed below {before_offset}: its end is lower",
+                    f"{partition} cannot be trimmed below {before_offset}: its end is lower",
                     topic=partition.topic,
                     partition=partition.partition,
                     offset=before_offset,

@@ -28,9 +28,8 @@ class TopicShape:
 
     partition_count: int
     batch_bytes: int  # a batch is full at this size
-    record_bytes_max: (
-        int  # the topic's max.message.bytes; one record may fill a batch beyond batch_bytes
-    )
+    # The topic's max.message.bytes; one record may fill a batch beyond batch_bytes.
+    record_bytes_max: int
 
 
 class _Lane:

@@ -201,7 +201,7 @@ class Membership:
             if self.suspects_duplicate:
                 log.error(
                     "another process of %s seems to have the same instance id %r: give each its own"
-                    " (--instance-id NAME or SNAPREPLAY_INSTANCE_ID)",
+                    " (--set instance_id=NAME or SNAPREPLAY_INSTANCE_ID)",
                     self._group_id,
                     self._settings.instance_id,
                 )

@@ -93,13 +93,13 @@ async def _force_closed(producer: AIOKafkaProducer, error: BaseException) -> Non
 
     End its task, wake its waiters, cut its connections.
     """
-    producer._closed = True  # noqa: SLF001 else its destructor complains
-    sender = producer._sender.sender_task  # noqa: SLF001
+    producer._closed = True  # else its destructor complains
+    sender = producer._sender.sender_task
     while sender is not None and not sender.done():
         sender.cancel()  # it swallows the first one
         await asyncio.wait([sender], timeout=0.05)
-    producer._message_accumulator.fail_all(error)  # noqa: SLF001
-    producer._txn_manager.fatal_error(error)  # noqa: SLF001
+    producer._message_accumulator.fail_all(error)
+    producer._txn_manager.fatal_error(error)
     await _bounded(producer.client.close())
 
 

@@ -153,7 +153,7 @@ class KafkaProducer:
         # A duplicate sequence is answered with -1: stored, but nobody knows where.
         if answer is None or answer.offset < 0 or answer.partition != target.partition:
             raise CommitInDoubt(
-                f"a batch for {target.topic}-{target.partition} was answered with {answer}",
+                f"a batch for {target} was answered with {answer}",
                 transactional_id=self.transactional_id,
             )
         return int(answer.offset)

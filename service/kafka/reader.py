@@ -231,7 +231,7 @@ class KafkaReader:
             start = await consumer.beginning_offsets([source])
             end = await consumer.end_offsets([source])
         except CLIENT_ERRORS as error:
-            doing = f"asking for the bounds of {partition.topic}-{partition.partition}"
+            doing = f"asking for the bounds of {partition}"
             raise client_error(error, doing) from error
         # Trimming between the two requests can put the start above a pinned end.
         return Bounds(min(start[source], end[source]), end[source])
@@ -245,7 +245,7 @@ class KafkaReader:
                 raise _trimmed(partition, offset, bounds) from error
             if offset > bounds.end_offset:
                 raise OffsetBeyondEnd(
-                    f"offset {offset} of {partition.topic}-{partition.partition} is above its end"
+                    f"offset {offset} of {partition} is above its end"
                     f" {bounds.end_offset}: a stale leader, or the log is shorter than it was",
                     topic=partition.topic,
                     partition=partition.partition,
@@ -257,7 +257,7 @@ class KafkaReader:
 
     def _stalled(self, partition: TopicPartition, position: int, end_offset: int) -> ReadStalled:
         return ReadStalled(
-            f"reading {partition.topic}-{partition.partition} has stood at {position} of {end_offset}"
+            f"reading {partition} has stood at {position} of {end_offset}"
             f" for {self._progress_s:.0f} s",
             hint="is the partition's leader alive? kafka-topics.sh --describe shows it",
             topic=partition.topic,
@@ -269,8 +269,7 @@ class KafkaReader:
 
 def _trimmed(partition: TopicPartition, offset: int, bounds: Bounds) -> OffsetTrimmed:
     return OffsetTrimmed(
-        f"offset {offset} of {partition.topic}-{partition.partition} is gone: the log starts at"
-        f" {bounds.start_offset}",
+        f"offset {offset} of {partition} is gone: the log starts at {bounds.start_offset}",
         topic=partition.topic,
         partition=partition.partition,
         offset=offset,

@@ -17,7 +17,7 @@ from snapreplay.service.partition.report import Reporter
 from snapreplay.service.status import DigestProof
 from snapreplay.snapshots.errors import DamagedError, StopError
 from snapreplay.snapshots.format.changes import check_changes
-from snapreplay.snapshots.format.records import Increment
+from snapreplay.snapshots.format.records import DEFAULT_STORE, Increment
 from snapreplay.snapshots.state.contract import Store
 
 
@@ -100,14 +100,14 @@ def prove(store: Store, last: Increment, tally: Tally) -> DigestProof | None:
 
 def _apply_changes(context: Context, step: Step, store: Store) -> None:
     log, increment = context.increments, step.increment
-    where = f"{log.topic}-{log.partition} offset {step.offset}: batch {increment.batch}"
+    where = f"{log} offset {step.offset}: batch {increment.batch}"
     if increment.changes is None:
         if increment.ranges:
             raise ChangesLost(f"{where} was written without changes (changes = false)")
         return
     try:
         for stores in check_changes(increment.changes, step.changes):
-            store.apply_changes(stores.get("default", {}))
+            store.apply_changes(stores.get(DEFAULT_STORE, {}))
     except DamagedError as error:
         raise DamagedError(f"{where}: {error.message}", hint=error.hint, **error.facts) from error
 

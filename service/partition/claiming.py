@@ -18,9 +18,8 @@ from snapreplay.snapshots.errors import StopError
 from snapreplay.snapshots.format.envelope import encode, headers_of
 from snapreplay.snapshots.format.records import Claim
 
-ASK_AGAIN_SECONDS = (
-    0.02  # `end <= F` is normal for up to 73 ms after the commit on a healthy cluster
-)
+# `end <= F` is normal for up to 73 ms after the commit on a healthy cluster (measured).
+ASK_AGAIN_SECONDS = 0.02
 
 
 class ForeignClaim(StopError):
@@ -73,8 +72,7 @@ async def _delivered(
     claim = decode_as(Claim, value, log, effect.offset) if record is not None else None
     if claim is None or claim.claim_id != effect.claim_id:
         raise ForeignClaim(
-            f"{log.topic}-{log.partition} offset {effect.offset} does not hold our claim"
-            f" {effect.claim_id} but {claim!r}",
+            f"{log} offset {effect.offset} does not hold our claim {effect.claim_id} but {claim!r}",
             hint="was the topic re-created, or does an unclean election shorten it?",
         )
     newer = None

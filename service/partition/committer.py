@@ -17,8 +17,6 @@ from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.program.fold import Applied
 from snapreplay.snapshots.state.contract import Store
 
-RECORD_BYTES_MAX = 900_000  # passes the default limits of client and broker, headers included
-
 
 class ProducerSpent(RetryableError):
     """The commit was answered OK, but the producer must not start another transaction."""
@@ -117,7 +115,7 @@ class Committer:
         ref = None
         if applied is not None and self._store.keeps_changes and self._context.settings.changes:
             batch = self.chain.batch + 1
-            values, ref = split_changes(batch, applied.sealed.changes, RECORD_BYTES_MAX)
+            values, ref = split_changes(batch, applied.sealed.changes)
         increment = self.chain.next_increment(applied, ref, wall_ms())
         headers = headers_for(Kind.CHANGES)
         records = [LogRecord(topic, value, headers=headers) for value in values]

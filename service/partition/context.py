@@ -12,12 +12,12 @@ from functools import cached_property
 from typing import Any
 
 from snapreplay.service.clock import wall_ms
-from snapreplay.service.core import names
 from snapreplay.service.core.located import Expected
 from snapreplay.service.metrics import PartitionMetrics
 from snapreplay.service.ports import Cluster, TopicPartition
 from snapreplay.service.settings import Settings
 from snapreplay.snapshots.format.records import Origin
+from snapreplay.snapshots.program import names
 from snapreplay.snapshots.program.app import App, fingerprint
 
 

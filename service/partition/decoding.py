@@ -25,7 +25,7 @@ def decode_as(kind: type[T], value: bytes, log: TopicPartition, offset: int) -> 
         DamagedError: checksum, length or structure is wrong, or it is another kind of record.
         UnknownFormatError: written by a newer version.
     """
-    where = f"{log.topic}-{log.partition} offset {offset}"
+    where = f"{log} offset {offset}"
     facts: dict[str, Any] = {"topic": log.topic, "partition": log.partition, "offset": offset}
     try:
         entry = decode(value)

@@ -10,9 +10,11 @@ from snapreplay.service.core.located import Found
 from snapreplay.service.partition.decoding import decode_as, is_ours
 from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.snapshots.errors import RebuildError, StopError
-from snapreplay.snapshots.format.envelope import Kind, kind_of
+from snapreplay.snapshots.format.envelope import Kind, headers_for, kind_of
 from snapreplay.snapshots.format.records import NO_OFFSET, Claim, Genesis, Increment, Manifest
 from snapreplay.snapshots.program.record import InputRecord
+
+CHANGES_HEADER = headers_for(Kind.CHANGES)[0]
 
 
 class BrokenChain(StopError):
@@ -67,7 +69,7 @@ async def last_in_window(reader: Reader, log: TopicPartition, window: Window) ->
     behind: list[InputRecord] = []
     async for records in reader.read(log, window.start_offset, window.end_offset):
         for record in records:
-            if _kind(log, record) is Kind.INCREMENT:
+            if kind_of(record.value or b"") is Kind.INCREMENT:
                 candidate, behind = record, []
             else:
                 behind.append(record)
@@ -88,14 +90,19 @@ def _foreign(log: TopicPartition, record: InputRecord) -> bool:
 
 
 def _kind(log: TopicPartition, record: InputRecord) -> Kind | None:
-    """What a record of ours says it is; None for a foreign one."""
+    """What a record of ours says it is; None for a foreign one.
+
+    Changes are known by their header when their first bytes are lost: their increment holds their checksum, and
+    replay does without them.
+    """
     value = record.value or b""
-    if not is_ours(value, record.headers):
-        return None
     kind = kind_of(value)
-    if kind is None:
-        decode_as(object, value, log, record.offset)  # raises: its header says it is ours
-    return kind
+    if kind is not None or not is_ours(value, record.headers):
+        return kind
+    if CHANGES_HEADER in record.headers:
+        return Kind.CHANGES
+    decode_as(object, value, log, record.offset)  # raises: its header says it is ours
+    return None
 
 
 async def newer_claim(
@@ -130,7 +137,7 @@ async def walk(
             yield step
     if previous_offset != last_offset:
         raise BrokenChain(
-            f"{log.topic}-{log.partition} ends its chain at offset {previous_offset},"
+            f"{log} ends its chain at offset {previous_offset},"
             f" the last increment is at {last_offset}",
             hint="the log changed while it was read, or was cut: run `snapreplay audit`",
         )
@@ -158,7 +165,7 @@ def _check_link(log: TopicPartition, step: Step, batch: int, previous_offset: in
     if increment.batch == batch + 1 and increment.previous_offset == previous_offset:
         return
     raise BrokenChain(
-        f"{log.topic}-{log.partition} offset {step.offset}: batch {increment.batch} names offset"
+        f"{log} offset {step.offset}: batch {increment.batch} names offset"
         f" {increment.previous_offset} as its predecessor, but batch {batch} at {previous_offset} precedes it",
         hint="two owners wrote at once, or records were removed: run `snapreplay audit`",
         expected_batch=batch + 1,

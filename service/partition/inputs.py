@@ -11,9 +11,8 @@ from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.program.anchor import anchor_of
 from snapreplay.snapshots.program.ranges import Anchor
 
-STALE_LEADER_SECONDS = (
-    30.0  # a leader cut from its peers was believed for up to 11 s after healing (measured)
-)
+# A leader cut off from its peers was believed for up to 11 s after healing (measured).
+STALE_LEADER_SECONDS = 30.0
 ASK_AGAIN_SECONDS = 1.0
 
 
@@ -30,7 +29,8 @@ class InputTrimmed(StopError):
 
 
 async def check_inputs(context: Context, last: Increment) -> None:
-    """
+    """Hold every input against the last increment, for half a minute where a broker may only be behind.
+
     Raises:
         InputReplaced, InputTrimmed, InputShorter: STOP, with both facts.
     """
@@ -63,7 +63,7 @@ async def _check_position(reader: Reader, partition: TopicPartition, position: i
     bounds = await reader.bounds(partition)
     if position < bounds.start_offset:
         raise InputTrimmed(
-            f"input {partition.topic}-{partition.partition}: the next record to process is offset {position},"
+            f"input {partition}: the next record to process is offset {position},"
             f" the log begins at {bounds.start_offset}; {bounds.start_offset - position} offsets are gone",
             hint="raise the input's retention.ms; restore the records, or start a new app id from a state you"
             " trust: going on here would skip them silently",
@@ -72,7 +72,7 @@ async def _check_position(reader: Reader, partition: TopicPartition, position: i
         )
     if position > bounds.end_offset:
         raise OffsetBeyondEnd(
-            f"input {partition.topic}-{partition.partition} ends at {bounds.end_offset}, our position is"
+            f"input {partition} ends at {bounds.end_offset}, our position is"
             f" {position}: the log is shorter than it was",
             hint="was the topic deleted and re-created? Its old offsets mean nothing then: use a new app id",
             position=position,
@@ -89,7 +89,7 @@ async def _check_anchor(reader: Reader, partition: TopicPartition, anchor: Ancho
     if record is None or anchor_of(record) == anchor:
         return
     raise InputReplaced(
-        f"input {partition.topic}-{partition.partition} offset {anchor.offset} is not the record that was"
+        f"input {partition} offset {anchor.offset} is not the record that was"
         f" processed there: then timestamp {anchor.timestamp_ms}, xxh64 {anchor.xxh64:016x}; now timestamp"
         f" {record.timestamp}, xxh64 {anchor_of(record).xxh64:016x}",
         hint="this is not the input that was processed (topic re-created, or another cluster's mirror):"

@@ -27,6 +27,8 @@ from snapreplay.snapshots.state.contract import Store
 
 IDLE_POLL_MS = 100  # bounds how late a stop, a trigger or a finished snapshot is noticed
 BUSY_POLL_MS = 5  # a transaction is under way: look at its answer soon
+SLOW_SECONDS = 1.0  # a batch that takes longer could outlast the deadline of a transaction under way
+ALONE_BATCHES = 16  # after a doubt, without a transaction under way meanwhile
 
 Run = Sequence[InputRecord]
 
@@ -42,7 +44,9 @@ class HalfApplied(RetryableError):
     """
 
     def __init__(self, failed: HandlerFailed, record_id: str) -> None:
-        super().__init__(f"{failed.message}; the state is restored before the partition stops there")
+        super().__init__(
+            f"{failed.message}; the state is restored before the partition stops there"
+        )
         self.failed = failed
         self._topic, _, offset = record_id.rsplit("-", 2)
         self._offset = int(offset)
@@ -85,10 +89,19 @@ class Live:
         self._reader: Reader | None = None
         self._stop_at = stop_at
         self._stopping = False
+        self._alone = 0
+        self._records_max = context.settings.batch.records_max
 
     def stop(self) -> None:
         """Finish the batch under way, then let `run` return."""
         self._stopping = True
+
+    def careful(self, doubts: int) -> None:
+        """After `doubts` doubtful commits in a row at the batch to come next: what caused them may be the batch. A
+        handler that blocks must not hold up a transaction under way, and from the second one on batches are smaller
+        (a quarter each time), or the same would happen for ever."""
+        self._alone = ALONE_BATCHES
+        self._records_max = max(1, self._records_max >> 2 * min(doubts - 1, 16))
 
     async def run(self) -> None:
         """
@@ -137,8 +150,9 @@ class Live:
             raise self._stop_at.failed
 
     async def _turn(self, records: Sequence[InputRecord]) -> None:
-        if not records or self._in_place:
-            await self._settle_and_mark(wait=self._in_place or self._committer.answered)
+        alone = self._in_place or self._alone > 0
+        if not records or alone:
+            await self._settle_and_mark(wait=alone or self._committer.answered)
         if not records:
             if self._committer.idle and self._committer.chain.new_pointer is not None:
                 self._start(None)
@@ -161,12 +175,17 @@ class Live:
 
     async def _feed(self, records: Sequence[InputRecord]) -> RecordError | None:
         """Apply on top of what is being committed. A failed batch is dropped whole here."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         self._fold.begin(self._positions)
         try:
             await feed(self._fold, records)
         except RecordError as error:
             self._fold.abandon()
             return error
+        finally:
+            if loop.time() - began > SLOW_SECONDS:
+                self._alone = max(self._alone, 2)
         return None
 
     def _finish(self, records: Sequence[InputRecord], failure: RecordError | None) -> Applied:
@@ -203,6 +222,10 @@ class Live:
         self._count(committed)
         self.report()
         if applied is not None:
+            self._alone = max(0, self._alone - 1)
+            self._records_max = min(
+                2 * self._records_max, self._context.settings.batch.records_max
+            )
             self._check_flood(applied)
 
     def _check_flood(self, applied: Applied) -> None:
@@ -277,7 +300,7 @@ class Live:
 
     async def _fetch(self, timeout_ms: int, taken: Sequence[Run]) -> list[Run]:
         """One poll for what still fits into the batch. A fetch is at most 1 MiB per input, so bytes are bounded."""
-        room = self._context.settings.batch.records_max - sum(len(run) for run in taken)
+        room = self._records_max - sum(len(run) for run in taken)
         if self._reader is None or room <= 0:
             return []
         fetched = await self._reader.poll(room, timeout_ms)

@@ -36,13 +36,11 @@ async def load_manifest(reader: Reader, log: TopicPartition, pointer: Pointer) -
     except (OffsetTrimmed, OffsetBeyondEnd) as error:
         raise _missing(error) from error
     if record is None:
-        raise SnapshotMissing(
-            f"{log.topic}-{log.partition} holds nothing at manifest offset {pointer.manifest_offset}"
-        )
+        raise SnapshotMissing(f"{log} holds nothing at manifest offset {pointer.manifest_offset}")
     manifest = decode_as(Manifest, record.value or b"", log, pointer.manifest_offset)
     if (manifest.snapshot_id, manifest.batch) != (pointer.snapshot_id, pointer.batch):
         raise DamagedError(
-            f"manifest at {log.topic}-{log.partition} offset {pointer.manifest_offset} is of snapshot"
+            f"manifest at {log} offset {pointer.manifest_offset} is of snapshot"
             f" {manifest.snapshot_id} batch {manifest.batch}, the pointer names {pointer.snapshot_id}"
             f" batch {pointer.batch}"
         )
@@ -110,7 +108,7 @@ async def _load_chunks(
     if missing:
         raise SnapshotMissing(
             f"snapshot {manifest.snapshot_id} lacks {len(missing)} of {len(manifest.chunks)} chunks in"
-            f" {log.topic}-{log.partition}, the first at offset {min(missing)}"
+            f" {log}, the first at offset {min(missing)}"
         )
 
 

@@ -85,7 +85,9 @@ class Recoverer:
             backoff.retry_backoff_ms,
             backoff.retry_backoff_max_ms,
         )
-        recovery = Recovery(self._context.expected, _preferred_road(self._context), limits)
+        recovery = Recovery(
+            self._context.expected, _preferred_road(self._context, self._store), limits
+        )
         self._reporter.restore_started()
         try:
             recovered = await self._run(recovery)
@@ -288,6 +290,8 @@ class Recoverer:
             self._loading = False
 
 
-def _preferred_road(context: Context) -> Road:
-    """Without changes in the log there is only replay."""
-    return Road(context.settings.restore.road) if context.settings.changes else Road.REPLAY
+def _preferred_road(context: Context, store: Store) -> Road:
+    """Without changes in the log there is only replay; a state that is no map never writes any."""
+    if context.settings.changes and store.keeps_changes:
+        return Road(context.settings.restore.road)
+    return Road.REPLAY

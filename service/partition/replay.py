@@ -9,8 +9,9 @@ from snapreplay.service.partition.increments import Step
 from snapreplay.service.partition.slices import feed
 from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.snapshots.errors import RecordError, StopError
+from snapreplay.snapshots.program.coverage import without_skipped
 from snapreplay.snapshots.program.fold import ErrorPolicy, Fold
-from snapreplay.snapshots.program.ranges import InputRange, SkippedRange
+from snapreplay.snapshots.program.ranges import InputRange
 from snapreplay.snapshots.program.record import InputRecord
 from snapreplay.snapshots.state.contract import Store
 
@@ -54,7 +55,7 @@ class Replayer:
         records: list[InputRecord] = []
         for part in increment.ranges:
             cursor = await self._cursor(part)
-            records += _without(await cursor.take(part), increment.skipped)
+            records += without_skipped(await cursor.take(part), increment.skipped)
         failure = await self._apply(records)
         if failure is not None:
             raise ReplayFailed(
@@ -133,14 +134,3 @@ def _counted(records: list[InputRecord], part: InputRange) -> list[InputRecord]:
             found=len(records),
         )
     return records
-
-
-def _without(records: list[InputRecord], skipped: Sequence[SkippedRange]) -> list[InputRecord]:
-    if not skipped:
-        return records
-    gone = {
-        (part.topic, offset)
-        for part in skipped
-        for offset in range(part.start_offset, part.end_offset)
-    }
-    return [record for record in records if (record.topic, record.offset) not in gone]

@@ -71,6 +71,7 @@ class Reporter:
 
     def restore_started(self) -> None:
         """A new recovery: everything known of the last one is dropped."""
+        self._phase_since = asyncio.get_running_loop().time()
         self.update(restore=RestoreStatus(attempt=1, started_at=wall_seconds()))
 
     def restore(self, **changes: Any) -> None:

@@ -56,6 +56,8 @@ class PartitionRunner:
         self._asking: asyncio.Task[None] | None = None
         self._fences = 0
         self._failures_at: tuple[int, int] = (-1, 0)  # batch, refusals in a row
+        self._doubts_at: tuple[int, int] = (-1, 0)  # batch, doubtful commits in a row
+        self._doubted = False  # the last incarnation ended in doubt
 
     @property
     def phase(self) -> Phase:
@@ -134,6 +136,9 @@ class PartitionRunner:
             return
         live = Live(self._context, store, recovered, self._reporter, self._stop_at)
         self._live = live
+        if self._doubted:
+            self._doubted = False
+            live.careful(self._doubts_at[1])
         try:
             self._went_live(live)
             if self._interrupted.is_set():
@@ -197,6 +202,7 @@ class PartitionRunner:
     async def _after_doubt(self, error: Fenced | CommitInDoubt) -> None:
         """A fence may only be a transaction that timed out, and a doubt may be a fence that was not answered as one.
         Before we fence anybody the log says whether somebody claimed."""
+        self._not_live_any_more()
         owner_epoch = self._reporter.status.owner_epoch
         try:
             newer = None
@@ -206,6 +212,8 @@ class PartitionRunner:
             await self._reacted(unknown)
             return
         if newer is None:
+            self._doubted = True
+            self._doubts_at = self._another(self._doubts_at)
             await self._reacted(error)
             return
         duplicate = located.duplicate_instance(self._context.expected, newer)
@@ -229,6 +237,7 @@ class PartitionRunner:
         if error.reaction not in (Reaction.RETRY, Reaction.RELEASE):
             await self._fail(error)
             return
+        self._not_live_any_more()
         self._reporter.failed(error)
         refused = self._refused_again(error)
         if refused is not None:
@@ -236,13 +245,16 @@ class PartitionRunner:
             return
         await self._sleep(self._context.settings.restore.retry_backoff_ms / 1000)
 
+    def _not_live_any_more(self) -> None:
+        """Nobody is to take it for ready while it waits for its next recovery."""
+        if self.phase is Phase.LIVE:
+            self._reporter.phase(Phase.FENCING)
+
     def _refused_again(self, error: SnapreplayError) -> RefusedAgain | None:
         """A deterministic refusal is not doubt: the same batch is not tried for ever."""
         if not isinstance(error, RefusedRecord):
             return None
-        batch, count = self._reporter.status.batch or 0, self._failures_at[1]
-        count = count + 1 if self._failures_at[0] == batch else 1
-        self._failures_at = (batch, count)
+        batch, count = self._failures_at = self._another(self._failures_at)
         if count < SAME_BATCH_REFUSED_MAX:
             return None
         return RefusedAgain(
@@ -250,6 +262,11 @@ class PartitionRunner:
             hint=error.hint or "raise the topic's limit, or make the handler's outputs fit it",
             **error.facts,
         )
+
+    def _another(self, at: tuple[int, int]) -> tuple[int, int]:
+        """(batch, times in a row), counted on; from 1 again when a batch was committed since."""
+        batch = self._reporter.status.batch or 0
+        return (batch, at[1] + 1 if at[0] == batch else 1)
 
     async def _fail(self, error: BaseException) -> None:
         problem = problem_of(error)

@@ -11,9 +11,8 @@ from snapreplay.snapshots.format.envelope import Kind, decode, kind_of
 from snapreplay.snapshots.format.records import Increment, Manifest
 from snapreplay.snapshots.plan import LogStarts
 
-TAIL_RECORDS = (
-    64  # enough for the manifest behind the newest pointer; a longer orphan tail proves nothing
-)
+# Enough for the manifest behind the newest pointer; a longer orphan tail proves nothing.
+TAIL_RECORDS = 64
 
 
 class LogCut(StopError):
@@ -21,7 +20,8 @@ class LogCut(StopError):
 
 
 async def read_starts(context: Context, last: Found) -> LogStarts:
-    """
+    """Log starts of our two topics and of every input, asked afresh.
+
     Raises:
         LogCut: a manifest is written only after its batch's commit was answered OK, so one ahead of the last
             increment means that increments were lost.
@@ -67,7 +67,7 @@ def _manifest(value: bytes) -> Manifest | None:
 def _cut(context: Context, manifest: Manifest, offset: int, last: Increment) -> LogCut:
     log = context.snapshots
     return LogCut(
-        f"{log.topic}-{log.partition} offset {offset} holds a snapshot of batch {manifest.batch}, but the"
+        f"{log} offset {offset} holds a snapshot of batch {manifest.batch}, but the"
         f" last increment is batch {last.batch}: {context.increments.topic} was cut",
         hint="committed batches are lost from the increments (unclean election, deleted records): restore the"
         " topic from a replica or a backup before going on",

@@ -49,8 +49,7 @@ def check_changes(
 
     Raises:
         DamagedError: not the records the increment speaks of (at the call), or not what their kind
-        says (at
-            the record in question).
+            says (at the record in question).
         UnknownFormatError: a newer version wrote them.
     """
     if len(values) != ref.record_count:

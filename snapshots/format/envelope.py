@@ -120,11 +120,10 @@ def decode(value: bytes) -> LogEntry:
     """The record that `encode` was given.
 
     Raises:
-        DamagedError: magic, checksum, length or structure is not what was written, or the body is
-        larger than
-            `BODY_BYTES_MAX`.
+        DamagedError: magic, checksum, length or structure is not what was written, or the body
+            is larger than `BODY_BYTES_MAX`.
         UnknownFormatError: intact, but of a format version, kind or compression that this build
-        does not know.
+            does not know.
     """
     kind, body = open_envelope(value)
     try:

@@ -94,9 +94,7 @@ class Increment(msgspec.Struct, frozen=True):
     digest: Digest | None  # of the state after the batch; None for a state that keeps none
     genesis: Genesis
     written_at_ms: int
-    fallback_from: str | None = (
-        None  # id of the newer snapshot that could not be used at the last restore
-    )
+    fallback_from: str | None = None  # newer snapshot that the last restore could not use: its id
     decision: dict[str, str] | None = None  # an operator's accepted finding
     migrated_from: str | None = None  # state schema version before a migration
 
@@ -108,9 +106,8 @@ class ChangesRecord(msgspec.Struct, frozen=True):
 
     batch: int
     part: int  # 0, 1, ... in the order to apply
-    stores: dict[
-        str, dict[bytes, bytes | None]
-    ]  # store name ("default") -> key -> value, nil = deleted
+    # Store name ("default") -> key -> value, nil = deleted.
+    stores: dict[str, dict[bytes, bytes | None]]
 
 
 class Chunk(msgspec.Struct, frozen=True):

@@ -1,7 +1,6 @@
 """The audit: from the two topics alone, is what was written whole and right?
 
-    python -m snapreplay.snapshots.jobs.audit --bootstrap-servers HOST:PORT --app-id APP [--output
-    json]
+    python -m snapreplay.snapshots.jobs.audit --bootstrap-servers HOST:PORT --app-id APP
 
 Exit codes: 0 fine, 1 findings, 2 could not run. The logic is SQL (`audit_checks`); Python decodes
 bodies into columns, adds up the digest's halves, and prints.
@@ -25,6 +24,7 @@ from snapreplay.snapshots.jobs.columns import decode_entries, decode_log, decode
 from snapreplay.snapshots.jobs.read import SPARK_ERRORS, Frozen, KafkaSource
 from snapreplay.snapshots.jobs.report import AuditReport, Finding
 from snapreplay.snapshots.jobs.session import local_session
+from snapreplay.snapshots.program import names
 from snapreplay.snapshots.state.digest import MASK, Digest
 
 FINDINGS_MAX = 1000
@@ -81,7 +81,7 @@ def freeze(source: KafkaSource, app_id: str) -> Topics:
     """Starts first, then the log's end, then the snapshots' end: whatever the last increment
     points to is then inside, and what was trimmed before the starts were asked for is not needed
     by it."""
-    log, snaps = f"{app_id}-increments", f"{app_id}-snapshots"
+    log, snaps = names.increments_topic(app_id), names.snapshots_topic(app_id)
     log_starts, snaps_starts = source.starts(log), source.starts(snaps)
     frozen_log = source.freeze(log, log_starts, "read_committed")
     # Outside any transaction: a foreign open one must not hide what our pointers name.

@@ -48,11 +48,6 @@ class Frozen:
     ends: Sequence[int]
     isolation: Isolation
 
-    @property
-    def record_span(self) -> int:
-        """Offsets in all partitions; at least as many as records."""
-        return sum(self.ends) - sum(self.starts)
-
 
 class KafkaSource:
     """Reads topics of one cluster. `options` are the service's client properties."""

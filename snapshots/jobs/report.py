@@ -24,7 +24,7 @@ class AuditReport(msgspec.Struct, frozen=True):
         checked: what was looked at, by name, and how many of it.
         findings: by check, partition and offset; at most 1,000 of each check; empty: all is well.
         notes: what is no fault but worth knowing (orphans, trimmed snapshots, foreign records),
-        counted.
+            counted.
     """
 
     app_id: str

@@ -16,6 +16,7 @@ import msgspec
 
 from snapreplay.snapshots.errors import UsageError
 from snapreplay.snapshots.program.code_version import code_version, place_of
+from snapreplay.snapshots.program.names import OWN_SUFFIXES
 from snapreplay.snapshots.program.out import Out
 from snapreplay.snapshots.program.record import Record
 from snapreplay.snapshots.program.topic import Topic
@@ -29,8 +30,6 @@ Handler = Callable[[Record[K, V], S, Out], None]
 
 APP_ID_MAX = 200
 """Characters: with the longest of our suffixes it is still a topic name."""
-
-OWN_SUFFIXES = ("increments", "snapshots", "status", "control", "dead-letters")
 
 _LEGAL_APP_ID = re.compile(rf"[A-Za-z0-9._-]{{1,{APP_ID_MAX}}}")
 

@@ -45,7 +45,7 @@ def _function_of(handler: Any) -> Any:
             handler = handler.__func__
         elif isinstance(handler, partial):
             handler = handler.func
-        elif isinstance(getattr(type(handler), "__call__", None), FunctionType):  # noqa: B004
+        elif isinstance(getattr(type(handler), "__call__", None), FunctionType):  # noqa: B004 - the function itself is wanted
             handler = type(handler).__call__
         else:
             return handler

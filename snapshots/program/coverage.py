@@ -4,12 +4,15 @@ on. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from snapreplay.snapshots.errors import StopError
 from snapreplay.snapshots.program.anchor import anchor_of
 from snapreplay.snapshots.program.ranges import Anchor, InputRange, SkippedRange
-from snapreplay.snapshots.program.record import InputRecord
+from snapreplay.snapshots.program.record import InputRecord, id_of
+
+R = TypeVar("R", bound=InputRecord)
 
 
 class OutOfOrder(StopError):
@@ -79,10 +82,21 @@ class Coverage:
         self._ranges.append(InputRange(topic, start_offset, end_offset, count))
 
 
+def without_skipped(records: Sequence[R], skipped: Sequence[SkippedRange]) -> Sequence[R]:
+    """The records that were applied, in their order: what a replay feeds."""
+    if not skipped:
+        return records
+    gone = {
+        (part.topic, offset)
+        for part in skipped
+        for offset in range(part.start_offset, part.end_offset)
+    }
+    return [record for record in records if (record.topic, record.offset) not in gone]
+
+
 def out_of_order(record: InputRecord, position: int) -> OutOfOrder:
     return OutOfOrder(
-        f"record {record.topic}-{record.partition}-{record.offset} came although the next offset"
-        f" of {record.topic} is {position}",
+        f"record {id_of(record)} came although the next offset of {record.topic} is {position}",
         hint="a bug in the caller: records are fed in offset order, from the batch's positions on",
         offset=record.offset,
         position=position,

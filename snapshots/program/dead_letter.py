@@ -7,6 +7,7 @@ Streams names its own `__streams.errors.*`, KIP-1034).
 from __future__ import annotations
 
 from snapreplay.snapshots.errors import RecordError
+from snapreplay.snapshots.program.names import dead_letters_topic
 from snapreplay.snapshots.program.out import headers_upper_bound, size_upper_bound
 from snapreplay.snapshots.program.record import InputRecord, Output
 
@@ -36,7 +37,8 @@ def dead_letter(
     for key, value, headers in candidates:
         if size_upper_bound(key, value) + headers_upper_bound(headers) <= limit_bytes:
             break
-    return Output(f"{app_id}-dead-letters", key, value, None, key is not None, None, headers)
+    topic = dead_letters_topic(app_id)
+    return Output(topic, key, value, None, key is not None, None, headers)
 
 
 def error_headers(

@@ -12,7 +12,7 @@ from typing import Any
 from snapreplay.snapshots.errors import RecordError
 from snapreplay.snapshots.program.code_version import place_of
 from snapreplay.snapshots.program.codecs import Codec
-from snapreplay.snapshots.program.record import InputRecord
+from snapreplay.snapshots.program.record import InputRecord, id_of
 from snapreplay.snapshots.program.topic import Topic
 
 NEVER_HANDLER_ERRORS = (MemoryError, ImportError)
@@ -24,10 +24,6 @@ CancelledError, KeyboardInterrupt and SystemExit are no `Exception`s and pass by
 
 _SHOWN_BYTES = 32
 _TRACEBACK_LINES = 12
-
-
-def id_of(record: InputRecord) -> str:
-    return f"{record.topic}-{record.partition}-{record.offset}"
 
 
 def record_error(

@@ -27,6 +27,7 @@ from snapreplay.snapshots.program.codecs import Codec
 from snapreplay.snapshots.program.coverage import Coverage, out_of_order
 from snapreplay.snapshots.program.dead_letter import dead_letter
 from snapreplay.snapshots.program.failure import NEVER_HANDLER_ERRORS, answered, record_error
+from snapreplay.snapshots.program.names import dead_letters_topic
 from snapreplay.snapshots.program.out import DEFAULT_LIMIT_BYTES, Out
 from snapreplay.snapshots.program.ranges import Anchor, InputRange, SkippedRange
 from snapreplay.snapshots.program.record import InputRecord, Output, Record
@@ -250,7 +251,7 @@ class Fold:
             raise record_error(record, topic, handler, error) from error.__cause__
 
     def _dead_letter(self, record: InputRecord, error: RecordError) -> Output:
-        topic = f"{self._app.app_id}-dead-letters"
+        topic = dead_letters_topic(self._app.app_id)
         limit_bytes = self._limits.get(topic, DEFAULT_LIMIT_BYTES)
         return dead_letter(self._app.app_id, self._app.version, record, error, limit_bytes)
 

@@ -15,10 +15,10 @@ import msgspec
 from snapreplay.snapshots.errors import RecordError, UsageError
 from snapreplay.snapshots.program.app import App
 from snapreplay.snapshots.program.codecs import Codec
-from snapreplay.snapshots.program.failure import id_of
+from snapreplay.snapshots.program.coverage import without_skipped
 from snapreplay.snapshots.program.fold import Applied, ErrorPolicy, Fold
 from snapreplay.snapshots.program.lost_change import DefaultWatch
-from snapreplay.snapshots.program.record import Headers, Output, RawRecord
+from snapreplay.snapshots.program.record import Headers, Output, RawRecord, id_of
 from snapreplay.snapshots.program.topic import Topic
 from snapreplay.snapshots.state.contract import ShardSlice, Store
 from snapreplay.snapshots.state.digest import Digest, digest_of
@@ -308,14 +308,7 @@ class Harness(Generic[S]):
 
 
 def _replayed(fold: Fold, store: Store, positions: Mapping[str, int], batch: _Batch) -> Applied:
-    skipped = batch.applied.skipped
-    records = [
-        one
-        for one in batch.records
-        if not any(
-            r.topic == one.topic and r.start_offset <= one.offset < r.end_offset for r in skipped
-        )
-    ]
+    records = without_skipped(batch.records, batch.applied.skipped)
     fold.begin(positions)
     try:
         fold.feed(records)

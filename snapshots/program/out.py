@@ -76,7 +76,8 @@ class Out:
         key_codec, value_codec, limit_bytes = way
         key_bytes = _encode(topic, "key", key_codec, key)
         value_bytes = _encode(topic, "value", value_codec, value)
-        size_bytes = size_upper_bound(key_bytes, value_bytes)
+        # `size_upper_bound`, spelled out: a call less on the path of every output.
+        size_bytes = _RECORD_OVERHEAD_BYTES + len(key_bytes or b"") + len(value_bytes or b"")
         checked: tuple[tuple[str, bytes], ...] = ()
         if headers or partition is not None or timestamp_ms is not None:
             checked = _checked_headers(topic, headers or ())
@@ -112,12 +113,12 @@ def headers_upper_bound(headers: Sequence[tuple[str, bytes]]) -> int:
 
 
 def _encode(topic: Topic[Any, Any], side: str, codec: Codec[T], value: T) -> bytes | None:
-    if value is None and codec.nullable:
-        return None
     try:
-        if value is None:
-            raise TypeError("None is no value of this type")
-        return codec.encode(value)
+        if value is not None:
+            return codec.encode(value)
+        if codec.nullable:
+            return None
+        raise TypeError("None is no value of this type")
     except NEVER_HANDLER_ERRORS:
         raise
     except Exception as error:

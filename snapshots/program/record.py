@@ -33,6 +33,11 @@ class InputRecord(Protocol):
     def headers(self) -> Headers: ...
 
 
+def id_of(record: InputRecord) -> str:
+    """Unique and stable name, "payments-3-1042"."""
+    return f"{record.topic}-{record.partition}-{record.offset}"
+
+
 class RawRecord(msgspec.Struct, frozen=True, gc=False):
     """An `InputRecord` made by hand: by the test harness, by Spark, by tests."""
 

@@ -144,9 +144,10 @@ class Store(Protocol):
         """Recovery: fold one batch's changes into the base, digest included."""
 
     def mark(self) -> Cursor:
-        """Raises:
-        RuntimeError: a batch is sealed, or another cursor is not released.
-        UsageError: a user's `snapshot()` breaks its contract.
+        """
+        Raises:
+            RuntimeError: a batch is sealed, or another cursor is not released.
+            UsageError: a user's `snapshot()` breaks its contract.
         """
 
     def clear(self, shard_count: int = ...) -> None:

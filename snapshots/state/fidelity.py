@@ -148,8 +148,8 @@ def same(part: object, part_back: object) -> bool:
         return part == part_back and set(map(type, part)) == set(map(type, part_back))
     if isinstance(part, msgspec.Struct) or dataclasses.is_dataclass(part):
         return True
-    if isinstance(part, float) and part != part:  # noqa: PLR0124 (NaN)
-        return part_back != part_back  # noqa: PLR0124
+    if isinstance(part, float) and part != part:  # noqa: PLR0124 - NaN is the only one
+        return part_back != part_back  # noqa: PLR0124 - as above
     # Equal datetimes may have different time zones, equal Decimals different digits.
     return part == part_back and repr(part) == repr(part_back)
 

@@ -24,8 +24,9 @@ class KeyCodec(Generic[K]):
     """
 
     def __init__(self, key_type: type[K]) -> None:
-        """Raises:
-        UsageError: not str, bytes or int.
+        """
+        Raises:
+            UsageError: not str, bytes or int.
         """
         if key_type not in KEY_TYPES:
             raise UsageError(

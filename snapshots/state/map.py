@@ -45,8 +45,9 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         default: Callable[[], V] | None = None,
         entry_bytes_max: int = ENTRY_BYTES_MAX,
     ) -> None:
-        """Raises:
-        UsageError: a key type, value type or default that cannot work.
+        """
+        Raises:
+            UsageError: a key type, value type or default that cannot work.
         """
         keys, values = KeyCodec(key_type), ValueCodec(value_type)
         self._keys, self._values = keys, values

@@ -95,8 +95,12 @@ class MapStore(Generic[K, V]):
         except UNENCODABLE as error:
             raise self._keys.refusal(key, error) from error
         index = crc32(encoded) & self._mask
-        above = self._staged or self._sealed_changes
-        below = self._below(encoded, index) if above else self._lookups[index](encoded)
+        if self._staged:
+            below = self._below(encoded, index)
+        else:  # `_below` spelled out: a call less on the path of every record
+            below = self._sealed_changes.get(encoded, b"")
+            if below == b"":  # no value is empty: msgpack's shortest has a byte
+                below = self._lookups[index](encoded)
         if value is ABSENT:
             if below is None:
                 return ABSENT
@@ -158,8 +162,9 @@ class MapStore(Generic[K, V]):
         self.begin()
 
     def seal(self) -> Sealed:
-        """Raises:
-        RuntimeError: a sealed batch is still waiting.
+        """
+        Raises:
+            RuntimeError: a sealed batch is still waiting.
         """
         if self._sealed is not None:
             raise RuntimeError("a sealed batch waits: merge or drop it before the next seal")
@@ -169,8 +174,9 @@ class MapStore(Generic[K, V]):
         return Sealed(pending.changes, pending.digest)
 
     def merge(self) -> None:
-        """Raises:
-        RuntimeError: nothing is sealed.
+        """
+        Raises:
+            RuntimeError: nothing is sealed.
         """
         if self._sealed is None:
             raise RuntimeError("no sealed batch to merge")

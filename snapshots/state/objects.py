@@ -34,8 +34,9 @@ class ObjectStore:
     shard_count = 1
 
     def __init__(self, state: State) -> None:
-        """Raises:
-        UsageError: only one of `begin` and `rollback`, or a `snapshot()` that breaks its contract.
+        """
+        Raises:
+            UsageError: only one of `begin` and `rollback`, or a `snapshot()` that breaks its contract.
         """
         self.view: Any = state
         self._begin = getattr(state, "begin", None)
@@ -68,8 +69,9 @@ class ObjectStore:
             self.view.stream_time_ms = value
 
     def begin(self) -> None:
-        """Raises:
-        RuntimeError: the last batch is not merged yet.
+        """
+        Raises:
+            RuntimeError: the last batch is not merged yet.
         """
         self._refuse_spoilt()
         if self._sealed:
@@ -83,8 +85,9 @@ class ObjectStore:
         self._staged, self._open = True, False
 
     def rollback(self) -> None:
-        """Raises:
-        RuntimeError: the state cannot; restore it instead.
+        """
+        Raises:
+            RuntimeError: the state cannot; restore it instead.
         """
         if self._rollback is None:
             self._spoilt = True
@@ -94,8 +97,9 @@ class ObjectStore:
             self._open = False
 
     def seal(self) -> Sealed:
-        """Raises:
-        RuntimeError: a sealed batch is still waiting.
+        """
+        Raises:
+            RuntimeError: a sealed batch is still waiting.
         """
         self._refuse_spoilt()
         if self._sealed:
@@ -104,8 +108,9 @@ class ObjectStore:
         return _NO_CHANGES
 
     def merge(self) -> None:
-        """Raises:
-        RuntimeError: nothing is sealed.
+        """
+        Raises:
+            RuntimeError: nothing is sealed.
         """
         if not self._sealed:
             raise RuntimeError("no sealed batch to merge")
@@ -117,8 +122,9 @@ class ObjectStore:
         self._sealed = self._staged = self._open = False
 
     def apply_changes(self, changes: Changes) -> NoReturn:
-        """Raises:
-        UsageError: always.
+        """
+        Raises:
+            UsageError: always.
         """
         raise UsageError(
             f"{type(self.view).__name__} is no map: {len(changes)} changes cannot be applied to it",
@@ -135,7 +141,7 @@ class ObjectStore:
         digest = digest_of(entries.items())
         return ShardCursor([entries], digest)
 
-    def clear(self, shard_count: int = shard_count) -> None:  # noqa: ARG002 (one shard, always)
+    def clear(self, shard_count: int = shard_count) -> None:  # noqa: ARG002 - one shard, always
         self._open = self._staged = self._sealed = self._spoilt = False
         self._loading = {}
         self.size_bytes = 0
@@ -153,8 +159,9 @@ class ObjectStore:
         self.view.restore(iter(entries.items()))
 
     def committed_view(self) -> NoReturn:
-        """Raises:
-        UsageError: always.
+        """
+        Raises:
+            UsageError: always.
         """
         raise UsageError(
             f"{type(self.view).__name__} is no map: there is no view of its last committed batch",

@@ -55,8 +55,9 @@ class ValueCodec(Generic[V]):
     """
 
     def __init__(self, value_type: type[V]) -> None:
-        """Raises:
-        UsageError: msgspec cannot decode this type.
+        """
+        Raises:
+            UsageError: msgspec cannot decode this type.
         """
         try:
             node = inspect.type_info(value_type)

@@ -72,7 +72,7 @@ class Program:
 
     async def until_committed(self, position: int) -> None:
         async with asyncio.timeout(20):
-            while await self.consumer.committed(self.input) != position:  # noqa: ASYNC110
+            while await self.consumer.committed(self.input) != position:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0.01)
 
     async def offsets_into_transaction(self, records: Records) -> None:

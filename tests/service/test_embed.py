@@ -120,7 +120,8 @@ async def test_http_is_up_before_the_cluster_is_reached(unique, free_port):
     """It says what is waited for, and refuses what needs the cluster."""
     settings = settings_for(f"127.0.0.1:{free_port}")
     async with running(apps.ledger(unique("early")), settings, HttpServer()) as service:
-        url = "http://{}:{}".format(*service.http_address)
+        host, port = service.http_address or ("", 0)
+        url = f"http://{host}:{port}"
         async with httpx2.AsyncClient(base_url=url, trust_env=False) as client:
             assert (await client.get("/healthz")).status_code == 200
             assert (await client.get("/readyz")).status_code == 503

@@ -1,7 +1,10 @@
 """`init` against a real broker: batch 0 in every partition, once."""
 
+import asyncio
+
 import pytest
 
+from snapreplay.service import genesis as module
 from snapreplay.service.genesis import init_app
 from snapreplay.service.topics import KEPT_FOR_EVER, ensure_topics
 from snapreplay.snapshots.errors import StopError
@@ -103,3 +106,34 @@ async def test_lost_increments_are_not_a_new_app(bare):
         await init_app(bare.app, bare.settings(), bare.cluster)
     assert "restore the increments topic" in refused.value.hint
     assert await bare.read(topic) == [[], []]
+
+
+async def test_a_chain_that_was_not_seen_at_first_is_never_begun_again(stage, unique, monkeypatch):
+    """Another `init` was quicker, or a stale leader answered: only what precedes our own claim counts."""
+    here = await stage(apps.ledger(unique("late")))
+    async with here.running() as service:
+        await here.feed(20)
+        await here.all_processed(service)
+
+    async def not_yet(_):
+        return None
+
+    monkeypatch.setattr(module, "_last", not_yet)
+    lines = await init_app(here.app, here.settings(), here.cluster)
+    assert lines == ["partition 0: already initialised, at batch 1"]
+    async with here.running() as service:
+        await here.assert_exactly_once(service)
+
+
+async def test_several_inits_at_once_write_one_genesis(bare):
+    """As of several containers that start together: the app runs, whoever of them reports what."""
+    inits = [init_app(bare.app, bare.settings(), bare.cluster) for _ in range(3)]
+    done = await asyncio.gather(*inits, return_exceptions=True)
+    assert any(isinstance(lines, list) for lines in done)
+    await init_app(bare.app, bare.settings(), bare.cluster)
+    for partition in (0, 1):
+        log = [entry for _, entry in await log_of(bare, partition)]
+        assert [entry.batch for entry in log if isinstance(entry, Increment)] == [0]
+    async with bare.running() as service:
+        await bare.feed(20)
+        await bare.assert_exactly_once(service)

@@ -1,12 +1,18 @@
 """What was asked for and what became of it."""
 
 import threading
+from typing import Any
 
 import pytest
 
 from snapreplay.service import operations as module
 from snapreplay.service.control import Busy
 from snapreplay.service.operations import Operations, operation_id
+
+
+def found(operations, made) -> Any:
+    """The operation as it is now."""
+    return operations.get(made.id)
 
 
 def states(operation):
@@ -19,9 +25,9 @@ def test_an_operation_ends_when_its_last_part_does():
     made = operations.create("snapshot", "before deploy", [0, 2])
     assert (made.state, states(made), made.finished_at) == ("running", ["pending", "pending"], None)
     operations.report(made.id, 0, "succeeded", "s1", "")
-    assert operations.get(made.id).state == "running"
+    assert found(operations, made).state == "running"
     operations.report(made.id, 2, "skipped", None, "nothing new")
-    done = operations.get(made.id)
+    done = found(operations, made)
     assert (done.state, states(done)) == ("succeeded", ["succeeded", "skipped"])
     assert done.finished_at >= done.created_at
     assert done.parts[0].snapshot_id == "s1"
@@ -34,7 +40,7 @@ def test_one_failed_part_fails_the_operation():
     made = operations.create("snapshot", "", [0, 1])
     operations.report(made.id, 1, "failed", None, "no broker")
     operations.report(made.id, 0, "succeeded", "s1", "")
-    assert operations.get(made.id).state == "failed"
+    assert found(operations, made).state == "failed"
 
 
 def test_an_operation_without_parts_has_succeeded():
@@ -48,7 +54,7 @@ def test_a_part_that_has_ended_is_never_changed():
     made = operations.create("snapshot", "", [0])
     operations.report(made.id, 0, "succeeded", "s1", "")
     operations.report(made.id, 0, "failed", None, "released")
-    assert states(operations.get(made.id)) == ["succeeded"]
+    assert states(found(operations, made)) == ["succeeded"]
 
 
 def test_a_busy_partition_is_refused_until_its_part_has_ended():
@@ -81,13 +87,13 @@ def test_only_the_last_ones_are_kept_newest_first(monkeypatch):
 
 def test_ids_sort_by_time_and_are_uuids_of_version_7(monkeypatch):
     """48 bits of milliseconds in front."""
-    found = []
+    ids = []
     for now in (1, 1_795_000_000_000, 1_795_000_000_001, (1 << 48) - 1):
         monkeypatch.setattr(module, "wall_ms", lambda now=now: now)
-        found.append(operation_id())
-    assert found == sorted(found)
-    assert {each[14] for each in found} == {"7"}
-    assert all(each[19] in "89ab" for each in found)
+        ids.append(operation_id())
+    assert ids == sorted(ids)
+    assert {each[14] for each in ids} == {"7"}
+    assert all(each[19] in "89ab" for each in ids)
 
 
 def test_reports_from_many_threads_are_all_counted():
@@ -102,4 +108,4 @@ def test_reports_from_many_threads_are_all_counted():
         thread.start()
     for thread in threads:
         thread.join()
-    assert operations.get(made.id).state == "succeeded"
+    assert found(operations, made).state == "succeeded"

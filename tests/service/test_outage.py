@@ -1,6 +1,7 @@
 """A broker that is not there at the start, goes away later, and comes back: clear status, HTTP up, nothing lost."""
 
 import asyncio
+from typing import Any
 
 import httpx2
 import pytest
@@ -26,6 +27,10 @@ async def checks(url):
     return answer.status_code, {c["name"]: c for c in answer.json()["checks"]}
 
 
+def url_of(service: Any) -> str:
+    return "http://{}:{}".format(*service.http_address)
+
+
 def kinds(service):
     """Of what is wrong with the partitions, by class."""
     return {s.error.kind if s.error else None for s in service.restore_status()}
@@ -44,9 +49,9 @@ async def test_a_service_outlives_its_broker(own_broker, unique):
 
     service = here.service(http=HttpServer())
     await service.start()
-    url = "http://{}:{}".format(*service.http_address)
+    url = url_of(service)
     try:
-        await until(lambda: service.control.unreachable_reason, "the reason")
+        await until(lambda: service._control.unreachable_reason, "the reason")
         code, found = await checks(url)
         assert code == 503
         assert not found["cluster"]["ok"]

@@ -95,6 +95,14 @@ async def test_a_compacted_input_cannot_be_replayed(stage, unique):
             await inspect(here.app, here.settings(**tables), here.cluster)
 
 
+async def test_a_state_that_is_no_map_needs_an_input_that_can_be_replayed(stage, unique):
+    """It writes no changes, whatever the settings say."""
+    here = await stage(apps.tape(unique("tape")))
+    recreate(here.bootstrap_servers, here.app.inputs[0].name, 1, {"cleanup.policy": "compact"})
+    with pytest.raises(UsageError, match="is compacted"):
+        await inspect(here.app, here.settings(), here.cluster)
+
+
 async def test_dead_letters_need_a_state_that_can_roll_back(stage, unique):
     """Half of a failed record's effects would stay."""
     here = await stage(apps.tape(unique("tape")))

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from typing import Any
 
 import msgspec
 import pytest
@@ -24,7 +25,8 @@ class Bench:
     """A control, its board, and the snapshots that were asked for."""
 
     def __init__(self):
-        self.board, self.asked = StatusBoard(), []
+        self.board = StatusBoard()
+        self.asked: list[Any] = []
         self.control = ServiceControl(
             apps.ledger("ledger"),
             Identity.of_this_process("one"),

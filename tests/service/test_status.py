@@ -55,7 +55,8 @@ def test_a_proof_is_equal_or_not():
 
 def test_the_board_holds_the_newest_of_each_partition_by_number():
     """Listeners hear every change, in order."""
-    board, heard = StatusBoard(), []
+    board = StatusBoard()
+    heard: list[PartitionStatus] = []
     board.subscribe(heard.append)
     published = [
         PartitionStatus(n, Phase.LIVE, batch=batch) for n, batch in ((2, 1), (0, 1), (2, 2))

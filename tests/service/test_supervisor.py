@@ -18,7 +18,8 @@ class Bench:
     """A supervisor without a group: the test says what is assigned."""
 
     def __init__(self, here, context):
-        self.here, self.board, self.duplicates = here, StatusBoard(), []
+        self.here, self.board = here, StatusBoard()
+        self.duplicates: list[Exception] = []
         self.supervisor = Supervisor(
             context.app,
             context.settings,
@@ -131,3 +132,28 @@ async def test_a_deleted_input_stops_what_runs(watchful, bench):
     delete(bench.here.bootstrap_servers, topic)
     await until(lambda: bench.phases() == {0: "failed"}, "failed")
     assert f"topic '{topic}'" in bench.board.get(0).error.message
+
+
+async def test_added_partitions_also_refuse_what_is_assigned_later(watchful, bench):
+    """A rebalance after the change must not begin with the old count."""
+    bench.supervisor.assigned({0})
+    await bench.live(0)
+    grow(bench.here.bootstrap_servers, bench.here.app.inputs[0].name, 4)
+    await until(lambda: bench.phases() == {0: "failed"}, "failed")
+    bench.supervisor._watch.cancel()
+    bench.supervisor.assigned({0, 1})
+    await until(lambda: bench.phases() == {0: "failed", 1: "failed"}, "failed")
+
+
+async def test_nothing_starts_after_stop(bench):
+    """A rebalance while the last snapshots are written: no second life begins, which nobody would end."""
+    bench.supervisor.assigned({0})
+    await bench.live(0)
+    stopping = asyncio.create_task(bench.stop(final_snapshot=True))
+    await asyncio.sleep(0)
+    bench.supervisor.assigned({0, 1})
+    await stopping
+    bench.supervisor.assigned({1})
+    await asyncio.sleep(0.1)
+    assert bench.phases() == {0: "closed"}
+    assert not [t for t in asyncio.all_tasks() if t.get_name().startswith("partition-")]

@@ -12,7 +12,7 @@ from snapreplay.service.topics import (
     check_own_topic,
     ensure_topics,
 )
-from snapreplay.snapshots.errors import UsageError
+from snapreplay.snapshots.errors import StopError, UsageError
 from tests.support import apps
 from tests.support.stage import settings_for
 
@@ -111,7 +111,7 @@ async def test_a_log_that_would_lose_state_is_refused(cluster, unique, config, m
     kept = {key.replace(".", "_"): value for key, value in KEPT_FOR_EVER.items()}
     await create(cluster, topic, **(kept | config))
     facts = (await cluster.topics([topic]))[topic]
-    with pytest.raises(Exception, match=message) as refused:
+    with pytest.raises(StopError, match=message) as refused:
         check_own_topic(facts, 2)
     assert topic in refused.value.message
     assert f"--topic {topic} --add-config {remedy}" in refused.value.hint
@@ -131,6 +131,6 @@ async def test_another_partition_count_is_refused(cluster, unique):
     topic = f"{unique('topics')}-increments"
     await create(cluster, topic, partitions=2)
     facts = (await cluster.topics([topic]))[topic]
-    with pytest.raises(Exception, match="has 2 partitions, the inputs have 4") as refused:
+    with pytest.raises(StopError, match="has 2 partitions, the inputs have 4") as refused:
         check_own_topic(facts, 4)
     assert refused.value.facts == {"found": 2, "expected": 4}

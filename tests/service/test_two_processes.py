@@ -72,7 +72,7 @@ async def test_the_older_of_two_with_one_instance_id_stays_down(stage, unique, c
         for error in failures(older):
             assert error["kind"] == "DuplicateInstance"
             assert f"process {newer.pid} on host" in error["message"]
-            assert "--instance-id" in error["hint"]
+            assert "--set instance_id=" in error["hint"]
         epochs = {n: p["owner_epoch"] for n, p in newer.partitions().items()}
         await asyncio.sleep(2)  # several heartbeats: what must not happen has no condition
         assert newer.live() == {0, 1}

@@ -38,7 +38,7 @@ class Child:
         self, bootstrap_servers: str, kind: str, app_id: str, log: Path, **settings: object
     ) -> None:
         """`settings` by dotted name with `__` for the dot: restore__road="replay"."""
-        given = SETTINGS | {"instance_id": "one"}
+        given: dict[str, object] = {**SETTINGS, "instance_id": "one"}
         given |= {name.replace("__", "."): value for name, value in settings.items()}
         self.log_path = log
         self.started_at = time.monotonic()

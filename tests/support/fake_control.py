@@ -68,7 +68,6 @@ LIVE = PartitionStatus(
         snapshot=USED,
         fallback_from="88bb",
         fallback_reason="chunk 1 at snapshots-0@95: crc32 differs",
-        progress=Progress("changes", from_=0, current=300, target=300),
         seconds_per_phase={"fencing": 0.02, "loading": 0.9},
         entries=1100,
         proof=DigestProof("1100:0a:0b", "1100:0a:0b", batches_compared=14),

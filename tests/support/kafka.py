@@ -14,15 +14,31 @@ T = TypeVar("T")
 
 
 async def values_of(cluster: KafkaCluster, topic: str, partition: int = 0) -> list[bytes | None]:
-    """All committed values of a partition, in order."""
+    """All committed values of a partition, in order; waits until no transaction is open on it."""
+    source = TopicPartition(topic, partition)
+    await decided(cluster, source)
     reader = await cluster.reader()
     try:
-        source = TopicPartition(topic, partition)
         bounds = await reader.bounds(source)
         slices = [s async for s in reader.read(source, *bounds)]
         return [record.value for records in slices for record in records]
     finally:
         await reader.close()
+
+
+async def decided(cluster: KafkaCluster, source: TopicPartition) -> None:
+    """Wait until every transaction there has its marker: a commit's answer comes before it."""
+    committed, every = await cluster.reader(), await cluster.reader(read_committed=False)
+
+    async def ends() -> tuple[int, int]:
+        bounds = await committed.bounds(source)
+        return bounds.end_offset, (await every.bounds(source)).end_offset
+
+    try:
+        await until_async(ends, lambda found: found[0] == found[1])
+    finally:
+        await committed.close()
+        await every.close()
 
 
 async def until(holds: Callable[[], object], seconds: float = 20.0) -> None:

@@ -71,10 +71,11 @@ def committed(bootstrap_servers: str, topic: str, partitions: int) -> list[list[
             message = consumer.poll(READ_SECONDS)
             assert message is not None, f"no end of {topic} within {READ_SECONDS} s"
             if message.error() is None:
-                found[message.partition()].append(_read(message))
+                found[message.partition() or 0].append(_read(message))
             else:
-                assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-                ended.add(message.partition())
+                code = getattr(message.error(), "code", int)()
+                assert code == KafkaError._PARTITION_EOF, message.error()
+                ended.add(message.partition() or 0)
     finally:
         consumer.close()
     return found
@@ -134,7 +135,7 @@ def as_plain(state: Mapping[Any, Any]) -> dict[Any, Any]:
 
 def merged(
     inputs: Mapping[str, list[Read]], outputs: list[Read], partition: int
-) -> tuple[list[tuple[str, int]], dict[str, int]]:
+) -> tuple[list[tuple[str, Any]], dict[str, int]]:
     """The pair by hand: the outputs that must follow from the order the outputs themselves tell, and the state.
 
     Fails when that order is not an interleaving of the inputs, each whole and in its own order.

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka import TopicPartition as Place
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from snapreplay.service.topics import KEPT_FOR_EVER
 from snapreplay.snapshots.format.envelope import HEADER_BYTES, Kind, decode, encode, kind_of
@@ -53,7 +54,7 @@ def _rewrite(
             break
         for _ in range(end_offset, record.offset):
             producer.produce(topic, value=b"filler", partition=0)
-        headers = list(record.headers)
+        headers: list[Any] = list(record.headers)
         producer.produce(topic, key=record.key, value=value, partition=0, headers=headers)
         end_offset = record.offset + 1
     assert producer.flush(DEADLINE_SECONDS) == 0

@@ -1,11 +1,13 @@
 """From one increment to the next, for its whole life."""
 
+from typing import Any
+
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from snapreplay.service.core.chain import Chain, genesis_increment
-from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRef
+from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRef, Pointer
 from snapreplay.snapshots.program.fold import Applied
 from snapreplay.snapshots.program.ranges import Anchor, InputRange, SkippedRange
 from snapreplay.snapshots.program.record import Output
@@ -25,7 +27,7 @@ def output(topic):
 
 
 def applied(**changed):
-    fields = {
+    fields: dict[str, Any] = {
         "ranges": [InputRange("payments", 0, 9, 8)],
         "positions": {"payments": 9},
         "record_count": 7,
@@ -126,7 +128,7 @@ def test_genesis_is_batch_zero_of_an_empty_state():
 def test_pointers_are_the_newest_of_the_chain(snapshots, pointers_max):
     """However snapshots and batches alternate: newest first, at most K, none lost, none twice."""
     now = Chain(ORIGIN, 0, increment(0), 0, pointers_max)
-    pointed = []
+    pointed: list[Pointer] = []
     for wanted in snapshots:
         if wanted:
             now = now.pointing_to(pointer(now.batch))

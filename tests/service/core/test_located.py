@@ -1,6 +1,7 @@
 """What the last increment says against what this process expects: every refusal names both facts."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ EXPECTED = Expected(
 
 
 def claim(**changed):
-    fields = {
+    fields: dict[str, Any] = {
         "claim_id": "c",
         "app_id": "ledger",
         "cluster_id": "cluster-1",
@@ -84,7 +85,7 @@ def test_a_newer_claim_of_a_younger_process_with_our_instance_id_is_a_duplicate(
     assert isinstance(problem, DuplicateInstance)
     assert "4711" in problem.message
     assert "web-7" in problem.message
-    assert "--instance-id" in problem.hint
+    assert "--set instance_id=" in problem.hint
 
 
 def test_another_instance_or_ourselves_is_no_duplicate():

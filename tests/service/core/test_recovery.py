@@ -281,8 +281,12 @@ def test_an_event_before_the_one_it_follows_is_a_defect(event):
 
 
 def answers(effect):
-    """All that can come of an effect."""
-    failed = [events.EffectFailed(RetryableError("r")), events.EffectFailed(StopError("s"))]
+    """All that can come of an effect: what should, and what fails."""
+    good: list[events.Event]
+    failed: list[events.Event] = [
+        events.EffectFailed(RetryableError("r")),
+        events.EffectFailed(StopError("s")),
+    ]
     match effect:
         case effects.Fence():
             good = [events.FenceDone()]
@@ -325,7 +329,7 @@ PROOF = [
 def test_live_is_reached_only_by_the_whole_proof_in_one_attempt(data):
     """Whatever happens: allowed transitions only, and LIVE only after every step since the last fence."""
     recovery, effect = step(Recovery(EXPECTED, Road.CHANGES, LIMITS), events.Begin())
-    since_fence = []
+    since_fence: list[type] = []
     for _ in range(60):
         if isinstance(effect, ENDS):
             break

@@ -7,6 +7,7 @@ import pytest
 from snapreplay.service.kafka import cluster as module
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import Appender, Cluster, LogRecord, Producer, Reader, TopicPartition
+from tests.support.kafka import until_async
 
 
 def the_ports_are_implemented(
@@ -25,7 +26,8 @@ async def test_everything_it_makes_works_and_can_be_closed(cluster, new_topic, u
     appender: Appender = await cluster.appender()
     assert await producer.commit(0, [], [LogRecord(topic, b"1")]) == (0,)
     assert await appender.append(LogRecord(topic, b"2"), 0) == 2
-    assert (await reader.bounds(TopicPartition(topic, 0))).end_offset == 3
+    source = TopicPartition(topic, 0)
+    await until_async(lambda: reader.bounds(source), lambda bounds: bounds.end_offset == 3)
     await producer.discard()
     await appender.close()
     await reader.close()

@@ -25,7 +25,7 @@ from snapreplay.service.ports import (
 from snapreplay.service.settings import Settings
 from snapreplay.snapshots.errors import StopError
 from snapreplay.snapshots.program.record import Output
-from tests.support.kafka import client_tasks, sockets_to, until, until_async, values_of
+from tests.support.kafka import client_tasks, decided, sockets_to, until, until_async, values_of
 from tests.support.proxy import ADD_PARTITIONS, END_TXN, PRODUCE, Proxy, once
 
 pytestmark = pytest.mark.kafka
@@ -78,6 +78,7 @@ async def test_offsets_of_the_records_are_the_acknowledged_ones(cluster, new_top
     offsets = await producer.commit(1, [], [LogRecord(log, value, b"key") for value in values])
     await producer.discard()
     assert first == (0,)
+    await decided(cluster, TopicPartition(log, 1))
     reader = await cluster.reader()
     found = [await reader.read_at(TopicPartition(log, 1), offset) for offset in offsets]
     await reader.close()
@@ -129,6 +130,7 @@ async def test_timestamp_and_headers_of_an_output_arrive(cluster, new_topic, uni
     outputs = [output(topic, timestamp_ms=1_700_000_000_000), output(topic)]
     await producer.commit(0, outputs, [LogRecord(topic, b"i", None, (("a", b"b"),))])
     await producer.discard()
+    await decided(cluster, TopicPartition(topic, 0))
     reader = await cluster.reader()
     records = [await reader.read_at(TopicPartition(topic, 0), offset) for offset in range(3)]
     await reader.close()

@@ -124,3 +124,17 @@ async def test_replay_that_raises_under_changed_code_says_code_changed(past):
     status = await then.here.failure(changed, restore={"road": "replay"})
     assert status.error.kind == "CodeChanged"
     assert "new rule" in status.error.message
+
+
+async def test_replay_that_raises_under_the_same_version_names_the_record(past):
+    """A handler that is not a function of its records: FAILED with record and batch, nothing skipped."""
+    then = await past()
+
+    def raises(value, account):
+        raise ValueError("only today")
+
+    moody = apps.ledger(then.here.app.app_id, raises, version=then.here.app.version)
+    status = await then.here.failure(moody, restore={"road": "replay"})
+    assert status.error.kind == "ReplayFailed"
+    assert status.error.record_id == f"{then.input}-0-80"
+    assert "replaying batch 7" in status.error.message

@@ -7,6 +7,7 @@ from snapreplay.service.partition.increments import last_in_window, newer_claim
 from snapreplay.service.ports import TopicPartition
 from snapreplay.snapshots.errors import DamagedError
 from snapreplay.snapshots.format.envelope import Kind, kind_of
+from snapreplay.snapshots.format.records import ChangesRef
 from tests.support import reference
 from tests.support.entries import read_entry
 from tests.support.tampering import cut, flip, of_version, tamper, with_fields
@@ -92,6 +93,7 @@ async def test_the_last_increment_of_a_window_is_found_with_what_is_behind_it(pa
     try:
         bounds = await reader.bounds(log)
         found = await last_in_window(reader, log, Window(0, bounds.end_offset, 0))
+        assert found is not None
         assert (found.increment.batch, found.foreign_records) == (8, 3)
         behind = Window(found.offset + 1, bounds.end_offset, 0)
         assert await last_in_window(reader, log, behind) is None
@@ -124,13 +126,23 @@ async def test_the_newest_claim_after_an_offset_is_found(past):
         await reader.close()
 
 
-async def test_a_lost_tail_of_changes_is_noticed(past):
-    """Fewer changes records than the increment speaks of: replay is taken."""
+async def test_changes_whose_first_bytes_are_lost_are_still_known_as_changes(past):
+    """Their increment holds their checksum: replay is taken, which does without them."""
     then = await past()
-    await tamper(then.here, then.increments, Kind.CHANGES, lambda _: b"filler")
+    await tamper(then.here, then.increments, Kind.CHANGES, unmasked)
     restore = await then.here.restored()
     assert restore.road == "replay"
-    assert "0 changes records precede the increment, it speaks of 1" in restore.fallback_reason
+    assert "crc32" in restore.fallback_reason
+
+
+async def test_fewer_changes_than_their_increment_speaks_of_are_noticed(past):
+    """The count is part of the increment."""
+    then = await past()
+    more = with_fields(changes=ChangesRef(2, 20, 7))
+    await tamper(then.here, then.increments, Kind.INCREMENT, more)
+    restore = await then.here.restored()
+    assert restore.road == "replay"
+    assert "1 changes records precede the increment, it speaks of 2" in restore.fallback_reason
 
 
 async def test_the_log_ends_where_it_is_cut(past):

@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from snapreplay.service.ports import NewTopic
 from snapreplay.service.topics import ensure_topics

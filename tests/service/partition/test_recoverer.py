@@ -97,7 +97,7 @@ async def test_claims_and_aborted_tails_are_searched_behind(past):
     for _ in range(12):
         result = await recovered(await then.here.context())
         await result.producer.discard()
-    assert result.chain.batch == 8
+        assert result.chain.batch == 8
     assert [kind for _, kind in (await log_of(then.here))[-12:]] == [Kind.CLAIM] * 12
 
 
@@ -221,3 +221,17 @@ async def test_the_claim_names_this_process(past):
     claim = read_entry(record.value)
     assert (claim.instance_id, claim.pid) == ("web-7", context.identity.pid)
     assert (claim.host, claim.process_id) == (context.identity.host, context.identity.process_id)
+
+
+async def test_a_state_that_is_no_map_is_replayed_at_once(stage, unique):
+    """No detour by changes that were never written: nothing is loaded twice, no snapshot taken for a fallback."""
+    here = await stage(apps.tape(unique("tape")))
+    async with here.running() as service:
+        await here.feed(20)
+        await here.all_processed(service)
+    engine, _, board = recoverer(await here.context())
+    result = await engine.recover()
+    await result.producer.discard()
+    restore = board.get(0).restore
+    assert (restore.road, restore.fallback_reason) == ("replay", None)
+    assert not result.snapshot_now

@@ -2,6 +2,7 @@
 stops."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -20,14 +21,15 @@ class Bench:
     """A runner as the supervisor has it, without a group."""
 
     def __init__(self, here, context):
-        self.here, self.context, self.board, self.failures = here, context, StatusBoard(), []
-        self.phases = []
+        self.here, self.context, self.board = here, context, StatusBoard()
+        self.failures: list[BaseException] = []
+        self.phases: list[str] = []
         self.board.subscribe(lambda status: self.phases.append(status.phase.value))
         self.runner = PartitionRunner(context, self.board, self.failures.append)
         self.task = asyncio.create_task(self.runner.run())
 
     @property
-    def status(self):
+    def status(self) -> Any:
         return self.board.get(0)
 
     async def phase(self, name):
@@ -90,6 +92,22 @@ async def test_a_doubtful_commit_is_followed_by_a_recovery(bench):
     await one.position(20)
     assert one.status.error is None
     assert len((await one.here.read(one.context.app.outputs[0].name))[0]) == 20
+
+
+async def test_a_partition_that_pauses_is_not_called_live(bench):
+    """Ready means that it processes: not so while it waits for its next recovery."""
+    one = await bench(restore={"retry_backoff_ms": 60_000, "retry_backoff_max_ms": 60_000})
+    await one.phase("live")
+
+    async def lost(*_):
+        raise Unreachable("no broker")
+
+    one.runner._live._poll = lost
+    status = await one.phase("fencing")
+    assert not one.runner.request_snapshot("test", lambda *_: None)
+    await until(lambda: one.status.error, "the error")
+    assert one.status.error.message == "no broker"
+    assert status.owner_epoch is not None
 
 
 async def test_a_newer_owner_is_left_alone_for_a_while(bench):
@@ -181,3 +199,50 @@ async def test_snapshots_are_taken_of_live_partitions_only(bench):
     assert one.runner.request_snapshot("test", lambda *news: told.append(news))
     await until(lambda: told, "the news")
     assert told[0][0] == "skipped"
+
+
+async def test_a_handler_that_blocks_longer_than_a_transaction_may_take(stage, unique):
+    """The batch before it is under way meanwhile and is lost to its deadline, once: not again and again."""
+    here = await stage(apps.ledger(unique("blocking"), apps.sleep_when_told))
+    slow = [("a", {"amount": 1, "sleep_s": 1.5})]
+    await here.send([("a", {"amount": 1})] * 10 + slow + [("a", {"amount": 1})] * 9)
+    kafka = {"bootstrap.servers": here.bootstrap_servers, "request.timeout.ms": 600}
+    timeouts = {"commit_ms": 700, "transaction_ms": 1400}
+    batch = {"records_max": 5, "linger_ms": 0}
+    one = Bench(here, await here.context(kafka=kafka, timeouts=timeouts, batch=batch))
+    epochs = set()
+    one.board.subscribe(lambda status: epochs.add(status.owner_epoch))
+    await one.position(20)
+    await one.end()
+    assert len(epochs - {None}) <= 3
+    assert len((await here.read(here.app.outputs[0].name))[0]) == 20
+
+
+async def test_a_batch_that_never_ends_in_time_is_made_smaller(bench):
+    """A deterministic failure that looks like doubt: the same batch is not tried for ever."""
+    one = await bench()
+    await one.phase("live")
+    fence, sizes = one.context.cluster.fence, []
+
+    def slow(producer):
+        commit = producer.commit
+
+        async def too_slow(partition, outputs, records):
+            sizes.append(len(outputs))
+            if len(outputs) > 10:
+                await producer.discard()
+                raise CommitInDoubt("deadline passed")
+            return await commit(partition, outputs, records)
+
+        producer.commit = too_slow
+        return producer
+
+    async def fenced(transactional_id):
+        return slow(await fence(transactional_id))
+
+    one.context.cluster.fence = fenced
+    slow(one.runner._live._committer._producer)
+    await one.here.feed(100)
+    await one.position(100)
+    assert max(sizes) > 10
+    assert len((await one.here.read(one.here.app.outputs[0].name))[0]) == 100

@@ -48,3 +48,20 @@ async def test_every_record_is_applied_once_in_order():
     fold = fold_of(lambda value, account: seen.append(account["n"]))
     await feed(fold, records(module.SLICE_RECORDS * 2 + 3))
     assert seen == list(range(1, module.SLICE_RECORDS * 2 + 4))
+
+
+async def test_slow_records_are_taken_one_by_one():
+    """Other partitions' transactions have deadlines: between two slow calls they get a turn."""
+    turns, ended = [], False
+
+    async def count():
+        while not ended:
+            turns.append(time.monotonic())
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    await asyncio.sleep(0)
+    await feed(fold_of(lambda value, account: time.sleep(0.01)), records(30))
+    seen, ended = len(turns), True
+    await counting
+    assert seen >= 25

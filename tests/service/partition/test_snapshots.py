@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from snapreplay.service.control import Busy, NotOwned, UnknownPartition
+from snapreplay.service.core.policy import SnapshotPolicy
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.partition import snapshots as module
 from snapreplay.service.ports import Unreachable
@@ -152,7 +153,7 @@ async def test_a_snapshot_that_fails_is_told_and_taken_later(slow, monkeypatch):
     failed = await ended(service, service.control.trigger_snapshot(None, ""))
     assert failed.parts[0].detail == "no broker for snapshots"
     assert states(service) == [("trigger", "failed")]
-    keeper._policy = module.SnapshotPolicy(1, None, 0.0)
+    keeper._policy = SnapshotPolicy(1, None, 0.0)
     cluster.down = False
     cluster.gate.set()
     await until(lambda: states(service)[0] == ("records", "pointed"), "the next one")

@@ -1,5 +1,7 @@
 """Writing one full snapshot to a real topic: chunks, manifest, pointer, and what abandons it."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -41,6 +43,11 @@ def apps_origin(app):
     return msgspec.structs.replace(increment(0).origin, app_id=app.app_id)
 
 
+def newest(board) -> Any:
+    """The snapshot that partition 0 shows."""
+    return board.get(0).snapshot
+
+
 async def values_of(context):
     reader = await context.cluster.reader(read_committed=False)
     try:
@@ -62,7 +69,7 @@ async def test_chunks_then_the_manifest_then_the_pointer(context):
     assert max(values) == pointer.manifest_offset
     assert len(manifest.chunks) > 1
     assert all(ref.size_bytes <= 10_000 for ref in manifest.chunks)
-    entries = {}
+    entries: dict[bytes, bytes] = {}
     for ref in manifest.chunks:
         chunk = read_chunk(values[ref.offset], ref, pointer.snapshot_id, verify_sums=True)
         entries |= entries_of(chunk)
@@ -71,7 +78,7 @@ async def test_chunks_then_the_manifest_then_the_pointer(context):
     assert (manifest.batch, manifest.increment_offset, manifest.owner_epoch) == (7, 31, 4)
     assert (pointer.batch, pointer.increment_offset, pointer.digest) == (7, 31, store.digest)
     assert pointer.first_chunk_offset == manifest.chunks[0].offset == 0
-    status = board.get(0).snapshot
+    status = newest(board)
     assert (status.state, status.entries, status.chunks) == ("written", 3000, len(manifest.chunks))
 
 
@@ -91,7 +98,7 @@ async def test_an_image_that_is_not_the_batchs_state_is_never_pointed_to(context
     board = StatusBoard()
     with pytest.raises(ImageDiffers, match="batch 7 adds up to"):
         await snapshotter.write(context, marked, Reporter(board, 0))
-    assert board.get(0).snapshot.state == "failed"
+    assert newest(board).state == "failed"
     assert len(await values_of(context)) == 1, "the chunk, which nobody will read"
 
 

@@ -5,7 +5,8 @@ import functools
 import pytest
 
 from snapreplay.snapshots.errors import UsageError
-from snapreplay.snapshots.program.app import APP_ID_MAX, OWN_SUFFIXES, App, fingerprint
+from snapreplay.snapshots.program import names
+from snapreplay.snapshots.program.app import APP_ID_MAX, App, fingerprint
 from snapreplay.snapshots.program.topic import TOPIC_NAME_MAX, Topic
 from snapreplay.snapshots.state.map import MapState
 
@@ -33,7 +34,7 @@ def refused(call, *words):
 def test_legal_app_ids_are_taken(app_id):
     """Also the longest one gives legal topic names."""
     assert make(app_id).app_id == app_id
-    assert max(len(f"{app_id}-{suffix}") for suffix in OWN_SUFFIXES) <= TOPIC_NAME_MAX
+    assert max(len(f"{app_id}-{suffix}") for suffix in names.OWN_SUFFIXES) <= TOPIC_NAME_MAX
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def handler(record, state, out):
 
 def version_of(source, name="handler"):
     scope: dict[str, Any] = {"__name__": "user_app"}
-    exec(compile(textwrap.dedent(source), "user_app.py", "exec"), scope)  # noqa: S102
+    exec(compile(textwrap.dedent(source), "user_app.py", "exec"), scope)  # noqa: S102 - our own text
     return code_version([scope[name]])
 
 

@@ -73,7 +73,7 @@ def test_bad_bytes_are_refused_without_trying_to_hold_them(codec, data):
     """Any exception but MemoryError: a length of 2^32 - 1 must not be believed, null is not
     decoded.
     """
-    with pytest.raises(Exception) as caught:  # noqa: PT011
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - any error means "cannot"
         codec.decode(data)
     assert not isinstance(caught.value, MemoryError)
 
@@ -83,7 +83,7 @@ def test_bad_bytes_are_refused_without_trying_to_hold_them(codec, data):
 )
 def test_values_of_another_type_are_not_written(codec, value):
     """What would be read back as something else is not encoded."""
-    with pytest.raises(Exception):  # noqa: B017, PT011
+    with pytest.raises(Exception):  # noqa: B017, PT011 - any error means "cannot"
         codec.encode(value)
 
 

@@ -5,7 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapreplay.snapshots.program.anchor import anchor_of
-from snapreplay.snapshots.program.coverage import Coverage, OutOfOrder, out_of_order
+from snapreplay.snapshots.program.coverage import (
+    Coverage,
+    OutOfOrder,
+    out_of_order,
+    without_skipped,
+)
 from snapreplay.snapshots.program.ranges import InputRange, SkippedRange
 from snapreplay.snapshots.program.record import RawRecord
 
@@ -101,3 +106,11 @@ def test_out_of_order_names_record_and_position():
     """Feeding a record twice is stopped, with both numbers."""
     with pytest.raises(OutOfOrder, match=r"a-0-3 .* is 5"):
         raise out_of_order(at("a", 3), 5)
+
+
+def test_a_replay_leaves_out_what_was_skipped():
+    """Of the named input and offsets only, in the order applied; nothing skipped: all of it."""
+    records = [at("a", 0), at("b", 1), at("a", 1), at("a", 2), at("b", 2)]
+    skipped = [SkippedRange("a", 1, 3), SkippedRange("b", 2, 3)]
+    assert without_skipped(records, skipped) == [at("a", 0), at("b", 1)]
+    assert without_skipped(records, []) == records

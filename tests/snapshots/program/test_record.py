@@ -23,4 +23,4 @@ def test_random_depends_on_app_and_record_only():
 def test_records_are_frozen():
     """A handler cannot change what the next line of its batch would see."""
     with pytest.raises(AttributeError):
-        setattr(RawRecord("payments", 0, 0, 0, None, None), "offset", 1)  # noqa: B010
+        setattr(RawRecord("payments", 0, 0, 0, None, None), "offset", 1)  # noqa: B010 - mypy knows better

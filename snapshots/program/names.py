@@ -1,6 +1,13 @@
-"""Names in Kafka, derived from the app id and never configurable: two owners must meet at the same name. Pure."""
+"""Names in Kafka, derived from the app id and never configurable: two owners must meet at the same
+name. Pure.
+"""
 
 from __future__ import annotations
+
+OWN_SUFFIXES = ("increments", "snapshots", "status", "control", "dead-letters")
+"""An app's input or output may not be called `<app_id>-` and one of these. Status and control are
+reserved: nothing writes them yet.
+"""
 
 
 def increments_topic(app_id: str) -> str:

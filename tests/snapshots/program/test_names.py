@@ -1,7 +1,6 @@
-"""Names in Kafka are those of FORMAT.md and design: two owners must meet at the same name."""
+"""Names in Kafka are those of docs/FORMAT.md: two owners must meet at the same name."""
 
-from snapreplay.service.core import names
-from snapreplay.snapshots.program.app import OWN_SUFFIXES
+from snapreplay.snapshots.program import names
 
 
 def test_names_are_derived_from_the_app_id_alone():
@@ -15,4 +14,4 @@ def test_names_are_derived_from_the_app_id_alone():
 def test_an_app_cannot_name_one_of_them_as_its_own():
     """What the service writes is refused as an input or output."""
     ours = [names.increments_topic, names.snapshots_topic, names.dead_letters_topic]
-    assert {name("a") for name in ours} <= {f"a-{suffix}" for suffix in OWN_SUFFIXES}
+    assert {name("a") for name in ours} <= {f"a-{suffix}" for suffix in names.OWN_SUFFIXES}
