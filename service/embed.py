@@ -8,7 +8,7 @@ import logging
 import signal
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 from snapreplay.service.background import BackgroundLoop
@@ -18,12 +18,13 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.partition.context import ClusterView, Identity
 from snapreplay.service.partition.snapshots import OnDone
+from snapreplay.service.partition.tasks import ended
 from snapreplay.service.preflight import inspect
 from snapreplay.service.service_control import ServiceControl
 from snapreplay.service.settings import Settings, load_settings
 from snapreplay.service.status import PartitionStatus, StatusBoard
 from snapreplay.service.supervisor import Supervisor
-from snapreplay.snapshots.errors import RetryableError, SnapreplayError, StopError, UsageError
+from snapreplay.snapshots.errors import RetryableError, StopError, UsageError
 from snapreplay.snapshots.program import names
 from snapreplay.snapshots.program.app import App
 
@@ -149,9 +150,7 @@ class Service:
     async def stop(self) -> None:
         """Finish the batch under way, write a last snapshot, leave the group. Bounded by timeouts.shutdown_ms."""
         if self._bringing_up is not None:
-            self._bringing_up.cancel()
-            with suppress(asyncio.CancelledError, SnapreplayError):
-                await self._bringing_up
+            await ended(self._bringing_up)
         if self._supervisor is not None:
             await self._supervisor.stop(
                 final_snapshot=self.settings.snapshot.before_stop,

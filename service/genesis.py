@@ -50,9 +50,7 @@ async def init_app(
     existing = [await _last(context) for context in contexts]
     _refuse_lost(contexts, existing)
     return [
-        _already(context, found)
-        if found is not None
-        else await _write(context, view, start)
+        _already(context, found) if found is not None else await _write(context, view, start)
         for context, found in zip(contexts, existing, strict=True)
     ]
 

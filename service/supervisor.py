@@ -142,7 +142,7 @@ class Supervisor:
                 if error.reaction is Reaction.RETRY:
                     continue
                 log.error("the cluster has changed: %s", error)  # noqa: TRY400 - its text says all
-                self._refused = error  # also for partitions that come later: the view is of the cluster before
+                self._refused = error  # what is assigned later would start with the old view
                 for runner in self._runners.values():
                     runner.refuse(error)
 

@@ -27,7 +27,7 @@ from snapreplay.snapshots.state.contract import Store
 
 IDLE_POLL_MS = 100  # bounds how late a stop, a trigger or a finished snapshot is noticed
 BUSY_POLL_MS = 5  # a transaction is under way: look at its answer soon
-SLOW_SECONDS = 1.0  # a batch that takes longer could outlast the deadline of a transaction under way
+SLOW_SECONDS = 1.0  # applied for longer: the next batch could outlast the deadline of a commit
 ALONE_BATCHES = 16  # after a doubt, without a transaction under way meanwhile
 
 Run = Sequence[InputRecord]
@@ -180,6 +180,7 @@ class Live:
         self._fold.begin(self._positions)
         try:
             await feed(self._fold, records)
+            self._fold.stage()
         except RecordError as error:
             self._fold.abandon()
             return error
@@ -191,11 +192,7 @@ class Live:
     def _finish(self, records: Sequence[InputRecord], failure: RecordError | None) -> Applied:
         """Seal the batch; a failed one runs again record by record, so that only the failing record is lost."""
         if failure is None:
-            try:
-                return self._fold.finish()
-            except RecordError as error:
-                self._fold.abandon()
-                failure = error
+            return self._fold.seal()
         if not self._store.can_roll_back:
             raise HalfApplied(self._handler_failed(failure), failure.record_id)
         return self._fold.isolate(self._positions, records)
@@ -223,9 +220,8 @@ class Live:
         self.report()
         if applied is not None:
             self._alone = max(0, self._alone - 1)
-            self._records_max = min(
-                2 * self._records_max, self._context.settings.batch.records_max
-            )
+            limit = self._context.settings.batch.records_max
+            self._records_max = min(2 * self._records_max, limit)
             self._check_flood(applied)
 
     def _check_flood(self, applied: Applied) -> None:
@@ -293,10 +289,18 @@ class Live:
         """What has arrived, in the order to apply; after the first records it lingers for more."""
         fetched = await self._fetch(IDLE_POLL_MS if self._committer.idle else BUSY_POLL_MS, ())
         linger_ms = self._context.settings.batch.linger_ms
-        if fetched and linger_ms:
+        if fetched and linger_ms and self._caught_up():
             fetched += await self._fetch(linger_ms, fetched)
         await asyncio.sleep(0)
         return interleave(_by_input(fetched))
+
+    def _caught_up(self) -> bool:
+        """Nothing more has been there to fetch: only then may waiting fill the batch."""
+        reader = self._reader
+        return reader is not None and all(
+            reader.position(partition) >= (reader.end_offset(partition) or 0)
+            for partition in map(self._partition, self._positions)
+        )
 
     async def _fetch(self, timeout_ms: int, taken: Sequence[Run]) -> list[Run]:
         """One poll for what still fits into the batch. A fetch is at most 1 MiB per input, so bytes are bounded."""

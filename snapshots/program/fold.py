@@ -1,7 +1,7 @@
 """The one fold: how records become state and outputs, live, in replay, in tests and on Spark
 executors. Pure.
 
-    begin → feed … feed → finish      the normal way; RecordError leads to
+    begin → feed … feed → finish      the normal way (or stage, later seal); RecordError leads to
             abandon, isolate          the same records, one by one: only the failing one is dropped
 
 The effect of a batch (state, outputs, skipped records) is that of its records as batches of one.
@@ -137,15 +137,23 @@ class Fold:
             self._apply_run(run)
             self._coverage.applied(run[-1], len(run))
 
-    def finish(self) -> Applied:
-        """Seal the batch.
+    def stage(self) -> None:
+        """Encode what the batch changed. Possible while the batch before it is not merged yet.
 
         Raises:
             RecordError: something in the state cannot be written; the batch must be abandoned, and
                 `isolate` will know the record.
         """
         self._store.stage()
+
+    def seal(self) -> Applied:
+        """The staged batch, ready for its transaction; the one before it is merged."""
         return self._applied(None, [], [])
+
+    def finish(self) -> Applied:
+        """`stage`, then `seal`. Raises as `stage`."""
+        self.stage()
+        return self.seal()
 
     def abandon(self) -> None:
         """Undo what was applied since `begin`; outputs are dropped.

@@ -168,3 +168,19 @@ def test_run_raises_what_is_refused(broker, unique):
     """The command line turns it into an exit code."""
     with pytest.raises(UsageError, match="does not exist"):
         run(apps.ledger(unique("nothing")), settings_for(broker.bootstrap_servers))
+
+
+async def test_stop_ends_everything_also_after_a_defect(unique, monkeypatch):
+    """An app's own code may raise anything while the cluster is looked at: no thread, no port is left."""
+    app = apps.ledger(unique("defect"))
+    service = Service(app, settings_for("127.0.0.1:1"), HttpServer())
+
+    async def broken():
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(service, "_inspect", broken)
+    await service.start()
+    with pytest.raises(ZeroDivisionError):
+        await service.wait_started()
+    await service.stop()
+    assert not service._background.alive

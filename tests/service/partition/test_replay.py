@@ -122,6 +122,20 @@ async def test_a_hotfix_of_an_object_goes_on_exactly_once(stage, unique, state):
         await assert_tape(here, service)
 
 
+async def test_a_dead_letter_leaves_nothing_in_an_object(stage, unique):
+    """Rolled back to the record before, live and in the replay."""
+    app = apps.tape(unique("tape"), apps.Undoable)
+    here = await stage(app, errors={"policy": "dead_letter"})
+    await here.send([("0:a", {"poison": n % 3 == 1}) for n in range(10)])
+    good = [f"{app.inputs[0].name}-0-{n}" for n in range(10) if n % 3 != 1]
+    for _ in range(2):
+        async with here.running() as service:
+            await here.all_processed(service)
+            assert service._supervisor.runners[0].store.view.ids == good
+    (found,) = await here.read(app.outputs[0].name)
+    assert reference.ids(found) == good
+
+
 async def test_an_object_is_not_replayed_by_other_code(stage, unique):
     """It has no digest that could prove the result: FAILED, with both versions and two ways out; one of them is to
     say that it is the same version."""

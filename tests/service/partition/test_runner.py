@@ -94,6 +94,23 @@ async def test_a_doubtful_commit_is_followed_by_a_recovery(bench):
     assert len((await one.here.read(one.context.app.outputs[0].name))[0]) == 20
 
 
+async def test_a_doubtful_commit_does_not_take_the_partition_back(bench):
+    """A fence is not always answered as one: the log is asked before anybody is fenced."""
+    one = await bench()
+    await one.phase("live")
+
+    async def torn(*_):
+        raise CommitInDoubt("the answer was lost")
+
+    one.runner._live._committer._producer.commit = torn
+    two = await bench("two")
+    epoch = (await two.phase("live")).owner_epoch
+    await one.here.feed(10)
+    await one.phase("fenced")
+    await two.position(10)
+    assert (two.status.owner_epoch, two.status.phase) == (epoch, "live")
+
+
 async def test_a_partition_that_pauses_is_not_called_live(bench):
     """Ready means that it processes: not so while it waits for its next recovery."""
     one = await bench(restore={"retry_backoff_ms": 60_000, "retry_backoff_max_ms": 60_000})
