@@ -18,7 +18,7 @@ from aiokafka.coordinator.protocol import ConsumerProtocol
 from aiokafka.errors import OffsetOutOfRangeError, PolicyViolationError, for_code
 from aiokafka.structs import TopicPartition as ClientPartition
 
-from snapreplay.service.kafka.closing import close_client
+from snapreplay.service.kafka.closing import close_client, started
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, client_error
 from snapreplay.service.ports import (
@@ -166,7 +166,7 @@ class KafkaAdmin:
         client = AIOKafkaAdminClient(**client_arguments(self._settings))
         try:
             async with asyncio.timeout(self._deadline_s):
-                await client.start()
+                await started(client.start())
                 yield client
         except CLIENT_ERRORS as error:
             raise client_error(error, doing) from error

@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 CLOSE_S = 2.0
 _CANCEL_ROUNDS = 40
 _ROUND_S = 0.05
+_FINISH_S = 0.5
 
 
 async def bounded(work: Coroutine[Any, Any, object], seconds: float) -> bool:
@@ -36,6 +37,21 @@ async def bounded(work: Coroutine[Any, Any, object], seconds: float) -> bool:
     if not task.cancelled() and (error := task.exception()) is not None:
         log.debug("closing a Kafka client: %r", error)
     return True
+
+
+async def started(start: Coroutine[Any, Any, object]) -> None:
+    """Run a client's `start()`. Cancelled in the middle of it a client forgets an open connection and the task that
+    reads it (aiokafka 0.14.0), so it may finish first, within half a second."""
+    task = asyncio.create_task(start)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task], timeout=_FINISH_S)
+        task.cancel()
+        await asyncio.wait([task], timeout=_ROUND_S)
+        if task.done() and not task.cancelled():
+            task.exception()  # looked at: nobody waits for it any more
+        raise
 
 
 async def close_consumer(consumer: AIOKafkaConsumer) -> None:
@@ -79,15 +95,18 @@ async def cut_producer(producer: AIOKafkaProducer) -> None:
 def _fail_waiters(producer: AIOKafkaProducer, reason: KafkaError) -> None:
     """Whoever awaits a send or a commit gets `reason`. What nobody awaits is looked at here, or asyncio
     would report it as an error later on."""
-    unsent = [batch for run in producer._message_accumulator._batches.values() for batch in run]
-    producer._message_accumulator.fail_all(reason)
-    for batch in unsent:
-        if batch._drain_waiter.done():
-            batch._drain_waiter.exception()
-    transactions = producer._txn_manager
+    accumulator, transactions = producer._message_accumulator, producer._txn_manager
+    batches = [batch for run in accumulator._batches.values() for batch in run]
+    batches += accumulator._pending_batches
+    waiters = [waiter for batch in batches for waiter in (batch.future, batch._drain_waiter)]
+    accumulator.fail_all(reason)
     if transactions is not None and transactions._transaction_waiter is not None:
+        waiters.append(transactions._transaction_waiter)
         transactions.fatal_error(reason)
-        transactions._transaction_waiter.exception()
+        waiters.append(transactions._transaction_waiter)
+    for waiter in waiters:
+        if waiter.done() and not waiter.cancelled():
+            waiter.exception()
 
 
 def _tasks(sender: asyncio.Task[Any] | None) -> set[asyncio.Task[Any]]:

@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from aiokafka.structs import TopicPartition as ClientPartition
 
-from snapreplay.service.kafka.closing import close_consumer
+from snapreplay.service.kafka.closing import close_consumer, started
 from snapreplay.service.kafka.config import consumer_arguments
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, client_error
 from snapreplay.service.ports import (
@@ -193,7 +193,7 @@ class KafkaReader:
             )
         )
         try:
-            await consumer.start()
+            await started(consumer.start())
         except CLIENT_ERRORS as error:
             await close_consumer(consumer)
             raise client_error(error, "connecting a reader") from error

@@ -9,9 +9,10 @@ from snapreplay.service.partition.decoding import decode_as
 from snapreplay.service.ports import OffsetBeyondEnd, OffsetTrimmed, Reader, TopicPartition
 from snapreplay.snapshots.errors import DamagedError, RebuildError, SnapreplayError, StopError
 from snapreplay.snapshots.format.chunks import read_chunk
-from snapreplay.snapshots.format.records import ChunkRef, Manifest, Pointer
+from snapreplay.snapshots.format.records import Chunk, ChunkRef, Manifest, Pointer
 from snapreplay.snapshots.program.record import InputRecord
 from snapreplay.snapshots.state.contract import Store
+from snapreplay.snapshots.state.digest import EMPTY, MASK, Digest
 
 OnBytes = Callable[[int, int], None]
 """Called with (bytes so far, bytes in all)."""
@@ -73,14 +74,14 @@ async def load_state(
             hint="start the app version that wrote it, or bring its schema_version back",
         )
     store.clear(manifest.shard_count)
-    await _load_chunks(reader, log, manifest, store, on_bytes)
+    sums = await _load_chunks(reader, log, manifest, store, on_bytes)
+    if sums != manifest.entries_digest:
+        raise DamagedError(
+            f"snapshot {manifest.snapshot_id} adds up to digest {sums}, its manifest says"
+            f" {manifest.entries_digest}"
+        )
     store.loaded()
     store.stream_time_ms = manifest.stream_time_ms
-    if manifest.digest is not None and store.digest != manifest.digest:
-        raise DamagedError(
-            f"snapshot {manifest.snapshot_id} adds up to digest {store.digest}, its manifest says"
-            f" {manifest.digest}"
-        )
 
 
 def _missing(error: SnapreplayError) -> SnapshotMissing:
@@ -91,7 +92,10 @@ def _missing(error: SnapreplayError) -> SnapshotMissing:
 
 async def _load_chunks(
     reader: Reader, log: TopicPartition, manifest: Manifest, store: Store, on_bytes: OnBytes
-) -> None:
+) -> Digest:
+    """What the slices add up to. Where no increment proves the state, the entries themselves are hashed again."""
+    unproven = manifest.digest is None
+    sums = EMPTY
     missing = {ref.offset: ref for ref in manifest.chunks}
     total, loaded = sum(ref.size_bytes for ref in manifest.chunks), 0
     on_bytes(0, total)
@@ -100,7 +104,9 @@ async def _load_chunks(
             for record in records:
                 ref = missing.pop(record.offset, None)
                 if ref is not None:
-                    await _load_chunk(record, ref, manifest.snapshot_id, store)
+                    chunk = await _chunk(record, ref, manifest.snapshot_id, verify_sums=unproven)
+                    sums = _added(sums, chunk)
+                    store.load(chunk.slices)
                     loaded += ref.size_bytes
                     on_bytes(loaded, total)
     except (OffsetTrimmed, OffsetBeyondEnd) as error:
@@ -110,6 +116,7 @@ async def _load_chunks(
             f"snapshot {manifest.snapshot_id} lacks {len(missing)} of {len(manifest.chunks)} chunks in"
             f" {log}, the first at offset {min(missing)}"
         )
+    return sums
 
 
 def _chunk_range(manifest: Manifest) -> tuple[int, int]:
@@ -118,7 +125,17 @@ def _chunk_range(manifest: Manifest) -> tuple[int, int]:
     return (min(offsets), max(offsets) + 1) if offsets else (0, 0)
 
 
-async def _load_chunk(record: InputRecord, ref: ChunkRef, snapshot_id: str, store: Store) -> None:
+async def _chunk(
+    record: InputRecord, ref: ChunkRef, snapshot_id: str, *, verify_sums: bool
+) -> Chunk:
     """Checked and decoded in a thread: decompression and checksums let other tasks run."""
-    chunk = await asyncio.to_thread(read_chunk, record.value or b"", ref, snapshot_id)
-    store.load(chunk.slices)
+    value = record.value or b""
+    return await asyncio.to_thread(read_chunk, value, ref, snapshot_id, verify_sums=verify_sums)
+
+
+def _added(sums: Digest, chunk: Chunk) -> Digest:
+    return Digest(
+        sums.count + sum(len(part.entries) for part in chunk.slices),
+        (sums.a + sum(part.digest_a for part in chunk.slices)) & MASK,
+        (sums.b + sum(part.digest_b for part in chunk.slices)) & MASK,
+    )

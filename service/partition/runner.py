@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TypeVar
 
 from snapreplay.service.clock import wall_seconds
 from snapreplay.service.core import located
@@ -14,7 +13,7 @@ from snapreplay.service.metrics import Result
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.live import HalfApplied, Live
 from snapreplay.service.partition.ownership import newer_owner
-from snapreplay.service.partition.recoverer import Recoverer, Superseded
+from snapreplay.service.partition.recoverer import Recovered, Recoverer, Superseded
 from snapreplay.service.partition.report import Reporter, problem_of
 from snapreplay.service.partition.snapshots import OnDone
 from snapreplay.service.partition.tasks import ended
@@ -23,8 +22,6 @@ from snapreplay.service.status import StatusBoard
 from snapreplay.snapshots.errors import Reaction, SnapreplayError, StopError
 from snapreplay.snapshots.state.contract import Store
 from snapreplay.snapshots.state.store import store_of
-
-T = TypeVar("T")
 
 log = logging.getLogger("snapreplay.partition")
 
@@ -57,6 +54,7 @@ class PartitionRunner:
         self._fences = 0
         self._failures_at: tuple[int, int] = (-1, 0)  # batch, refusals in a row
         self._doubts_at: tuple[int, int] = (-1, 0)  # batch, doubtful commits in a row
+        self._retries_at: tuple[int, int] = (-1, 0)
         self._doubted = False  # the last incarnation ended in doubt
 
     @property
@@ -155,18 +153,20 @@ class PartitionRunner:
         if self._refused is not None:
             raise self._refused
 
-    async def _unless_interrupted(self, recovery: asyncio.Task[T]) -> T | None:
+    async def _unless_interrupted(self, recovery: asyncio.Task[Recovered]) -> Recovered | None:
         """The recovery's result; None when `stop` or `refuse` came first: an interrupted restore loses nothing."""
         interrupted = asyncio.get_running_loop().create_task(self._interrupted.wait())
         try:
             await asyncio.wait([recovery, interrupted], return_when=asyncio.FIRST_COMPLETED)
-            if recovery.done():
-                return recovery.result()
-            return None
+            if not recovery.done():
+                await _given_up(recovery)
+                return None
+            return recovery.result()
+        except asyncio.CancelledError:
+            await _given_up(recovery)
+            raise
         finally:
-            for task in (recovery, interrupted):
-                if not task.done():
-                    await ended(task)
+            await ended(interrupted)
 
     def _went_live(self, live: Live) -> None:
         self._fences = 0
@@ -243,7 +243,10 @@ class PartitionRunner:
         if refused is not None:
             await self._fail(refused)
             return
-        await self._sleep(self._context.settings.restore.retry_backoff_ms / 1000)
+        self._retries_at = self._another(self._retries_at)
+        settings = self._context.settings.restore
+        delay_ms = settings.retry_backoff_ms << min(self._retries_at[1] - 1, 16)
+        await self._sleep(min(delay_ms, settings.retry_backoff_max_ms) / 1000)
 
     def _not_live_any_more(self) -> None:
         """Nobody is to take it for ready while it waits for its next recovery."""
@@ -283,3 +286,10 @@ class PartitionRunner:
             await asyncio.wait_for(self._interrupted.wait(), seconds)
         except TimeoutError:
             return
+
+
+async def _given_up(recovery: asyncio.Task[Recovered]) -> None:
+    """End it; if it has just succeeded all the same, its producer is ours to discard."""
+    await ended(recovery)
+    if not recovery.cancelled() and recovery.exception() is None:
+        await recovery.result().producer.discard()

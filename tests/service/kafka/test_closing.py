@@ -6,6 +6,7 @@ import time
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaError
 
 from snapreplay.service.kafka import closing
@@ -132,3 +133,27 @@ async def test_cutting_with_the_broker_dead_ends_everything_at_once():
         finally:
             loop.set_exception_handler(None)
     assert complaints == []
+
+
+@pytest.mark.parametrize("what", ["reader", "appender", "fence", "topic_names"])
+async def test_a_start_that_is_cancelled_leaves_no_connection(
+    cluster, settings, unique, what, monkeypatch
+):
+    """Cancelled while it waits for its first metadata a client would forget that connection, and nobody close it."""
+    send, asked = AIOKafkaConnection.send, []
+
+    def interrupted(self, request, **keywords):
+        asked.append(type(request).__name__)
+        if asked[-1] == "MetadataRequest" and asked.count("MetadataRequest") == 1:
+            asyncio.get_running_loop().call_soon(task.cancel)
+        return send(self, request, **keywords)
+
+    monkeypatch.setattr(AIOKafkaConnection, "send", interrupted)
+    before = len(sockets_to(settings.bootstrap_servers[0]))
+    arguments = (unique("fence"),) if what == "fence" else ()
+    task = asyncio.create_task(getattr(cluster, what)(*arguments))
+    await asyncio.wait({task})
+    assert task.cancelled()
+    gc.collect()
+    await until(lambda: len(sockets_to(settings.bootstrap_servers[0])) == before, 5)
+    assert not client_tasks()
