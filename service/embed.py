@@ -64,7 +64,9 @@ class Service:
         self._membership: Membership | None = None
         self._bringing_up: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._control = ServiceControl(app, self._identity, self._board, self._request_snapshot)
+        self._control = ServiceControl(
+            app, self._identity, self._board, self._request_snapshot, self._membership_trouble
+        )
         self.http_address: tuple[str, int] | None = None
 
     @property
@@ -220,6 +222,11 @@ class Service:
                 done("failed", None, "the partition is not LIVE here any more")
 
         self._loop.call_soon_threadsafe(ask)
+
+    def _membership_trouble(self) -> str | None:
+        """From any thread."""
+        membership = self._membership
+        return membership.trouble if membership is not None else None
 
     def _duplicate(self, error: DuplicateInstance) -> None:
         """The older claim stays down: out of the group, without sending a LeaveGroup for the other's membership."""

@@ -42,11 +42,13 @@ class ServiceControl:
         identity: Identity,
         board: StatusBoard,
         request_snapshot: RequestSnapshot,
+        membership_trouble: Callable[[], str | None],
     ) -> None:
         self._app = app
         self._identity = identity
         self._board = board
         self._request_snapshot = request_snapshot
+        self._membership_trouble = membership_trouble
         self._operations = Operations()
         self._lock = threading.Lock()
         self._snapshots: OrderedDict[str, SnapshotStatus] = OrderedDict()
@@ -101,9 +103,11 @@ class ServiceControl:
 
     def ready_checks(self) -> Sequence[Check]:
         reached = self.unreachable_reason or ("reached" if self._view else "not reached yet")
+        trouble = self._membership_trouble()
+        member = self._assigned is not None and trouble is None
         checks = [
             Check("cluster", self._view is not None and self.unreachable_reason is None, reached),
-            Check("member", self._assigned is not None, "of the app's group"),
+            Check("member", member, trouble or "of the app's group"),
             Check("instance id", self._duplicate is None, str(self._duplicate or "")),
         ]
         return [
@@ -153,6 +157,7 @@ class ServiceControl:
     async def _beat(self) -> None:
         while True:
             self._beat_at = wall_seconds()
+            self._wake()  # trouble of the membership comes and goes without a word
             await asyncio.sleep(BEAT_SECONDS)
 
     # ---- inside ----

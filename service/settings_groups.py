@@ -42,7 +42,7 @@ class Snapshot(Group):
     """Spread of both over the partitions, as a part of their value."""
     before_stop: bool = True
     """Also on SIGTERM, when something changed: the next start then has nothing to bring forward."""
-    chunk_bytes_max: int = Field(900_000, ge=10_000, le=1_000_000)
+    chunk_bytes_max: int = Field(900_000, ge=10_000, le=950_000)
     """Most bytes of a chunk (a record of a snapshot); below Kafka's default max.message.bytes of 1,048,588."""
 
 

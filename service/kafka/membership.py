@@ -85,6 +85,16 @@ class Membership:
         return self.generation > 0
 
     @property
+    def trouble(self) -> str | None:
+        """Why the group does not hear from us at present; None when it does. Any thread.
+
+        An idle service learns of an absent broker nowhere else: its readers wait for records without an error.
+        """
+        if self._coordinator is not None and self._coordinator.coordinator_id is None:
+            return self.last_error or "no broker answers for the app's group"
+        return self.last_error
+
+    @property
     def suspects_duplicate(self) -> bool:
         """Whether another process seems to run with our instance id.
 

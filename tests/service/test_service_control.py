@@ -27,11 +27,13 @@ class Bench:
     def __init__(self):
         self.board = StatusBoard()
         self.asked: list[Any] = []
+        self.trouble: str | None = None
         self.control = ServiceControl(
             apps.ledger("ledger"),
             Identity.of_this_process("one"),
             self.board,
             lambda partition, reason, done: self.asked.append((partition, reason, done)),
+            lambda: self.trouble,
         )
 
     def ready(self):
@@ -69,6 +71,10 @@ def test_ready_says_what_is_missing():
     bench.control.reached(VIEW)
     bench.control.member_of(set())
     assert bench.control.ready()
+    bench.trouble = "no broker answers"
+    assert bench.control.ready_checks()[1].detail == "no broker answers"
+    assert not bench.control.ready()
+    bench.trouble = None
     bench.control.duplicate(StopError("another one"))
     assert bench.ready()[2] == ("instance id", False)
 

@@ -9,41 +9,22 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.partitioner import DefaultPartitioner
 
-from snapreplay.service.kafka import producer as module
-from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.producer import KafkaProducer
-from snapreplay.service.localbroker.broker import LocalBroker
 from snapreplay.service.ports import (
-    CommitInDoubt,
     Fenced,
     LogRecord,
-    NewTopic,
     RefusedRecord,
     TopicPartition,
-    Unreachable,
 )
 from snapreplay.service.settings import Settings
-from snapreplay.snapshots.errors import StopError
 from snapreplay.snapshots.program.record import Output
-from tests.support.kafka import client_tasks, decided, sockets_to, until, until_async, values_of
-from tests.support.proxy import ADD_PARTITIONS, END_TXN, PRODUCE, Proxy, once
+from tests.support.kafka import decided, until_async, values_of
+from tests.support.overtaken import overtaken
 
 pytestmark = pytest.mark.kafka
 
 
 def output(topic, key=b"k", value=b"v", partition=None, same_key=False, timestamp_ms=None):
     return Output(topic, key, value, partition, same_key, timestamp_ms, (("h", b"1"),))
-
-
-class Overtaken(KafkaProducer):
-    """A producer to whom something happens when everything is sent and nothing committed."""
-
-    meanwhile = staticmethod(lambda: asyncio.sleep(0))
-
-    async def _send(self, batches):
-        bases = await super()._send(batches)
-        await self.meanwhile()
-        return bases
 
 
 async def commit_until_refused(producer, records):
@@ -54,13 +35,6 @@ async def commit_until_refused(producer, records):
                 await producer.commit(0, [], records)
             except RefusedRecord as refused:
                 return refused
-
-
-async def overtaken(cluster, settings, transactional_id, meanwhile):
-    producer = Overtaken(settings, transactional_id, cluster._limits_of)
-    producer.meanwhile = meanwhile
-    await producer.start(15)
-    return producer
 
 
 def test_the_client_still_has_the_constant_that_we_shorten():
@@ -258,153 +232,3 @@ async def test_an_output_topic_that_does_not_exist_is_refused_by_name(cluster, n
     with pytest.raises(RefusedRecord, match=f"{missing} does not exist"):
         await producer.commit(0, [output(missing)], [LogRecord(topic, b"i")])
     assert missing not in await cluster.topic_names()
-
-
-async def test_a_discarded_producer_is_dead_and_leaves_nothing(cluster, broker, new_topic, unique):
-    """No task, no socket; a second discard is nothing; a commit is refused."""
-    topic = await new_topic()
-    tasks, sockets = len(client_tasks()), len(sockets_to(broker.bootstrap_servers))
-    producer = await cluster.fence(unique("app"))
-    await producer.commit(0, [], [LogRecord(topic, b"1")])
-    await producer.discard()
-    await producer.discard()
-    assert len(client_tasks()) == tasks
-    await until(lambda: len(sockets_to(broker.bootstrap_servers)) == sockets)
-    with pytest.raises(CommitInDoubt, match="must be renewed"):
-        await producer.commit(0, [], [LogRecord(topic, b"2")])
-
-
-async def test_a_cancelled_commit_discards_the_producer(cluster, settings, new_topic, unique):
-    """Whoever gives up on a commit cannot know how it ended, so the producer ends too."""
-    topic, reached = await new_topic(), asyncio.Event()
-
-    async def hang():
-        reached.set()
-        await asyncio.Event().wait()
-
-    producer = await overtaken(cluster, settings, unique("app"), hang)
-    commit = asyncio.create_task(producer.commit(0, [], [LogRecord(topic, b"1")]))
-    await reached.wait()
-    commit.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await commit
-    assert producer.needs_renewal
-
-
-async def test_sequence_numbers_never_reach_the_wrap(cluster, new_topic, unique, monkeypatch):
-    """Past the limit the last commit still counts, and the next needs a new producer."""
-    topic, producer = await new_topic(), await cluster.fence(unique("app"))
-    monkeypatch.setattr(module, "SEQUENCE_RECORDS_MAX", 2)
-    await producer.commit(0, [], [LogRecord(topic, b"1"), LogRecord(topic, b"2")])
-    assert not producer.needs_renewal
-    await producer.commit(0, [], [LogRecord(topic, b"3")])
-    assert producer.needs_renewal
-    await producer.discard()
-    assert await values_of(cluster, topic) == [b"1", b"2", b"3"]
-
-
-@pytest.mark.parametrize("api_key", [PRODUCE, ADD_PARTITIONS, END_TXN])
-@pytest.mark.parametrize("verdict", ["cut", "mute"])
-async def test_a_request_without_an_answer_ends_the_producers_life(
-    broker, new_topic, unique, api_key, verdict
-):
-    """The client repeats it silently; the commit may say OK, but the next one needs a new producer."""
-    topic, name, proxy = await new_topic(), unique("app"), Proxy(broker.bootstrap_servers)
-    settings = Settings(
-        kafka={"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 700}
-    )
-    cluster = KafkaCluster(settings)
-    async with proxy.through():
-        producer = await cluster.fence(name)
-        await producer.commit(0, [], [LogRecord(topic, b"1")])
-        assert not producer.needs_renewal
-        proxy.fault = once(api_key, verdict)
-        await producer.commit(0, [], [LogRecord(topic, b"2")])
-        assert producer.needs_renewal
-        with pytest.raises(CommitInDoubt):
-            await producer.commit(0, [], [LogRecord(topic, b"never")])
-        renewed = await cluster.fence(name)
-        await renewed.commit(0, [], [LogRecord(topic, b"3")])
-        assert not renewed.needs_renewal
-        await renewed.discard()
-    assert await values_of(cluster, topic) == [b"1", b"2", b"3"]
-
-
-async def test_a_coordinator_that_never_answers_is_left_at_the_deadline(broker, new_topic, unique):
-    """commit_transaction would wait for ever; the outcome is in doubt, and nothing is left over."""
-    topic, name, proxy = await new_topic(), unique("app"), Proxy(broker.bootstrap_servers)
-    settings = Settings(
-        kafka={"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 400},
-        timeouts={"commit_ms": 1500},
-    )
-    tasks = len(client_tasks())
-    cluster = KafkaCluster(settings)
-    async with proxy.through():
-        producer = await cluster.fence(name)
-        proxy.fault = lambda key: "mute" if key == END_TXN else "pass"
-        started = time.monotonic()
-        with pytest.raises(CommitInDoubt, match="deadline passed"):
-            await producer.commit(0, [], [LogRecord(topic, b"1")])
-        assert 1.4 < time.monotonic() - started < 5
-        assert len(client_tasks()) == tasks
-        proxy.fault = lambda key: "pass"
-        renewed = await cluster.fence(name)
-        await renewed.discard()
-    assert await values_of(cluster, topic) == [b"1"]
-
-
-async def test_a_fence_that_cannot_be_had_is_left_at_the_deadline(broker, unique):
-    """start() would wait for ever for a coordinator that does not answer."""
-    proxy = Proxy(broker.bootstrap_servers)
-    settings = Settings(
-        kafka={"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 400},
-        timeouts={"fence_ms": 1000},
-    )
-    tasks = len(client_tasks())
-    async with proxy.through():
-        proxy.fault = lambda key: "mute" if key == 22 else "pass"
-        with pytest.raises(Unreachable, match="fencing"):
-            await KafkaCluster(settings).fence(unique("app"))
-    assert len(client_tasks()) == tasks
-
-
-async def test_a_transaction_timeout_above_the_brokers_is_a_setting_to_correct(broker, unique):
-    """No retry would help, so it is a STOP with the setting's name."""
-    settings = Settings(
-        kafka={"bootstrap.servers": broker.bootstrap_servers},
-        timeouts={"transaction_ms": 2_000_000},
-    )
-    with pytest.raises(StopError, match=r"timeouts\.transaction_ms"):
-        await KafkaCluster(settings).fence(unique("app"))
-
-
-async def test_a_broker_killed_in_a_transaction_leaves_neither_task_nor_socket_nor_record():
-    """SIGKILL between send and commit: doubt at the deadline; after the restart the fence aborts it."""
-    with LocalBroker() as local:
-        settings = Settings(
-            kafka={"bootstrap.servers": local.bootstrap_servers, "request.timeout.ms": 500},
-            timeouts={"commit_ms": 1500},
-        )
-        cluster, tasks = KafkaCluster(settings), len(client_tasks())
-        await cluster.create_topics([NewTopic("t", 1)])
-
-        async def kill():
-            await asyncio.to_thread(local.kill)
-
-        producer = await overtaken(cluster, settings, "app", lambda: asyncio.sleep(0))
-        await producer.commit(0, [], [LogRecord("t", b"kept")])
-        producer.meanwhile = kill
-        started = time.monotonic()
-        with pytest.raises(CommitInDoubt):
-            await producer.commit(0, [output("t")], [LogRecord("t", b"lost")])
-        assert time.monotonic() - started < 10
-        assert len(client_tasks()) == tasks
-        assert sockets_to(local.bootstrap_servers) == []
-        with pytest.raises(Unreachable):
-            await cluster.fence("app")
-        assert len(client_tasks()) == tasks
-        await asyncio.to_thread(local.restart)
-        renewed = await cluster.fence("app")
-        await renewed.commit(0, [], [LogRecord("t", b"after")])
-        await renewed.discard()
-        assert await values_of(cluster, "t") == [b"kept", b"after"]
