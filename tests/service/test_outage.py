@@ -32,8 +32,8 @@ def url_of(service: Any) -> str:
 
 
 async def test_a_service_outlives_its_broker(own_broker, unique):
-    """Started without it: HTTP says what is missing, and it goes LIVE when the broker comes; killed under load and
-    again while idle and again under load: every record counts once."""
+    """Started without it: HTTP says what is missing, and it goes LIVE when the broker comes. Killed while idle: not
+    ready, and why. Killed under load: every record counts once."""
     servers = own_broker.bootstrap_servers
     kafka = {"bootstrap.servers": servers, "request.timeout.ms": 2000}
     timeouts = {"fence_ms": 3000, "commit_ms": 3000}
@@ -57,7 +57,7 @@ async def test_a_service_outlives_its_broker(own_broker, unique):
         await here.assert_exactly_once(service)
 
         await asyncio.to_thread(own_broker.kill)
-        await until(lambda: not service.control.ready(), "idle, and no broker")
+        await until(lambda: not service._control.ready(), "idle, and no broker")
         code, found = await checks(url)
         assert (code, found["member"]["ok"]) == (503, False)
         assert "no broker answers" in found["member"]["detail"]
@@ -66,7 +66,7 @@ async def test_a_service_outlives_its_broker(own_broker, unique):
 
         await here.feed(1000)
         await asyncio.to_thread(own_broker.kill)
-        await until(lambda: not service.control.ready(), "busy, and no broker")
+        await until(lambda: not service._control.ready(), "busy, and no broker")
         await asyncio.to_thread(own_broker.restart)
         await here.feed(100)
         await service.wait_live(60)
