@@ -201,8 +201,19 @@ class PartitionRunner:
 
     async def _after_doubt(self, error: Fenced | CommitInDoubt) -> None:
         """A fence may only be a transaction that timed out, and a doubt may be a fence that was not answered as one.
-        Before we fence anybody the log says whether somebody claimed."""
+        Before we fence anybody the log says whether somebody claimed, asked again after the pause: a fence comes
+        some milliseconds before its claim."""
         self._not_live_any_more()
+        if await self._yielded():
+            return
+        self._doubted = True
+        self._doubts_at = self._another(self._doubts_at)
+        await self._reacted(error)
+        if not self._interrupted.is_set():
+            await self._yielded()
+
+    async def _yielded(self) -> bool:
+        """Whether a newer owner was found, or the log could not be asked; then all is done that is to be done."""
         owner_epoch = self._reporter.status.owner_epoch
         try:
             newer = None
@@ -210,17 +221,15 @@ class PartitionRunner:
                 newer = await newer_owner(self._context, owner_epoch)
         except SnapreplayError as unknown:
             await self._reacted(unknown)
-            return
+            return True
         if newer is None:
-            self._doubted = True
-            self._doubts_at = self._another(self._doubts_at)
-            await self._reacted(error)
-            return
+            return False
         duplicate = located.duplicate_instance(self._context.expected, newer)
         if duplicate is not None:
             await self._fail(duplicate)
         else:
             await self._fenced(Superseded(newer, self._context.partition))
+        return True
 
     async def _ask(self, owner_epoch: int) -> None:
         try:

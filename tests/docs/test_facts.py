@@ -17,6 +17,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import IllegalArgumentError, MessageSizeTooLargeError, OutOfOrderSequenceNumber
 
+from snapreplay.service.kafka.closing import close_client
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -126,6 +128,9 @@ async def test_stopping_directly_after_starting_is_cancelled(broker: Any) -> Non
     await consumer.start()
     with pytest.raises(asyncio.CancelledError):
         await consumer.stop()
+    consumer._fetcher._fetch_task.cancel()  # what it broke off would live on into other tests
+    await asyncio.wait([consumer._fetcher._fetch_task])
+    await close_client(consumer._client)
 
 
 async def test_deleting_to_minus_one_cuts_an_open_transaction(broker: Any, topic: str) -> None:

@@ -7,9 +7,16 @@ from typing import Any
 
 import pytest
 
+from snapreplay.service.partition import live
 from snapreplay.snapshots.program.app import App
 from tests.support.child import Family, family
 from tests.support.stage import Stage
+
+
+@pytest.fixture(autouse=True)
+def attentive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idle partition looks for news every 10 ms, not 100: tests ask it for much in a short time."""
+    monkeypatch.setattr(live, "IDLE_POLL_MS", 10)
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ pytestmark = pytest.mark.kafka
 
 @pytest.mark.parametrize(("road", "seed"), [("changes", 1), ("replay", 2)])
 async def test_killed_at_random_moments_under_load(stage, unique, children, road, seed):
-    """Four SIGKILLs, some in a recovery, while input keeps coming: outputs and state as folded by hand."""
+    """Three SIGKILLs, some in a recovery, while input keeps coming: outputs and state as folded by hand."""
     dice = random.Random(seed)
     here = await stage(apps.ledger(unique("killed")), partitions=2)
     kept = {"restore__road": road, "snapshot__every_records": 200}
     with Load(here):
-        for _ in range(4):
+        for _ in range(3):
             child = children.start("ledger", here.app.app_id, **kept)
             await asyncio.to_thread(child.wait_http)
             await asyncio.sleep(dice.uniform(0.0, 1.2))

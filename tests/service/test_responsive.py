@@ -27,10 +27,10 @@ def ask_while(child, holds):
 async def test_a_blocked_handler_blocks_nothing_else(stage, unique, children):
     """It sleeps for longer than the group's session: answers come in time, no partition is lost or fenced."""
     here = await stage(apps.ledger(unique("sleepy")))
-    child = children.start("sleepy", here.app.app_id, group__session_timeout_ms=2000)
+    child = children.start("sleepy", here.app.app_id, group__session_timeout_ms=1000)
     await asyncio.to_thread(child.wait_live)
     epoch = child.partitions()[0]["owner_epoch"]
-    await here.send([("0:a", {"amount": 1, "sleep_s": 4.0}), ("0:a", {"amount": 2})])
+    await here.send([("0:a", {"amount": 1, "sleep_s": 2.5}), ("0:a", {"amount": 2})])
     seconds = await asyncio.to_thread(ask_while, child, lambda: child.processed() < 2)
     assert len(seconds) > 20
     assert max(seconds) < ANSWER_SECONDS
@@ -43,7 +43,7 @@ async def test_a_restore_blocks_nothing_else(stage, unique, children):
     """Replay of thousands of records by a handler that computes: answers come in time, and show progress."""
     here = await stage(apps.ledger(unique("busy"), apps.compute))
     async with here.running() as service:
-        await here.feed(8000)
+        await here.feed(5000)
         await here.all_processed(service)
     child = children.start("busy", here.app.app_id, restore__road="replay")
     await asyncio.to_thread(child.wait_http)
@@ -51,4 +51,4 @@ async def test_a_restore_blocks_nothing_else(stage, unique, children):
     seconds = await asyncio.to_thread(ask_while, child, lambda: not child.live())
     assert len(seconds) > 20
     assert max(seconds) < ANSWER_SECONDS
-    assert child.partitions()[0]["records_replayed"] == 8000
+    assert child.partitions()[0]["records_replayed"] == 5000

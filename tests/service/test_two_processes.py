@@ -5,7 +5,9 @@ import time
 
 import pytest
 
+from snapreplay.snapshots.format.envelope import Kind, kind_of
 from tests.support import apps
+from tests.support.entries import read_entry
 from tests.support.load import Load
 from tests.support.stage import until
 
@@ -53,6 +55,15 @@ def failures(child):
     return [p["error"] for p in child.partitions().values() if p["phase"] == "failed"]
 
 
+async def owns_by_the_log(here, child):
+    """Until the newest claim of both partitions is this process's, and both are LIVE: claims may cross once."""
+    pids = []
+    while pids != [child.pid] * 2 or child.live() != {0, 1}:
+        logs = await here.read(f"{here.app.app_id}-increments")
+        claims = [[r for r in log if kind_of(r.value or b"") is Kind.CLAIM] for log in logs]
+        pids = [read_entry(each[-1].value).pid for each in claims]
+
+
 @pytest.mark.parametrize("busy", [True, False])
 async def test_the_older_of_two_with_one_instance_id_stays_down(stage, unique, children, busy):
     """FAILED by name of the other host and process, with the remedy; the newer one goes on: no ping-pong. Also when
@@ -73,8 +84,9 @@ async def test_the_older_of_two_with_one_instance_id_stays_down(stage, unique, c
             assert error["kind"] == "DuplicateInstance"
             assert f"process {newer.pid} on host" in error["message"]
             assert "--set instance_id=" in error["hint"]
+        await owns_by_the_log(here, newer)
         epochs = {n: p["owner_epoch"] for n, p in newer.partitions().items()}
-        await asyncio.sleep(2)  # several heartbeats: what must not happen has no condition
+        await asyncio.sleep(1.2)  # several heartbeats: what must not happen has no condition
         assert newer.live() == {0, 1}
         assert {n: p["owner_epoch"] for n, p in newer.partitions().items()} == epochs
         assert len(failures(older)) == 2

@@ -4,8 +4,10 @@ output and in the state. Shares no code with the service."""
 from __future__ import annotations
 
 import json
+import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
@@ -52,33 +54,55 @@ def partition_of(key: bytes, partitions: int) -> int:
 
 
 def committed(bootstrap_servers: str, topic: str, partitions: int) -> list[list[Read]]:
-    """All committed records of a topic, per partition in order."""
+    """All committed records of a topic, per partition in order, as far as the topic goes now.
+
+    A commit is answered some milliseconds before its markers are written: what lies behind an open transaction is
+    waited for.
+    """
+    ends = _high_watermarks(bootstrap_servers, topic, partitions)
+    found: list[list[Read]] = [[] for _ in range(partitions)]
+    deadline = time.monotonic() + READ_SECONDS
+    with _consumer(bootstrap_servers, "read_committed") as consumer:
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+        open_ones = {number for number in range(partitions) if ends[number] > 0}
+        while open_ones:
+            assert time.monotonic() < deadline, f"{topic} {open_ones}: no end at {ends}"
+            message = consumer.poll(0.1)
+            if message is None:
+                continue
+            number, error = message.partition() or 0, message.error()
+            if error is None:
+                found[number].append(_read(message))
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                if (message.offset() or 0) >= ends[number]:
+                    open_ones.discard(number)
+    return found
+
+
+def _high_watermarks(bootstrap_servers: str, topic: str, partitions: int) -> list[int]:
+    with _consumer(bootstrap_servers, "read_uncommitted") as consumer:
+        asked = [TopicPartition(topic, number) for number in range(partitions)]
+        return [consumer.get_watermark_offsets(one, READ_SECONDS)[1] for one in asked]
+
+
+@contextmanager
+def _consumer(bootstrap_servers: str, isolation: str) -> Iterator[Any]:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
             "group.id": "reference",
-            "isolation.level": "read_committed",
+            "isolation.level": isolation,
+            "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 10,
         }
     )
-    found: list[list[Read]] = [[] for _ in range(partitions)]
     try:
-        consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-        ended: set[int] = set()
-        while len(ended) < partitions:
-            message = consumer.poll(READ_SECONDS)
-            assert message is not None, f"no end of {topic} within {READ_SECONDS} s"
-            if message.error() is None:
-                found[message.partition() or 0].append(_read(message))
-            else:
-                code = getattr(message.error(), "code", int)()
-                assert code == KafkaError._PARTITION_EOF, message.error()
-                ended.add(message.partition() or 0)
+        yield consumer
     finally:
         consumer.close()
-    return found
 
 
 def _read(message: Any) -> Read:

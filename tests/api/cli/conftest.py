@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,8 @@ def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Invoke]:
     """`invoke("restore-status", "--url", url)` in an empty directory, without the user's settings."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path[:])
+    # `run` and `dev` make the root logger write to this invocation's standard error, which is closed after it.
+    monkeypatch.setattr(logging.root, "handlers", logging.root.handlers[:])
     for name in ("SNAPREPLAY_HTTP__PORT", "SNAPREPLAY_HTTP__HOST"):
         monkeypatch.delenv(name, raising=False)
 

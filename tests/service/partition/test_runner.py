@@ -237,7 +237,7 @@ async def test_a_handler_that_blocks_longer_than_a_transaction_may_take(stage, u
 
 async def test_a_batch_that_never_ends_in_time_is_made_smaller(bench):
     """A deterministic failure that looks like doubt: the same batch is not tried for ever."""
-    one = await bench()
+    one = await bench(restore={"retry_backoff_ms": 10, "retry_backoff_max_ms": 20})
     await one.phase("live")
     fence, sizes = one.context.cluster.fence, []
 
