@@ -229,7 +229,7 @@ class Service:
         return membership.trouble if membership is not None else None
 
     def _duplicate(self, error: DuplicateInstance) -> None:
-        """The older claim stays down: out of the group, without sending a LeaveGroup for the other's membership."""
+        """The older process stays down: out of the group, without sending a LeaveGroup for the other's membership."""
         log.error("%s", error)
         self._control.duplicate(error)
         membership, self._membership = self._membership, None

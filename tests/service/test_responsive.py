@@ -27,7 +27,7 @@ def ask_while(child, holds):
 async def test_a_blocked_handler_blocks_nothing_else(stage, unique, children):
     """It sleeps for longer than the group's session: answers come in time, no partition is lost or fenced."""
     here = await stage(apps.ledger(unique("sleepy")))
-    child = children.start("sleepy", here.app.app_id, group__session_timeout_ms=1000)
+    child = children.start("sleepy", here.app.app_id, group__session_timeout_ms=1500)
     await asyncio.to_thread(child.wait_live)
     epoch = child.partitions()[0]["owner_epoch"]
     await here.send([("0:a", {"amount": 1, "sleep_s": 2.5}), ("0:a", {"amount": 2})])

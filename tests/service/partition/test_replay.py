@@ -1,7 +1,12 @@
 """The input once more on a real broker: several inputs in the order of the first pass, and state that is no map."""
 
+import random
+from typing import Any
+
+import msgspec
 import pytest
 
+from examples import order_book
 from snapreplay.service.partition import inputs
 from snapreplay.snapshots.format.envelope import Kind, kind_of
 from snapreplay.snapshots.program.ranges import InputRange
@@ -100,6 +105,36 @@ async def test_an_object_comes_back_by_snapshot_and_replay(stage, unique, state)
         restore = service.restore_status()[0].restore
         assert (restore.snapshot.snapshot_id, restore.records_replayed) == (taken, 30)
         await assert_tape(here, service)
+
+
+async def test_the_order_book_of_the_examples_comes_back(stage):
+    """Matching by price and time after a snapshot and a replay is that of a book that was never interrupted."""
+    here = await stage(order_book.app)
+    dice = random.Random(7)
+    book = order_book.OrderBook()
+    told: list[Any] = []
+
+    async def trade(service, first, last):
+        orders = []
+        for n in range(first, last):
+            side: order_book.Side = "buy" if dice.random() < 0.5 else "sell"
+            new = order_book.New(f"o{n}", side, dice.randint(95, 105), dice.randint(1, 9))
+            orders.append(("ACME", msgspec.json.encode(new)))
+            told.extend(msgspec.to_builtins(t) for t in book.place("ACME", new))
+        await here.send(orders)
+        await here.all_processed(service)
+
+    for part in range(3):
+        async with here.running() as service:
+            await trade(service, 100 * part, 100 * part + 50)
+            if part < 2:
+                await snapshot(service)
+            await trade(service, 100 * part + 50, 100 * part + 100)
+            restored = service._supervisor.runners[0].store.view
+            assert dict(restored.snapshot()) == dict(book.snapshot())
+    (found,) = await here.read("trades")
+    assert [value for _, value in reference.decoded(found)] == told
+    assert len(told) > 50
 
 
 @pytest.mark.parametrize("state", [apps.Tape, apps.Undoable])
