@@ -57,7 +57,7 @@ def failures(child):
 
 async def owns_by_the_log(here, child):
     """Until the newest claim of both partitions is this process's, and both are LIVE: claims may cross once."""
-    pids = []
+    pids: list[int] = []
     while pids != [child.pid] * 2 or child.live() != {0, 1}:
         logs = await here.read(f"{here.app.app_id}-increments")
         claims = [[r for r in log if kind_of(r.value or b"") is Kind.CLAIM] for log in logs]
