@@ -44,7 +44,7 @@ def create_app(control: Control, *, now: Callable[[], float] = wall_seconds) -> 
     for group in (partitions, operations, probes):
         app.include_router(group.router)
     # FastAPI's own way to extend the document. Made when first asked for: a start need not wait.
-    app.openapi = cache(partial(_openapi, app))  # type: ignore[method-assign]
+    app.openapi = cache(partial(_openapi, app))  # type: ignore[method-assign] # FastAPI's documented way
     return app
 
 

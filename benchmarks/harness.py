@@ -96,7 +96,7 @@ def wait_until(condition: Callable[[], bool], what: str, pause_seconds: float = 
     while not condition():
         if time.perf_counter() > deadline:
             raise SystemExit(f"gave up waiting for {what} after {DEADLINE_SECONDS:.0f} s")
-        time.sleep(pause_seconds)
+        time.sleep(pause_seconds)  # between two looks, under the deadline
     return time.perf_counter()
 
 

@@ -73,7 +73,7 @@ def trigger_snapshot(
 
 def _ended(client: Client, operation: Json) -> Json:
     while operation["state"] == "running":
-        time.sleep(POLL_S)
+        time.sleep(POLL_S)  # between two questions to the service
         operation = client.operation(operation["id"])
     return operation
 

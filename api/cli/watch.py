@@ -48,7 +48,7 @@ def _statuses(client: Client) -> Iterator[Json]:
     yield client.restore_status()
     answered_at = time.monotonic()
     while True:
-        time.sleep(POLL_S)
+        time.sleep(POLL_S)  # between two questions to the service
         try:
             status = client.restore_status()
         except ServiceUnreachable:

@@ -239,7 +239,7 @@ class Membership:
         waiting.cancel()
 
 
-class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has no types
     """aiokafka's callbacks, for one client of a Membership."""
 
     def __init__(self, membership: Membership, consumer: AIOKafkaConsumer) -> None:
