@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar
-from zlib import crc32
 
 from msgspec import MsgspecError
 
@@ -43,11 +42,10 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
         return self._stored(key) is not None
 
     def __len__(self) -> int:
-        return self._shards.digest.count
+        return self._shards.committed_digest.count
 
     def __iter__(self) -> Iterator[K]:
-        return map(self._keys.unpack, sorted(self._shards))
+        return map(self._keys.unpack, sorted(self._shards.committed_keys()))
 
     def _stored(self, key: object) -> bytes | None:
-        encoded = self._keys.encode(key)
-        return self._shards.lookups[crc32(encoded) & self._shards.mask](encoded)
+        return self._shards.committed_value(self._keys.encode(key))

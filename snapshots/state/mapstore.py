@@ -1,8 +1,8 @@
 """The engine's side of a map: the batch in progress above the committed entries. Pure.
 
-Layers, read from the top: live objects (touched since `begin`) → staged bytes (this batch) → sealed
-bytes (the batch that is committing) → shards (committed). Changes, digest and rollback all fall out
-of `stage`.
+Layers, read from the top: live objects (touched since `begin`) → staged bytes (this batch) → shards
+(the batch that is committing, if there is one, written over the committed entries; what was there is
+kept to undo it). Changes, digest and rollback all fall out of `stage` and `seal`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from snapreplay.snapshots.state.committed import CommittedView
 from snapreplay.snapshots.state.contract import Changes, Cursor, Sealed, ShardSlice
 from snapreplay.snapshots.state.digest import Digest
 from snapreplay.snapshots.state.keys import UNENCODABLE, KeyCodec
-from snapreplay.snapshots.state.shards import SHARD_COUNT, Pending, Place, Shards
+from snapreplay.snapshots.state.shards import SHARD_COUNT, Place, Shards
 from snapreplay.snapshots.state.staging import encode_all
 from snapreplay.snapshots.state.values import ABSENT, DELETED, Mark, ValueCodec
 
@@ -55,8 +55,7 @@ class MapStore(Generic[K, V]):
         self._staged: dict[bytes, bytes | None] = {}
         self._staged_places: list[Place] = []
         self._staged_added = 0
-        self._sealed: Pending | None = None
-        self._sealed_changes: Changes = {}
+        self._sealed = False
         self._shards = Shards()
         # The path of every record: each name less is 2 % of it.
         self._pack_key, self._unpack = keys.pack, values.unpack
@@ -64,7 +63,7 @@ class MapStore(Generic[K, V]):
 
     @property
     def digest(self) -> Digest:
-        return self._sealed.digest if self._sealed else self._shards.digest
+        return self._shards.digest
 
     @property
     def size_bytes(self) -> int:
@@ -95,12 +94,8 @@ class MapStore(Generic[K, V]):
         except UNENCODABLE as error:
             raise self._keys.refusal(key, error) from error
         index = crc32(encoded) & self._mask
-        if self._staged:
-            below = self._below(encoded, index)
-        else:  # `_below` spelled out: a call less on the path of every record
-            below = self._sealed_changes.get(encoded, b"")
-            if below == b"":  # no value is empty: msgpack's shortest has a byte
-                below = self._lookups[index](encoded)
+        # A call less on the path of every record: most batches are staged once, at their end.
+        below = self._below(encoded, index) if self._staged else self._lookups[index](encoded)
         if value is ABSENT:
             if below is None:
                 return ABSENT
@@ -121,8 +116,7 @@ class MapStore(Generic[K, V]):
 
     def sorted_keys(self) -> Iterator[K]:
         """Every key at the time of the call, in the order of the encoded keys: O(n log n)."""
-        present = {key: value is not None for key, value in self._sealed_changes.items()}
-        present.update((key, value is not None) for key, value in self._staged.items())
+        present = {key: value is not None for key, value in self._staged.items()}
         present.update(
             (place[0], value is not DELETED)
             for place, value in zip(self._places, self.live.values(), strict=True)
@@ -135,8 +129,6 @@ class MapStore(Generic[K, V]):
     def _below(self, encoded: bytes, index: int) -> bytes | None:
         if encoded in self._staged:
             return self._staged[encoded]
-        if encoded in self._sealed_changes:
-            return self._sealed_changes[encoded]
         return self._lookups[index](encoded)
 
     # ------------------------------------------------------------------ the life of a batch
@@ -166,25 +158,27 @@ class MapStore(Generic[K, V]):
         Raises:
             RuntimeError: a sealed batch is still waiting.
         """
-        if self._sealed is not None:
+        if self._sealed:
             raise RuntimeError("a sealed batch waits: merge or drop it before the next seal")
-        pending = self._sealed = self._shards.weigh(self._staged_places, self._staged)
-        self._sealed_changes = pending.changes
+        changes = self._staged
+        self._shards.write(self._staged_places, changes)
+        self._sealed = True
         self._forget_staged()
-        return Sealed(pending.changes, pending.digest)
+        return Sealed(changes, self._shards.digest)
 
     def merge(self) -> None:
         """
         Raises:
             RuntimeError: nothing is sealed.
         """
-        if self._sealed is None:
+        if not self._sealed:
             raise RuntimeError("no sealed batch to merge")
-        self._shards.merge(self._sealed)
-        self._sealed, self._sealed_changes = None, {}
+        self._shards.keep()
+        self._sealed = False
 
     def drop(self) -> None:
-        self._sealed, self._sealed_changes = None, {}
+        self._shards.undo()
+        self._sealed = False
         self._forget_staged()
         self.begin()
 
@@ -197,11 +191,10 @@ class MapStore(Generic[K, V]):
         mask, lookups = self._mask, self._lookups
         indexes = [crc32(key) & mask for key in changes]
         places = [(k, lookups[i](k), i) for k, i in zip(changes, indexes, strict=True)]
-        self._shards.merge(self._shards.weigh(places, dict(changes)))
+        self._shards.write(places, dict(changes))
+        self._shards.keep()
 
     def mark(self) -> Cursor:
-        if self._sealed is not None:
-            raise RuntimeError("a sealed batch waits: a snapshot is of committed batches only")
         return self._shards.mark()
 
     def clear(self, shard_count: int = SHARD_COUNT) -> None:

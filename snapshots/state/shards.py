@@ -11,11 +11,12 @@ cursor makes them from the bytes instead, and so proves at every snapshot that t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from zlib import crc32
 
-import msgspec
 from xxhash import xxh64_intdigest
 
 from snapreplay.snapshots.errors import DamagedError
@@ -34,20 +35,18 @@ Place = tuple[bytes, bytes | None, int]
 _ABSENT = object()
 
 
-class Pending(msgspec.Struct, frozen=True):
-    """A batch's effect on the shards, computed but not yet applied.
+@dataclass(frozen=True)
+class _Undo:
+    """What was there before a batch was written."""
 
-    Attributes:
-        changes: encoded key → new value, None for a tombstone; only real differences, by first
-            touch.
-        indexes: of the shards of the changes, in the same order.
-        digest, size_bytes: of all entries after the batch.
-    """
-
-    changes: dict[bytes, bytes | None]
-    indexes: list[int]
+    places: Sequence[Place]
     digest: Digest
     size_bytes: int
+
+    @cached_property
+    def values(self) -> dict[bytes, bytes | None]:
+        """Old values by key: for those who look at the state from outside, meanwhile."""
+        return {key: old for key, old, _ in self.places}
 
 
 class Shards:
@@ -80,6 +79,7 @@ class Shards:
         # it in which None stands for a deleted key.
         self._targets: list[dict[bytes, Any]] = list(self._shards)
         self.lookups[:] = [shard.get for shard in self._shards]
+        self._undo: _Undo | None = None
         self._unsettled: list[int] = []
         self._cursor: ShardCursor | None = None
 
@@ -92,15 +92,21 @@ class Shards:
                 yield from (k for k in shard if k not in target)
                 yield from (k for k, v in target.items() if v is not None)
 
-    def weigh(self, places: Iterable[Place], changes: dict[bytes, bytes | None]) -> Pending:
-        """What these writes will change, digest included. Changes nothing here yet.
+    def write(self, places: Sequence[Place], changes: dict[bytes, bytes | None]) -> None:
+        """Apply a batch, digest included. It is there for whoever looks up; `keep` makes it the last
+        committed one, `undo` takes it back.
 
         Args:
-            places: of the keys of `changes`, in the same order.
-            changes: becomes part of the result; writes of the value that was there are taken out.
+            places: of the keys of `changes`, in the same order; values as they are here now.
+            changes: writes of the value that was there are taken out.
+
+        Raises:
+            RuntimeError: the batch before was neither kept nor undone.
         """
-        hash64 = xxh64_intdigest
-        indexes: list[int] = []
+        if self._undo is not None:
+            raise RuntimeError("a batch waits: keep or undo it before the next one")
+        self._undo = _Undo(places, self.digest, self.size_bytes)
+        hash64, targets, shards = xxh64_intdigest, self._targets, self._shards
         unchanged: list[bytes] = []
         count, sum_a, sum_b = self.digest.count, self.digest.a, self.digest.b
         size_bytes = self.size_bytes
@@ -108,15 +114,20 @@ class Shards:
             if new == old:
                 unchanged.append(key)
                 continue
-            indexes.append(index)
             key_hash = hash64(key, SEED)
+            target = targets[index]
             if new is None:
                 count -= 1
                 size_bytes -= len(key)
+                if target is shards[index]:
+                    del target[key]
+                else:
+                    target[key] = None
             else:
                 sum_a += hash64(new, key_hash)
                 sum_b += hash64(key, hash64(new, SEED))
                 size_bytes += len(new)
+                target[key] = new
             if old is None:
                 count += 1
                 size_bytes += len(key)
@@ -126,27 +137,56 @@ class Shards:
                 size_bytes -= len(old)
         for key in unchanged:
             del changes[key]
-        return Pending(changes, indexes, Digest(count, sum_a & MASK, sum_b & MASK), size_bytes)
+        self.digest = Digest(count, sum_a & MASK, sum_b & MASK)
+        self.size_bytes = size_bytes
 
-    def merge(self, pending: Pending) -> None:
-        """Apply what `weigh` computed; nothing may have been merged in between."""
-        changes, targets = pending.changes, self._targets
-        for key, value, index in zip(changes, changes.values(), pending.indexes, strict=True):
-            if value is None and targets[index] is self._shards[index]:
-                del targets[index][key]
-            else:
-                targets[index][key] = value
-        self.digest = pending.digest
-        self.size_bytes = pending.size_bytes
+    def keep(self) -> None:
+        """The batch written last is committed."""
+        self._undo = None
         if self._unsettled:
             self._settle(SETTLE_ENTRIES)
+
+    def undo(self) -> None:
+        """The batch written last never was; nothing to do when there is none."""
+        undo, self._undo = self._undo, None
+        if undo is None:
+            return
+        for key, old, index in undo.places:
+            target = self._targets[index]
+            if old is None and target is self._shards[index]:
+                target.pop(key, None)
+            else:
+                target[key] = old
+        self.digest, self.size_bytes = undo.digest, undo.size_bytes
+
+    @property
+    def committed_digest(self) -> Digest:
+        return self.digest if self._undo is None else self._undo.digest
+
+    def committed_value(self, key: bytes) -> bytes | None:
+        """As `lookups`, but as of the last batch that was kept."""
+        if self._undo is not None and key in self._undo.values:
+            return self._undo.values[key]
+        return self.lookups[crc32(key) & self.mask](key)
+
+    def committed_keys(self) -> set[bytes]:
+        """All encoded keys as of the last batch that was kept."""
+        keys = set(self)
+        for key, old, _ in self._undo.places if self._undo is not None else ():
+            if old is None:
+                keys.discard(key)
+            else:
+                keys.add(key)
+        return keys
 
     def mark(self) -> ShardCursor:
         """Freeze every shard: O(shards), plus what an earlier snapshot left to fold in.
 
         Raises:
-            RuntimeError: another cursor has not been released.
+            RuntimeError: another cursor has not been released, or a batch is neither kept nor undone.
         """
+        if self._undo is not None:
+            raise RuntimeError("a batch waits: a snapshot is of committed batches only")
         if self._cursor is not None:
             raise RuntimeError("a snapshot of this state is being read: release its cursor first")
         self._settle(None)

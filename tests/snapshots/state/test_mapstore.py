@@ -186,7 +186,7 @@ class Machine(RuleBasedStateMachine):
         base = encoded(self.committed)
         newest = base if self.sealed is None else encoded(self.sealed)
         assert self.store.digest == digest_of(newest.items())
-        assert self.store.size_bytes == sum(len(k) + len(v) for k, v in base.items())
+        assert self.store.size_bytes == sum(len(k) + len(v) for k, v in newest.items())
 
 
 TestModel = Machine.TestCase

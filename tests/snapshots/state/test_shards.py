@@ -16,11 +16,17 @@ KEYS = st.binary(max_size=2)
 CHANGES = st.dictionaries(KEYS, st.none() | st.binary(max_size=4), max_size=12)
 
 
-def write(shards: Shards, changes: dict[bytes, bytes | None]) -> None:
-    """Weigh and merge."""
+def begin(shards: Shards, changes: dict[bytes, bytes | None]) -> None:
+    """A batch that is neither kept nor undone."""
     indexes = {key: crc32(key) & shards.mask for key in changes}
     places = [(key, shards.lookups[index](key), index) for key, index in indexes.items()]
-    shards.merge(shards.weigh(places, dict(changes)))
+    shards.write(places, dict(changes))
+
+
+def write(shards: Shards, changes: dict[bytes, bytes | None]) -> None:
+    """A committed batch."""
+    begin(shards, changes)
+    shards.keep()
 
 
 def content(shards: Shards) -> dict[bytes, bytes | None]:
@@ -63,12 +69,39 @@ def test_writing_during_a_snapshot_does_not_change_its_image(
             assert shards.size_bytes == sum(len(k) + len(v) for k, v in model.items())
 
 
-def test_weighing_changes_nothing() -> None:
-    """The batch may still be dropped."""
+@given(STEPS, CHANGES, st.sampled_from([1, 2, 8]))
+def test_a_batch_that_is_undone_never_was(
+    steps: list[dict[bytes, bytes | None] | str],
+    dropped: dict[bytes, bytes | None],
+    shard_count: int,
+) -> None:
+    """Before, during and after a snapshot; and who looks from outside does not see it at any time."""
+    shards, cursor = Shards(shard_count), None
+    for step in steps:
+        if step == "mark" and cursor is None:
+            cursor = shards.mark()
+        before = content(shards), shards.digest, shards.size_bytes
+        begin(shards, dropped)
+        if step == "release" and cursor is not None:
+            cursor.release()
+            cursor = None
+        assert shards.committed_digest == before[1]
+        assert {k: shards.committed_value(k) for k in shards.committed_keys()} == before[0]
+        assert all((shards.committed_value(k) is None) == (k not in before[0]) for k in dropped)
+        shards.undo()
+        assert (content(shards), shards.digest, shards.size_bytes) == before
+        if isinstance(step, dict):
+            write(shards, step)
+
+
+def test_one_batch_waits_at_a_time() -> None:
+    """And nothing is marked meanwhile: its image would hold what may never be committed."""
     shards = Shards(2)
-    before = shards.digest, shards.size_bytes
-    shards.weigh([(b"a", None, crc32(b"a") & 1)], {b"a": b"1"})
-    assert (shards.digest, shards.size_bytes, content(shards)) == (*before, {})
+    begin(shards, {b"a": b"1"})
+    with pytest.raises(RuntimeError, match="keep or undo"):
+        begin(shards, {b"b": b"1"})
+    with pytest.raises(RuntimeError, match="committed batches only"):
+        shards.mark()
 
 
 def test_only_one_cursor_at_a_time() -> None:
