@@ -8,6 +8,8 @@ MAKEFLAGS += --no-builtin-rules
 # Both may be set from outside: make setup PYTHON=python3.12, make demo ARGS="--kills 5"
 PYTHON ?= python3
 ARGS ?=
+# Tests wait for brokers more than they compute: three at a time keep two cores busy.
+JOBS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -73,8 +75,8 @@ demo: setup jars ## Real broker, real flights, kill -9, recovery, Spark's verdic
 # ---------------------------------------------------------------- quality
 
 .PHONY: test
-test: setup jars ## Run all default tests, real broker and Spark included (ARGS="-k claim")
-	$(BIN)/python -m pytest $(ARGS)
+test: setup jars ## Run all default tests, real broker and Spark included (ARGS="-k claim", JOBS=1)
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
 .PHONY: check
 check: setup ## Format, lint, types, import contracts, tidiness: all that needs no broker
@@ -93,6 +95,12 @@ BENCH ?= state pipeline restore
 .PHONY: bench
 bench: setup jars ## Measure (BENCH=state for one of them); results belong in docs/benchmarks.md
 	@for name in $(BENCH); do $(BIN)/python -m benchmarks.$$name $(ARGS); done
+
+SECONDS ?= 300
+SEED ?= 1
+.PHONY: chaos
+chaos: setup jars ## Break three real brokers and their clients (SECONDS=300 SEED=7); a checker judges
+	@$(BIN)/python -m tests.chaos --seconds $(SECONDS) --seed $(SEED) $(ARGS)
 
 .PHONY: clean
 clean: ## Remove .venv, .jars and what the tools leave behind

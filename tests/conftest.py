@@ -12,6 +12,9 @@ from snapreplay.service.localbroker.broker import LocalBroker
 # A cluster of one's own to run the tests against instead of the local broker.
 BOOTSTRAP_VARIABLE = "SNAPREPLAY_TEST_BOOTSTRAP_SERVERS"
 
+# Tests in parallel are told a terminal's width; what they look at goes into a pipe, which has none.
+os.environ.pop("COLUMNS", None)
+
 
 @dataclass(frozen=True, slots=True)
 class SharedBroker:
