@@ -78,6 +78,10 @@ demo: setup jars ## Real broker, real flights, kill -9, recovery, Spark's verdic
 test: setup jars ## Run all default tests, real broker and Spark included (ARGS="-k claim", JOBS=1)
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
+.PHONY: mutants
+mutants: setup jars ## Break one rule at a time in a scratch copy: the tests must notice (ARGS="no-claim")
+	@$(BIN)/python -m tests.mutants $(ARGS)
+
 .PHONY: check
 check: setup ## Format, lint, types, import contracts, tidiness: all that needs no broker
 	$(BIN)/ruff format --check .
@@ -91,6 +95,12 @@ format: setup ## Format the code and repair what ruff can repair
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+SEEDS ?= 10000
+START ?= 0
+.PHONY: sim
+sim: setup ## Simulate histories full of faults, on all cores (SEEDS=100000 START=5000)
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --start $(START)
+
 BENCH ?= state pipeline restore
 .PHONY: bench
 bench: setup jars ## Measure (BENCH=state for one of them); results belong in docs/benchmarks.md
@@ -101,6 +111,11 @@ SEED ?= 1
 .PHONY: chaos
 chaos: setup jars ## Break three real brokers and their clients (SECONDS=300 SEED=7); a checker judges
 	@$(BIN)/python -m tests.chaos --seconds $(SECONDS) --seed $(SEED) $(ARGS)
+
+MINUTES ?= 15
+.PHONY: soak
+soak: setup jars ## Steady load and kills; does anything grow? (MINUTES=15 SEED=7); a checker judges
+	@$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(SEED)
 
 .PHONY: clean
 clean: ## Remove .venv, .jars and what the tools leave behind

@@ -46,6 +46,23 @@ _PARTITION: dict[str, Any] = {
     "digest": _DIGEST,
     "snapshot": _SNAPSHOT,
     "last_pointed_snapshot_at": "2026-11-21T09:25:00.412000Z",
+    "recoverable": True,
+    "unrecoverable_reason": "",
+    "blocked_by_open_transaction": [],
+    "decisions": [
+        {
+            "offset": 2719,
+            "batch": 1209,
+            "finding": "input-gap-3f9a12bc",
+            "problem": "InputTrimmed: input payments-0: the next record to process is offset 120,"
+            " the log begins at 130; 10 offsets are gone",
+            "decided": "the state stays that of batch 1208; payments: goes on at offset 130;"
+            " offsets 120 to 130 are never processed",
+            "reason": "known outage, refunded by hand",
+            "by": "ada@host-a",
+            "at": "2026-11-20T18:02:11.004000Z",
+        }
+    ],
     "error": None,
     "updated_at": "2026-11-21T09:30:00Z",
     "progress_age_seconds": 0.004,
@@ -66,6 +83,7 @@ _RESTORED: dict[str, Any] = {
     "attempts": 1,
     "started_at": "2026-11-21T09:29:50Z",
     "finished_at": "2026-11-21T09:29:50.310000Z",
+    "warm": None,
     "road": "changes",
     "snapshot": _USED,
     "fallback": None,

@@ -48,6 +48,7 @@ def one_of(*values: str) -> Any:
 
 
 Road = Annotated[str, one_of("changes", "replay")]
+Warm = Annotated[str, one_of("merged", "dropped", "kept")]
 
 
 class Model(BaseModel):
@@ -179,8 +180,17 @@ class Restore(Model):
     attempts: Annotated[Count, Field(description="0 before the first attempt.")]
     started_at: Time | None
     finished_at: Time | None
+    warm: Annotated[
+        Warm | None,
+        Field(
+            description="The state was still in memory: what became of the batch whose commit was in doubt; kept:"
+            " none was. Null: it was restored."
+        ),
+    ]
     road: Road | None
-    snapshot: Annotated[SnapshotUsed | None, Field(description="Null: started from genesis.")]
+    snapshot: Annotated[
+        SnapshotUsed | None, Field(description="Null: started from genesis, or from memory.")
+    ]
     fallback: Fallback | None
     progress: Progress | None
     seconds_per_phase: dict[str, Seconds]
@@ -220,6 +230,14 @@ class Input(Model):
     lag: Count | None
 
 
+class BlockedTopic(Model):
+    """A topic held back: `offsets` from the last stable offset to the high watermark."""
+
+    topic: str
+    last_stable_offset: Count
+    offsets: Count
+
+
 class Snapshot(Model):
     """A full snapshot; it exists for recovery when `state` is `pointed`."""
 
@@ -244,6 +262,19 @@ class Snapshots(Model):
     items: tuple[Snapshot, ...]
 
 
+class Decision(Model):
+    """A finding that an operator accepted; `offset` is that of its increment."""
+
+    offset: Count
+    batch: Count
+    finding: Annotated[str, Field(description="The id it was accepted by.")]
+    problem: str
+    decided: str
+    reason: str
+    by: Annotated[str, Field(examples=["ada@host-a"])]
+    at: Time
+
+
 class Partition(Model):
     """One partition owned by this process now, or lately (`phase` is then `closed`)."""
 
@@ -259,6 +290,23 @@ class Partition(Model):
     digest: str | None
     snapshot: Annotated[Snapshot | None, Field(description="The newest, whatever its state.")]
     last_pointed_snapshot_at: Time | None
+    recoverable: Annotated[
+        bool | None,
+        Field(
+            description="Whether a recovery now would find all it needs; looked at once a minute, null unless live."
+        ),
+    ]
+    unrecoverable_reason: Annotated[str, Field(description="Empty unless `recoverable` is false.")]
+    blocked_by_open_transaction: Annotated[
+        tuple[BlockedTopic, ...],
+        Field(
+            description="Inputs, or the increments, that a transaction left open has held back for a minute."
+        ),
+    ]
+    decisions: Annotated[
+        tuple[Decision, ...],
+        Field(description="Newest first, as far as the increments reach back; at most 100."),
+    ]
     error: PartitionError | None
     updated_at: Time
     progress_age_seconds: Annotated[Seconds, Field(description="Since the last progress.")]

@@ -43,6 +43,7 @@ def _restore(status: PartitionStatus) -> schemas.Restore:
             "attempts": recovery.attempt,
             "started_at": recovery.started_at if status.restore else None,
             "finished_at": recovery.finished_at,
+            "warm": recovery.warm,
             "road": recovery.road,
             "snapshot": recovery.snapshot,
             "fallback": _fallback(recovery),

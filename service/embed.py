@@ -31,6 +31,8 @@ from snapreplay.snapshots.program.app import App
 log = logging.getLogger("snapreplay")
 
 RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.5, 10.0
+LEAVE_SECONDS = 5.0  # of a stop, for cutting off what is late and leaving the group
+LEAVE_SECONDS_MIN = 1.0  # all the same, when cutting off took longer
 
 
 class Http(Protocol):
@@ -79,7 +81,8 @@ class Service:
         return self._board.all()
 
     def view(self, partition: int) -> Mapping[Any, Any]:
-        """Read-only state of a LIVE partition as of the last committed batch.
+        """Read-only state of a LIVE partition as of the last committed batch. Not to be kept: once the partition is
+        restored, or is another process's, it is empty.
 
         Raises:
             KeyError: the partition is not LIVE here.
@@ -153,14 +156,17 @@ class Service:
         """Finish the batch under way, write a last snapshot, leave the group. Bounded by timeouts.shutdown_ms."""
         if self._bringing_up is not None:
             await ended(self._bringing_up)
+        loop, within_seconds = asyncio.get_running_loop(), self.settings.timeouts.shutdown_ms / 1000
+        deadline = loop.time() + within_seconds
         if self._supervisor is not None:
             await self._supervisor.stop(
                 final_snapshot=self.settings.snapshot.before_stop,
-                deadline_seconds=self.settings.timeouts.shutdown_ms / 1000,
+                deadline_seconds=within_seconds - min(LEAVE_SECONDS, within_seconds / 4),
             )
         if self._background.alive:
             if self._membership is not None:
-                await self._background.run(self._membership.leave())
+                left_seconds = max(LEAVE_SECONDS_MIN, deadline - loop.time())
+                await self._background.run(self._membership.leave(left_seconds))
             if self._http is not None:
                 await self._background.run(self._http.close())
         self._background.stop()
@@ -196,6 +202,7 @@ class Service:
             assigned,
             revoked,
         )
+        supervisor.group = membership
         self._background.submit(membership.run())
 
     async def _inspect(self) -> ClusterView:

@@ -6,10 +6,10 @@ import asyncio
 from typing import Any, Literal
 
 from snapreplay.service.clock import wall_ms
-from snapreplay.service.core import effects, events, locate, located
+from snapreplay.service.core import locate
 from snapreplay.service.core.chain import genesis_increment
 from snapreplay.service.core.located import Found
-from snapreplay.service.partition.claiming import await_claim, claim_record
+from snapreplay.service.partition.claiming import claim_record, reader_behind_claim
 from snapreplay.service.partition.context import ClusterView, Context, Identity
 from snapreplay.service.partition.increments import last_in_window
 from snapreplay.service.ports import Cluster, LogRecord, Reader, TopicPartition
@@ -89,7 +89,8 @@ async def _last(context: Context) -> Found | None:
         raise StopError(
             f"{context.increments} holds no increment, but"
             f" {context.snapshots} holds snapshots: the increments were lost",
-            hint="restore the increments topic; to start anew delete both topics, or use another app id",
+            hint="restore the increments topic; or `snapreplay run`: the partition is FAILED then, and its hint has the"
+            " command to accept the newest snapshot; to start anew delete both topics, or use another app id",
         )
     return None
 
@@ -109,20 +110,8 @@ async def _last_before(
 async def _last_before_claim(context: Context, claim_id: str, epoch: int) -> Found | None:
     """Whatever was committed before our fence is visible to a reader that delivers our claim: another `init` at
     the same moment, or a chain that a stale leader had not shown."""
-    loop = asyncio.get_running_loop()
-    claimed_at = loop.time()
-    see = effects.SeeClaim(claim_id, epoch, fresh_client=True)
-    while True:
-        reader = await context.cluster.reader()
-        try:
-            event = await await_claim(context, reader, see, claimed_at)
-            if isinstance(event, events.ClaimSeen):
-                return await _last_before(context, reader, epoch, event.log_start_offset)
-        finally:
-            await reader.close()
-        patience_ms = context.settings.timeouts.metadata_ms
-        if isinstance(event, events.ClaimHidden) and event.waited_ms > patience_ms:
-            raise located.pinned(epoch, event.end_offset, event.high_watermark)
+    async with reader_behind_claim(context, claim_id, epoch) as (reader, seen):
+        return await _last_before(context, reader, epoch, seen.log_start_offset)
 
 
 async def _write(context: Context, view: ClusterView, start: Start) -> str:

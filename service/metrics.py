@@ -82,7 +82,7 @@ SNAPSHOT_BYTES = Histogram(
 )
 RESTORES = Counter(
     "snapreplay_restores_total",
-    "Recoveries that ended, by result and road (changes, replay, none).",
+    "Recoveries that ended, by result and road (changes, replay, warm, none).",
     (*_PARTITION, "result", "road"),
     registry=EVENTS,
 )
@@ -129,7 +129,7 @@ class PartitionMetrics:
             SNAPSHOT_BYTES.labels(*self._labels).observe(size_bytes)
 
     def restore_ended(self, result: Result, road: str | None, *, seconds: float = 0.0) -> None:
-        """`road` as in `RestoreStatus`: None when there was nothing to bring forward."""
+        """`road` as in `RestoreStatus`, or "warm": None when there was nothing to bring forward."""
         RESTORES.labels(*self._labels, result, road or "none").inc()
         if result is Result.SUCCEEDED:
             RESTORE_SECONDS.labels(*self._labels).observe(seconds)
@@ -203,6 +203,16 @@ _GAUGES: Sequence[_Gauge] = (
         "snapreplay_snapshot_last_timestamp_seconds",
         "Unix time of the newest full snapshot that a committed increment points to.",
         lambda status: status.last_pointed_snapshot_at,
+    ),
+    _Gauge(
+        "snapreplay_recoverable",
+        "1 when the topics still hold what a recovery now would need, else 0; looked at once a minute.",
+        lambda status: None if status.recoverable is None else float(status.recoverable),
+    ),
+    _Gauge(
+        "snapreplay_blocked_records",
+        "Offsets of inputs and increments held back by a transaction that somebody left open.",
+        lambda status: float(sum(each.offsets for each in status.blocked_by_open_transaction)),
     ),
     _Gauge(
         "snapreplay_partition_updated_timestamp_seconds",

@@ -77,6 +77,10 @@ class RefusedRecord(RetryableError):
     """
 
 
+class RefusedTopic(RefusedRecord):
+    """The broker refused the topic, not what was sent to it: it does not exist, or its name is no name."""
+
+
 class Reader(Protocol):
     """Reads partitions without a group. One task at a time."""
 
@@ -199,6 +203,17 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     cluster_id: str
     broker_count: int
     broker_config: dict[str, str]
+
+
+class Group(Protocol):
+    """The app's consumer group as its coordinator knows it, which is not this process's own view."""
+
+    async def gives_us(self, partition: int) -> bool:
+        """Whether the partition is in this process's assignment. False in a rebalance, when nobody has one.
+
+        Raises:
+            Unreachable: no answer.
+        """
 
 
 class Cluster(Protocol):

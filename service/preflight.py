@@ -9,6 +9,7 @@ from snapreplay.service.ports import Cluster, ClusterFacts, TopicFacts
 from snapreplay.service.settings import Settings
 from snapreplay.service.topics import (
     check_own_topic,
+    check_replayable,
     incomplete,
     missing_topic,
     own_topics,
@@ -39,7 +40,7 @@ async def inspect(app: App[Any], settings: Settings, cluster: Cluster) -> Cluste
     _check_present(app, own, facts)
     for name in own[:2]:
         check_own_topic(facts[name], count)
-    _check_replayable(app, settings, [facts[name] for name in inputs])
+    check_replayable(app, settings, [facts[name] for name in inputs])
     _check_dead_letters(app, settings)
     cluster_facts = await cluster.facts()
     return ClusterView(
@@ -47,6 +48,7 @@ async def inspect(app: App[Any], settings: Settings, cluster: Cluster) -> Cluste
         count,
         {name: _message_bytes_max(facts[name]) for name in (*outputs, *own[2:])},
         _transaction_timeout_max_ms(settings, cluster_facts),
+        _input_retention_ms([facts[name] for name in inputs]),
     )
 
 
@@ -72,19 +74,13 @@ def _check_present(app: App[Any], own: tuple[str, ...], facts: dict[str, TopicFa
         )
 
 
-def _check_replayable(app: App[Any], settings: Settings, inputs: list[TopicFacts]) -> None:
-    """Replay of a compacted input sees fewer records than the first pass: another state for ever."""
-    compacted = [f.name for f in inputs if "compact" in f.config.get("cleanup.policy", "")]
-    if not compacted:
-        return
-    hint = "set changes = true and restore.road = changes"
-    if not store_of(app.state()).keeps_changes:
-        hint = "a state that is no map recovers by replay only: set cleanup.policy=delete, or use MapState"
-    elif settings.changes and settings.restore.road == "changes":
-        return
-    raise UsageError(
-        f"input {compacted[0]} is compacted: it cannot be replayed", hint=hint, topic=compacted[0]
-    )
+def _input_retention_ms(inputs: list[TopicFacts]) -> int | None:
+    kept = [
+        int(facts.config.get("retention.ms", -1))
+        for facts in inputs
+        if "delete" in facts.config.get("cleanup.policy", "delete")
+    ]
+    return min((retention_ms for retention_ms in kept if retention_ms >= 0), default=None)
 
 
 def _check_dead_letters(app: App[Any], settings: Settings) -> None:

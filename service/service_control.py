@@ -189,14 +189,36 @@ class ServiceControl:
         return Check(f"partition {number}", phase is Phase.LIVE, phase.value)
 
     def _remember(self, status: PartitionStatus) -> None:
-        snapshot = status.snapshot
-        if snapshot is not None:
-            with self._lock:
-                self._snapshots[snapshot.snapshot_id] = snapshot
-                while len(self._snapshots) > SNAPSHOTS_KEPT:
-                    self._snapshots.popitem(last=False)
+        with self._lock:
+            used = _used(status)
+            if used is not None:
+                self._snapshots.setdefault(used.snapshot_id, used)
+            if status.snapshot is not None:
+                self._snapshots[status.snapshot.snapshot_id] = status.snapshot
+            while len(self._snapshots) > SNAPSHOTS_KEPT:
+                self._snapshots.popitem(last=False)
         self._wake()
 
     def _wake(self) -> None:
         for loop, event in tuple(self._waiting):
             loop.call_soon_threadsafe(event.set)
+
+
+def _used(status: PartitionStatus) -> SnapshotStatus | None:
+    """What a LIVE partition was restored from. Who wrote it and why, only its writer knew."""
+    used = status.restore.snapshot if status.restore and status.phase is Phase.LIVE else None
+    if used is None:
+        return None
+    return SnapshotStatus(
+        status.partition,
+        used.snapshot_id,
+        "pointed",
+        "restored",
+        used.batch,
+        started_at=used.created_at,
+        finished_at=used.created_at,
+        entries=used.entries,
+        chunks=used.chunks,
+        size_bytes=used.size_bytes,
+        manifest_offset=used.manifest_offset,
+    )

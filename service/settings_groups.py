@@ -37,7 +37,7 @@ class Snapshot(Group):
     every_records: int = Field(0, ge=0)
     """A snapshot after this many applied records; 0 = not by records."""
     every_seconds: float = Field(300.0, ge=0)
-    """A snapshot when the last one is this old (seconds) and something changed; 0 = not by time."""
+    """A snapshot when the last one is this old (seconds) and something changed; 0 = not by time, see below."""
     jitter_ratio: float = Field(0.1, ge=0, le=0.5)
     """Spread of both over the partitions, as a part of their value."""
     before_stop: bool = True
@@ -88,7 +88,7 @@ class Timeouts(Group):
     claim_grace_ms: int = Field(500, ge=10)
     """Asking the same client again for an end beyond our claim (ms), before a new client is made."""
     shutdown_ms: int = Field(25_000, ge=100)
-    """A graceful stop, from the signal to the exit (ms); Kubernetes kills after 30,000."""
+    """A graceful stop, from the signal to the exit, leaving the group included (ms); Kubernetes kills after 30,000."""
     revoke_ms: int = Field(20_000, ge=100)
     """A partition that moved away may finish its batch (ms); then it is cut off, the fence protects the log."""
 

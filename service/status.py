@@ -47,6 +47,7 @@ class SnapshotUsed(msgspec.Struct, frozen=True):
     entries: int
     size_bytes: int
     created_at: float
+    chunks: int = 0
 
 
 class DigestProof(msgspec.Struct, frozen=True):
@@ -88,6 +89,9 @@ class RestoreStatus(msgspec.Struct, frozen=True):
     entries: int = 0  # entries of state so far
     records_replayed: int = 0
     proof: DigestProof | None = None
+    # What became of the batch in doubt, "merged" or "dropped", or "kept" when there was none: the state was still in
+    # memory. None: it was restored.
+    warm: str | None = None
 
 
 class SnapshotStatus(msgspec.Struct, frozen=True):
@@ -96,7 +100,7 @@ class SnapshotStatus(msgspec.Struct, frozen=True):
     partition: int
     snapshot_id: str
     state: str  # "writing", "written", "pointed", "failed"
-    reason: str  # "records", "interval", "trigger", "shutdown", "failed_partition", "fallback"
+    reason: str  # "records", "interval", "trigger", "shutdown", "failed_partition", "fallback", "retention", "restored"
     batch: int
     started_at: float
     finished_at: float | None = None
@@ -121,6 +125,28 @@ class InputStatus(msgspec.Struct, frozen=True):
         return None if self.end_offset is None else max(0, self.end_offset - self.position)
 
 
+class BlockedTopic(msgspec.Struct, frozen=True):
+    """An input, or T-ZengLiang, that is readable only so far because somebody's transaction stays open: `offsets` lie
+    between the last stable offset and the high watermark. Looked at once a minute, shown from the second time on."""
+
+    topic: str
+    last_stable_offset: int
+    offsets: int
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """A finding that an operator accepted; `offset` is that of its increment in T-ZengLiang."""
+
+    offset: int
+    batch: int
+    finding: str  # its id
+    problem: str  # what was the matter
+    decided: str  # what was done about it
+    reason: str  # in the operator's words
+    by: str  # user@host
+    at: float
+
+
 class PartitionStatus(msgspec.Struct, frozen=True):
     """Everything HTTP shows of one owned partition."""
 
@@ -137,6 +163,11 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     restore: RestoreStatus | None = None
     snapshot: SnapshotStatus | None = None  # the newest one, whatever its state
     last_pointed_snapshot_at: float | None = None
+    # Whether a recovery now would find all it needs; None unless LIVE and looked at, about once a minute.
+    recoverable: bool | None = None
+    unrecoverable_reason: str = ""
+    blocked_by_open_transaction: tuple[BlockedTopic, ...] = ()
+    decisions: tuple[Decision, ...] = ()  # newest first, as far as T-ZengLiang reaches back
     error: Problem | None = None
     updated_at: float = 0.0  # last progress; HTTP derives the progress age
 

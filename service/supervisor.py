@@ -10,7 +10,7 @@ from typing import Any
 from snapreplay.service.core.located import DuplicateInstance
 from snapreplay.service.partition.context import ClusterView, Context, Identity
 from snapreplay.service.partition.runner import PartitionRunner
-from snapreplay.service.ports import Cluster
+from snapreplay.service.ports import Cluster, Group
 from snapreplay.service.preflight import inspect
 from snapreplay.service.settings import Settings
 from snapreplay.service.status import StatusBoard
@@ -47,6 +47,8 @@ class Supervisor:
         self._identity = identity
         self._board = board
         self._on_duplicate = on_duplicate
+        self.group: Group | None = None
+        """Whom to ask after a fence; to be set before the first assignment."""
         self._restores = asyncio.Semaphore(settings.restore.concurrency)
         self._runners: dict[int, PartitionRunner] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -67,6 +69,8 @@ class Supervisor:
             return
         for number in sorted(set(self._runners) - partitions):
             self._release(number)
+        for runner in self._runners.values():
+            runner.given_again()
         for number in sorted(partitions - set(self._runners)):
             self._start(number)
 
@@ -102,6 +106,7 @@ class Supervisor:
             self._identity,
             number,
             self._restores,
+            self.group,
         )
         runner = PartitionRunner(context, self._board, self._failed)
         self._runners[number] = runner

@@ -5,11 +5,13 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
+from snapreplay.service.core.located import keys_moved_hint
 from snapreplay.service.ports import Cluster, NewTopic, TopicFacts
 from snapreplay.service.settings import Settings
 from snapreplay.snapshots.errors import StopError, UsageError
 from snapreplay.snapshots.program import names
 from snapreplay.snapshots.program.app import App
+from snapreplay.snapshots.state.store import store_of
 
 KEPT_FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 """Ours are trimmed by the owner, never by time, size or compaction (docs/FORMAT.md)."""
@@ -114,10 +116,12 @@ async def missing_topic(cluster: Cluster, app: App[Any], name: str) -> UsageErro
 
 
 def incomplete(app: App[Any], missing: str) -> TopicsIncomplete:
+    config = " ".join(f"--config {name}={value}" for name, value in KEPT_FOR_EVER.items())
     return TopicsIncomplete(
         f"topic {missing!r} is missing, its counterpart exists: state of app {app.app_id!r} was lost or removed",
         hint="restore the topic; to start the app anew, delete the other one too, then `snapreplay topics ensure`"
-        " and `snapreplay init`",
+        " and `snapreplay init`; to go on with what its counterpart holds, create it empty, `kafka-topics.sh --create"
+        f" --topic {missing} --partitions N {config}`, then `snapreplay run`: its hint says what can be accepted",
         topic=missing,
     )
 
@@ -131,7 +135,7 @@ def check_own_topic(facts: TopicFacts, count: int) -> None:
     if facts.partition_count != count:
         raise StopError(
             f"topic {facts.name} has {facts.partition_count} partitions, the inputs have {count}",
-            hint="keys have moved: state cannot follow. Make an input with the old count, or a new app id",
+            hint=keys_moved_hint(facts.partition_count),
             found=facts.partition_count,
             expected=count,
         )
@@ -152,3 +156,22 @@ def check_own_topic(facts: TopicFacts, count: int) -> None:
             found=limit,
             expected=RECORD_BYTES_NEEDED,
         )
+
+
+def check_replayable(app: App[Any], settings: Settings, inputs: list[TopicFacts]) -> None:
+    """Replay of a compacted input sees fewer records than the first pass: another state for ever.
+
+    Raises:
+        UsageError: this app would have to.
+    """
+    compacted = [f.name for f in inputs if "compact" in f.config.get("cleanup.policy", "")]
+    if not compacted:
+        return
+    hint = "set changes = true and restore.road = changes"
+    if not store_of(app.state()).keeps_changes:
+        hint = "a state that is no map recovers by replay only: set cleanup.policy=delete, or use MapState"
+    elif settings.changes and settings.restore.road == "changes":
+        return
+    raise UsageError(
+        f"input {compacted[0]} is compacted: it cannot be replayed", hint=hint, topic=compacted[0]
+    )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from snapreplay.snapshots.errors import StopError
-from snapreplay.snapshots.format.records import Genesis, Increment, Pointer
+from snapreplay.snapshots.format.records import NO_OFFSET, Genesis, Increment, Pointer
 
 
 class NoUsableSnapshot(StopError):
@@ -54,15 +54,28 @@ def plan_start(
     Raises:
         NoUsableSnapshot: names every pointer and why not.
     """
+    reasons = passed_over(last, starts, unusable)
+    if len(reasons) < len(last.pointers):
+        return FromSnapshot(last.pointers[len(reasons)])
+    if starts.increments_offset == 0 and not _decided(last):
+        return FromGenesis(last.genesis, starts.increments_offset)
+    raise _nowhere(last, last_offset, starts, reasons)
+
+
+def passed_over(last: Increment, starts: LogStarts, unusable: Mapping[str, str]) -> dict[str, str]:
+    """Snapshot id → why not, newest first, of those that come before the one to start from."""
     reasons: dict[str, str] = {}
     for pointer in last.pointers:
         reason = unusable.get(pointer.snapshot_id) or _trimmed(pointer, starts)
         if reason is None:
-            return FromSnapshot(pointer)
+            break
         reasons[pointer.snapshot_id] = reason
-    if starts.increments_offset == 0:
-        return FromGenesis(last.genesis, starts.increments_offset)
-    raise _nowhere(last, last_offset, starts, reasons)
+    return reasons
+
+
+def _decided(last: Increment) -> bool:
+    """The chain begins at a decision, and what it began with is in a snapshot only."""
+    return last.decision is not None or last.last_decision_offset != NO_OFFSET
 
 
 def _trimmed(pointer: Pointer, starts: LogStarts) -> str | None:
@@ -85,10 +98,12 @@ def _nowhere(
     last: Increment, last_offset: int, starts: LogStarts, reasons: Mapping[str, str]
 ) -> NoUsableSnapshot:
     tried = "; ".join(f"snapshot {name}: {reason}" for name, reason in reasons.items())
+    genesis = f"the increments log starts at offset {starts.increments_offset}, not at 0"
+    if _decided(last):
+        genesis = "an operator's decision began the chain anew since"
     return NoUsableSnapshot(
         f"nothing to restore batch {last.batch} (increment at offset {last_offset}) from:"
-        f" {tried or 'it points to no snapshot'}; genesis: the increments log starts at offset"
-        f" {starts.increments_offset}, not at 0",
+        f" {tried or 'it points to no snapshot'}; genesis: {genesis}",
         hint=_way_out(last, starts),
         reasons=dict(reasons),
         increments_start_offset=starts.increments_offset,

@@ -102,6 +102,10 @@ def print_report(report: AuditReport, output: Format) -> None:
         columns = ("check", "topic", "partition", "offset", "detail")
         rows = ([getattr(each, name) for name in columns] for each in report.findings)
         out.print(table(columns, rows, right="partition offset"))
+    if report.decisions:
+        columns = ("partition", "offset", "finding", "by", "reason", "decided")
+        rows = ([getattr(each, name) for name in columns] for each in report.decisions)
+        out.print(table(columns, rows, right="partition offset"))
     print(
         f"{report.app_id}: {len(report.findings) or 'no'} findings in"
         f" {report.partition_count} partitions ({report.seconds:.1f} s)"

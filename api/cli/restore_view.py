@@ -57,7 +57,7 @@ def _row(partition: Json) -> list[object]:
         amount(partition),
         _rate(progress),
         _seconds(progress.get("eta_seconds")),
-        partition["road"],
+        f"memory: {partition['warm']}" if partition["warm"] else partition["road"],
         _snapshot(partition),
         partition["attempts"],
         _seconds(sum(partition["seconds_per_phase"].values()) or None),

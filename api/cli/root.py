@@ -7,7 +7,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from snapreplay.api.cli import audit_command, remote_commands, service_commands
+from snapreplay.api.cli import (
+    accept_command,
+    audit_command,
+    doctor_command,
+    remote_commands,
+    service_commands,
+)
 from snapreplay.api.cli.exits import code_of
 from snapreplay.api.cli.output import print_error
 from snapreplay.snapshots.errors import RetryableError, SnapreplayError
@@ -58,5 +64,7 @@ def version() -> None:
 
 
 service_commands.register(app)
+accept_command.register(app)
 remote_commands.register(app)
 audit_command.register(app)
+doctor_command.register(app)

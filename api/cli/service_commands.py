@@ -59,7 +59,7 @@ def _http() -> HttpServer:
 
     return HttpServer(
         on_bound=lambda address: note(
-            f"HTTP API: {address.url}  (/restore-status, /metrics, /docs)"
+            f"HTTP API: {address.url}  (/restore-status, /metrics, /openapi.json)"
         )
     )
 

@@ -157,7 +157,9 @@ def _stay(show: Show, servers: str, service: ServiceProcess) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: left.set())
     show.say(f"Kafka: {servers}")
-    show.say(f"service: {service.url}/restore-status, {service.url}/metrics, {service.url}/docs")
+    show.say(
+        f"service: {service.url}/restore-status, {service.url}/metrics, {service.url}/openapi.json"
+    )
     show.say("everything is left running until Ctrl-C")
     while not left.wait(1.0):
         service.check_running()

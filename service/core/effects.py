@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from snapreplay.service.core import locate
+from snapreplay.service.core.kept import Warm
 from snapreplay.service.core.located import Found
 from snapreplay.service.core.road import Road
 from snapreplay.snapshots.errors import SnapreplayError
@@ -36,6 +37,14 @@ class ReadWindow:
     """Read a window of T-ZengLiang and report the last increment in it."""
 
     window: locate.Window
+
+
+@dataclass(frozen=True)
+class Reenter:
+    """Make the state in memory that of the last increment: nothing is read."""
+
+    last: Found
+    warm: Warm
 
 
 @dataclass(frozen=True)
@@ -82,7 +91,6 @@ class GoLive:
 
     last: Found
     owner_epoch: int
-    start: Start
     fallback_from: str | None
     fell_back: bool
 
@@ -106,6 +114,7 @@ Effect = (
     | WriteClaim
     | SeeClaim
     | ReadWindow
+    | Reenter
     | ReadStarts
     | Load
     | Advance

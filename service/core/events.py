@@ -61,6 +61,16 @@ class StartsRead:
 
 
 @dataclass(frozen=True)
+class Reentered:
+    """The state in memory is that of the last increment, digest compared."""
+
+
+@dataclass(frozen=True)
+class KeptUnusable:
+    """The state in memory is not what it should be."""
+
+
+@dataclass(frozen=True)
 class StartLoaded:
     """The state is that of the start (snapshot, or empty at genesis), checked."""
 
@@ -75,7 +85,10 @@ class SnapshotUnusable:
 
 @dataclass(frozen=True)
 class Advanced:
-    """The state is that of the last increment, digest compared."""
+    """The state is that of the last increment, digest compared. `damage`: an increment on the way could not be read,
+    and was not needed."""
+
+    damage: str | None = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +118,8 @@ Event = (
     | ClaimHidden
     | ClaimSeen
     | WindowRead
+    | Reentered
+    | KeptUnusable
     | StartsRead
     | StartLoaded
     | SnapshotUnusable

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from snapreplay.snapshots.errors import SnapreplayError, StopError
 from snapreplay.snapshots.format.records import Claim, Increment
 
+NEW_APP = '`App("NEW-ID", …)`, then `snapreplay init MODULE:APP`'
 NO_ROAD_HINT = (
     "bring the input's records back, or the increments topic, from a backup or mirror; or process what is left"
-    ' under a new app id (`App("NEW-ID", …)`, then `snapreplay init MODULE:APP`): its state starts empty.'
+    f" under a new app id ({NEW_APP}): its state starts empty."
     " To be spared this: changes = true, and retention.ms of the input longer than between two snapshots"
 )
 
@@ -57,12 +58,25 @@ class WrongLog(StopError):
     """The increments belong to another app, cluster, set of inputs or number of partitions."""
 
 
+class LogShorter(WrongLog):
+    """The last increment's owner claimed at an offset that the log has not reached again."""
+
+
 class LogDamaged(StopError):
     """A record of T-ZengLiang that is needed cannot be read, and nothing leads around it."""
 
 
 class NoRoad(StopError):
     """Neither the changes nor the input can bring the snapshot forward."""
+
+
+def keys_moved_hint(old_count: int) -> str:
+    """For another partition count than `old_count`: the one thing that nobody can accept."""
+    return (
+        "keys have moved between partitions and no state can follow them, so this cannot be accepted: copy the input"
+        f" to a topic with the old count, `kafka-topics.sh --create --topic NEW --partitions {old_count}`;"
+        f" or process it again under a new app id: {NEW_APP}"
+    )
 
 
 def no_genesis(expected: Expected) -> SnapreplayError:
@@ -131,24 +145,30 @@ def refuse(expected: Expected, owner_epoch: int, found: Found) -> SnapreplayErro
     """Why the last increment must not be continued by this process, or None."""
     increment, genesis = found.increment, found.increment.genesis
     checks = [
-        ("app id", increment.origin.app_id, expected.app_id, "the topics belong to another app"),
+        (
+            "app id",
+            increment.origin.app_id,
+            expected.app_id,
+            f"the topics belong to another app; under a new app id: {NEW_APP}",
+        ),
         (
             "cluster id",
             genesis.cluster_id,
             expected.cluster_id,
-            "offsets of another cluster mean nothing here: check kafka.bootstrap.servers",
+            "offsets of another cluster mean nothing here: `--bootstrap-servers HOST:PORT` of the old one; or"
+            f" process what is here under a new app id: {NEW_APP}",
         ),
         (
             "partition count",
             genesis.partition_count,
             expected.partition_count,
-            "keys have moved between partitions: state cannot follow; make a new topic with the old count",
+            keys_moved_hint(genesis.partition_count),
         ),
         (
             "inputs",
             ", ".join(sorted(genesis.start_offsets)),
             ", ".join(sorted(expected.inputs)),
-            "the same app id was initialised on other inputs: use another app id or the old inputs",
+            f"the same app id was initialised on other inputs: use another app id ({NEW_APP}) or the old inputs",
         ),
     ]
     for name, recorded, now, hint in checks:
@@ -161,7 +181,7 @@ def refuse(expected: Expected, owner_epoch: int, found: Found) -> SnapreplayErro
                 found=now,
             )
     if increment.owner_epoch > owner_epoch:
-        return WrongLog(
+        return LogShorter(
             f"the last increment's owner epoch {increment.owner_epoch} lies beyond our claim {owner_epoch}",
             hint="the increments log is shorter than it was (topic re-created, unclean election?)",
             recorded=increment.owner_epoch,

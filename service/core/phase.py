@@ -1,8 +1,9 @@
 """Where one partition is. One enum, one table of allowed transitions. Pure.
 
 ASSIGNED → FENCING → CLAIMING → LOCATING → LOADING → ADVANCING → LIVE; an interrupted recovery starts again
-from FENCING, whatever it had done, and a road that turns out to be closed leads from ADVANCING back to
-LOADING. Kafka Streams' words are in ARCHITECTURE.md's glossary.
+from FENCING, whatever it had done, a road that turns out to be closed leads from ADVANCING back to LOADING, and
+after a doubt LOADING is left out when the state in memory leads to the last increment. Kafka Streams' words
+are in ARCHITECTURE.md's glossary.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ ALLOWED: dict[Phase, frozenset[Phase]] = {
         phase: _ENDS | {Phase.FENCING, after}
         for phase, after in zip(RECOVERING, (*RECOVERING[1:], Phase.LIVE), strict=True)
     },
+    Phase.LOCATING: _ENDS | {Phase.FENCING, Phase.LOADING, Phase.ADVANCING},
     Phase.ADVANCING: _ENDS | {Phase.FENCING, Phase.LOADING, Phase.LIVE},
     Phase.LIVE: _ENDS | {Phase.FENCING},
     Phase.SUSPENDED: frozenset({Phase.FENCING, Phase.CLOSED}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,9 @@ class SnapshotPolicy:
     every_records: int | None
     every_ms: int | None
     jitter_ratio: float
+
+
+INTERVALS_MIN = 4  # of snapshots in what the shortest input retains: a quarter each
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ def snapshot_due(
     """The reason ("records" or "interval"), or None. Never due when nothing was applied since."""
     if since.records == 0:
         return None
-    kept_share = 1.0 - policy.jitter_ratio * _spread(app_id, partition)
+    kept_share = 1.0 - policy.jitter_ratio * spread(app_id, partition)
     if policy.every_records is not None and since.records >= kept_share * policy.every_records:
         return "records"
     if policy.every_ms is not None and since.elapsed_ms >= kept_share * policy.every_ms:
@@ -41,6 +44,19 @@ def snapshot_due(
     return None
 
 
-def _spread(app_id: str, partition: int) -> float:
+def within_retention(
+    policy: SnapshotPolicy, retention_ms: int | None, snapshots_kept: int
+) -> SnapshotPolicy:
+    """The policy of an app that recovers by replay: the input must still hold everything since the oldest kept
+    snapshot, so as many intervals as snapshots are kept, and one more, fit into what it retains. Also when the
+    rule by time was switched off. `retention_ms`: of the shortest input, None when nothing is ever deleted by time.
+    """
+    if retention_ms is None:
+        return policy
+    most_ms = max(1, retention_ms // max(INTERVALS_MIN, snapshots_kept + 1))
+    return replace(policy, every_ms=min(policy.every_ms or most_ms, most_ms))
+
+
+def spread(app_id: str, partition: int) -> float:
     """In [0, 1), the same for a partition on every process."""
     return (zlib.crc32(f"{app_id}/{partition}".encode()) % 1000) / 1000

@@ -6,6 +6,7 @@ The order is the correctness argument (docs: ARCHITECTURE.md "A recovery's way")
     claim     one committed record whose acknowledged offset F is the owner epoch
     locate    a read_committed reader must deliver the claim at F itself: a stale leader, or a foreign open
               transaction that pins the last stable offset, cannot; then the last increment before F
+    reenter   when the state in memory leads to exactly that increment: load and advance are not needed
     load      the newest usable full snapshot it points to, or nothing when the log is whole from genesis
     advance   by the recorded changes, or by replaying the input; the digest must be the recorded one
     check     the inputs are the logs that were processed
@@ -31,6 +32,7 @@ from snapreplay.service.core.effects import (
     Load,
     ReadStarts,
     ReadWindow,
+    Reenter,
     SeeClaim,
     Wait,
     WriteClaim,
@@ -46,18 +48,21 @@ from snapreplay.service.core.events import (
     Event,
     FenceDone,
     InputsChecked,
+    KeptUnusable,
+    Reentered,
     RoadClosed,
     SnapshotUnusable,
     StartLoaded,
     StartsRead,
     WindowRead,
 )
+from snapreplay.service.core.kept import Kept
 from snapreplay.service.core.located import Expected, Found
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.road import Road
 from snapreplay.snapshots.errors import Reaction, SnapreplayError, StopError
 from snapreplay.snapshots.format.records import Claim
-from snapreplay.snapshots.plan import LogStarts, Start, plan_start
+from snapreplay.snapshots.plan import LogStarts, Start, passed_over, plan_start
 
 T = TypeVar("T")
 
@@ -74,11 +79,13 @@ class Limits:
 
 @dataclass(frozen=True)
 class Recovery:
-    """One recovery. `attempt` counts from 1 and rises with every return to the fence."""
+    """One recovery. `attempt` counts from 1 and rises with every return to the fence. `kept` is the state in memory,
+    None when there is none or it does not lead to the last increment."""
 
     expected: Expected
     road: Road
     limits: Limits = Limits()
+    kept: Kept | None = None
     phase: Phase = Phase.ASSIGNED
     attempt: int = 0
     claim_id: str = ""
@@ -90,6 +97,7 @@ class Recovery:
     start: Start | None = None
     unusable: tuple[tuple[str, str], ...] = ()
     closed_road: RoadClosed | None = None
+    damage: str | None = None
 
     @property
     def fallback_from(self) -> str | None:
@@ -98,10 +106,13 @@ class Recovery:
 
     @property
     def fallback_reason(self) -> str | None:
-        """Why not from the newest snapshot, and why not by the preferred road; None when it was both."""
+        """Why not from the newest snapshot, why not by the preferred road, what it had to do without; None when it was
+        an undamaged way."""
         reasons = [reason for _, reason in self.unusable[:1]]
         if self.closed_road is not None:
             reasons.append(self.closed_road.error.message)
+        if self.damage is not None:
+            reasons.append(self.damage)
         return "; ".join(reasons) or None
 
     @property
@@ -127,6 +138,10 @@ def step(recovery: Recovery, event: Event) -> tuple[Recovery, Effect]:
             return _search_from_claim(recovery, log_start_offset)
         case WindowRead(found):
             return _window_read(recovery, found)
+        case Reentered():
+            return _reentered(recovery)
+        case KeptUnusable():
+            return replace(recovery, kept=None), ReadStarts(_some(recovery.last))
         case StartsRead(starts):
             return _choose_start(replace(recovery, starts=starts))
         case SnapshotUnusable(snapshot_id, reason):
@@ -136,8 +151,9 @@ def step(recovery: Recovery, event: Event) -> tuple[Recovery, Effect]:
             return _advance(recovery)
         case RoadClosed():
             return _road_closed(recovery, event)
-        case Advanced():
-            return recovery, CheckInputs(_some(recovery.last))
+        case Advanced(damage):
+            advanced = replace(recovery, damage=damage)
+            return advanced, CheckInputs(_some(recovery.last))
         case InputsChecked():
             return _live(recovery)
         case EffectFailed(error):
@@ -147,11 +163,13 @@ def step(recovery: Recovery, event: Event) -> tuple[Recovery, Effect]:
 
 
 def _begin(recovery: Recovery) -> tuple[Recovery, Effect]:
-    """Forget what this attempt's predecessor found: nothing read before a fence counts after it."""
+    """Forget what this attempt's predecessor found: nothing read before a fence counts after it. What is in memory
+    counts when the log leads to it again."""
     fresh = Recovery(
         recovery.expected,
         recovery.road,
         recovery.limits,
+        recovery.kept,
         phase=Phase.FENCING,
         attempt=recovery.attempt + 1,
     )
@@ -186,7 +204,7 @@ def _window_read(recovery: Recovery, found: Found | None) -> tuple[Recovery, Eff
         problem = located.refuse(recovery.expected, recovery.owner_epoch, found)
         if problem is not None:
             return recovery, Fail(problem)
-        return replace(recovery, last=found), ReadStarts(found)
+        return _last_found(recovery, found)
     window = locate.next_window(
         _some(recovery.window), recovery.owner_epoch, recovery.log_start_offset
     )
@@ -195,15 +213,27 @@ def _window_read(recovery: Recovery, found: Found | None) -> tuple[Recovery, Eff
     return replace(recovery, window=window), ReadWindow(window)
 
 
-def _choose_start(recovery: Recovery) -> tuple[Recovery, Effect]:
+def _last_found(recovery: Recovery, found: Found) -> tuple[Recovery, Effect]:
+    warm = recovery.kept.warm(found) if recovery.kept is not None else None
+    if warm is not None:
+        return replace(recovery, last=found), Reenter(found, warm)
+    return replace(recovery, last=found, kept=None), ReadStarts(found)
+
+
+def _reentered(recovery: Recovery) -> tuple[Recovery, Effect]:
     last = _some(recovery.last)
+    kept = _some(recovery.kept).after(last)
+    return replace(recovery, phase=Phase.ADVANCING, kept=kept), CheckInputs(last)
+
+
+def _choose_start(recovery: Recovery) -> tuple[Recovery, Effect]:
+    last, starts, unusable = _some(recovery.last), _some(recovery.starts), dict(recovery.unusable)
     try:
-        start = plan_start(
-            last.increment, last.offset, _some(recovery.starts), dict(recovery.unusable)
-        )
+        start = plan_start(last.increment, last.offset, starts, unusable)
     except StopError as error:
         return recovery, Fail(error)
-    return replace(recovery, phase=Phase.LOADING, start=start), Load(start)
+    worse = tuple(passed_over(last.increment, starts, unusable).items())
+    return replace(recovery, phase=Phase.LOADING, start=start, unusable=worse), Load(start)
 
 
 def _advance(recovery: Recovery) -> tuple[Recovery, Effect]:
@@ -220,14 +250,11 @@ def _road_closed(recovery: Recovery, event: RoadClosed) -> tuple[Recovery, Effec
 
 
 def _live(recovery: Recovery) -> tuple[Recovery, Effect]:
-    live = replace(recovery, phase=Phase.LIVE)
-    return live, GoLive(
-        _some(recovery.last),
-        recovery.owner_epoch,
-        _start(recovery),
-        recovery.fallback_from,
-        fell_back=recovery.fallback_reason is not None,
-    )
+    live, last, kept = replace(recovery, phase=Phase.LIVE), _some(recovery.last), recovery.kept
+    if kept is not None:
+        return live, GoLive(last, recovery.owner_epoch, kept.fallback_from, kept.fell_back)
+    fell_back = recovery.fallback_reason is not None
+    return live, GoLive(last, recovery.owner_epoch, recovery.fallback_from, fell_back)
 
 
 def _failed(recovery: Recovery, error: SnapreplayError) -> tuple[Recovery, Effect]:

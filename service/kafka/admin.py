@@ -6,6 +6,7 @@ That client answers with raw responses and raises for next to nothing: every cod
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from aiokafka.admin import NewTopic as ClientNewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.protocol import ConsumerProtocol
 from aiokafka.errors import OffsetOutOfRangeError, PolicyViolationError, for_code
+from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition as ClientPartition
 
 from snapreplay.service.kafka.closing import close_client, started
@@ -188,15 +190,27 @@ class KafkaAdmin:
         return int(config[node].get("default.replication.factor", "1"))
 
     async def _await_leaders(self, client: AIOKafkaAdminClient, topics: Sequence[NewTopic]) -> None:
-        """Brokers learn of a new topic one after another; bounded by the client's deadline."""
-        while True:
-            leaders = {
-                entry["topic"]: [partition["leader"] for partition in entry["partitions"]]
-                for entry in await self._listing(client)
-            }
-            if all(_led(leaders.get(topic.name, []), topic.partition_count) for topic in topics):
-                return
-            await asyncio.sleep(0.02)
+        """Brokers learn of a new topic one after another, and whoever asks next may ask the last of them: wait for all
+        that answer; bounded by the client's deadline."""
+        for broker in (await client.describe_cluster())["brokers"]:
+            with contextlib.suppress(*CLIENT_ERRORS):  # it is away: nobody else will ask it either
+                await _until_known(client, broker["node_id"], topics)
+
+
+async def _until_known(
+    client: AIOKafkaAdminClient, node_id: int, topics: Sequence[NewTopic]
+) -> None:
+    """Until this broker names a leader for every partition of all of them."""
+    while True:
+        answer = await client._send_request_to_node(node_id, MetadataRequest(None))
+        leaders = {
+            entry["topic"]: [partition["leader"] for partition in entry["partitions"]]
+            for entry in answer.to_object()["topics"]
+            if not entry["error_code"]
+        }
+        if all(_led(leaders.get(topic.name, []), topic.partition_count) for topic in topics):
+            return
+        await asyncio.sleep(0.02)
 
 
 def _led(leaders: Sequence[int], partition_count: int) -> bool:

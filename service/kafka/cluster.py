@@ -14,7 +14,7 @@ from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.ports import (
     ClusterFacts,
     NewTopic,
-    RefusedRecord,
+    RefusedTopic,
     TopicFacts,
     TopicPartition,
 )
@@ -23,7 +23,7 @@ from snapreplay.service.settings import Settings
 log = logging.getLogger(__name__)
 
 LIMITS_AGE_S = 30.0
-"""A changed max.message.bytes counts for producers that start after this."""
+"""A changed max.message.bytes counts for producers that start after this, or after one was refused a record."""
 
 
 class KafkaCluster:
@@ -51,7 +51,9 @@ class KafkaCluster:
 
     async def fence(self, transactional_id: str) -> KafkaProducer:
         """See `ports.Cluster.fence`."""
-        producer = KafkaProducer(self._settings, transactional_id, self._limits_of)
+        producer = KafkaProducer(
+            self._settings, transactional_id, self._limits_of, self._limits.clear
+        )
         await producer.start(self._settings.timeouts.fence_ms / 1000)
         return producer
 
@@ -98,8 +100,8 @@ class KafkaCluster:
         return {topic: self._limits[topic][0] for topic in topics}
 
 
-def _no_topic(topic: str) -> RefusedRecord:
-    return RefusedRecord(
+def _no_topic(topic: str) -> RefusedTopic:
+    return RefusedTopic(
         f"topic {topic} does not exist",
         hint=f"kafka-topics.sh --create --topic {topic}",
         topic=topic,

@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from aiokafka import errors as kafka
 
-from snapreplay.service.ports import CommitInDoubt, Fenced, RefusedRecord, Unreachable
+from snapreplay.service.ports import (
+    CommitInDoubt,
+    Fenced,
+    RefusedRecord,
+    RefusedTopic,
+    Unreachable,
+)
 from snapreplay.snapshots.errors import SnapreplayError, StopError
 
 CLIENT_ERRORS = (kafka.KafkaError, kafka.IllegalOperation, AssertionError, OSError, TimeoutError)
@@ -20,10 +26,9 @@ _REFUSED = (
     kafka.MessageSizeTooLargeError,
     kafka.RecordListTooLargeError,
     kafka.InvalidTimestampError,
-    kafka.InvalidTopicError,
     kafka.PolicyViolationError,
-    kafka.UnknownTopicOrPartitionError,
 )
+_REFUSED_TOPIC = (kafka.InvalidTopicError, kafka.UnknownTopicOrPartitionError)
 _FORBIDDEN = (
     kafka.TopicAuthorizationFailedError,
     kafka.TransactionalIdAuthorizationFailed,
@@ -45,9 +50,10 @@ def commit_error(error: BaseException, transactional_id: str, topic: str = "") -
             " transaction timed out",
             transactional_id=transactional_id,
         )
-    if isinstance(error, _REFUSED):
+    if isinstance(error, (*_REFUSED, *_REFUSED_TOPIC)):
         where = f"a record for topic {topic}" if topic else "a record"
-        return RefusedRecord(
+        refused = RefusedTopic if isinstance(error, _REFUSED_TOPIC) else RefusedRecord
+        return refused(
             f"the broker refuses {where}: {describe(error)}",
             hint=f"kafka-configs.sh --describe --topic {topic or 'TOPIC'} shows its limits",
             topic=topic,

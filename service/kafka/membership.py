@@ -20,10 +20,12 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.client import ConnectionGroup
 from aiokafka.structs import TopicPartition as ClientPartition
 
+from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.closing import CLOSE_S, bounded, close_consumer
 from snapreplay.service.kafka.config import membership_arguments
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, describe
 from snapreplay.service.kafka.leave import StaticLeaveGroup
+from snapreplay.service.ports import TopicPartition
 from snapreplay.service.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -31,6 +33,7 @@ log = logging.getLogger(__name__)
 Callback = Callable[[set[int]], Awaitable[None]]
 
 EVICTIONS_SUSPECT = 3
+LEAVE_SECONDS = 5 * CLOSE_S  # of our own accord; a stop that has less time says so
 _POLL_MS = 200
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.2, 10.0
 
@@ -72,12 +75,14 @@ class Membership:
     @property
     def member_id(self) -> str:
         """Given by the coordinator; empty while we are no member."""
-        return str(self._coordinator.member_id) if self._coordinator is not None else ""
+        coordinator = self._coordinator
+        return str(coordinator.member_id) if coordinator is not None else ""
 
     @property
     def generation(self) -> int:
         """Of the group; -1 while we are no member."""
-        return int(self._coordinator.generation) if self._coordinator is not None else -1
+        coordinator = self._coordinator
+        return int(coordinator.generation) if coordinator is not None else -1
 
     @property
     def is_member(self) -> bool:
@@ -90,7 +95,8 @@ class Membership:
 
         An idle service learns of an absent broker nowhere else: its readers wait for records without an error.
         """
-        if self._coordinator is not None and self._coordinator.coordinator_id is None:
+        coordinator = self._coordinator
+        if coordinator is not None and coordinator.coordinator_id is None:
             return self.last_error or "no broker answers for the app's group"
         return self.last_error
 
@@ -122,13 +128,24 @@ class Membership:
         finally:
             self._ended.set()
 
-    async def leave(self) -> None:
+    async def gives_us(self, partition: int) -> bool:
+        """See `ports.Group.gives_us`. From any loop: the question has a client of its own."""
+        member_id = self.member_id
+        if not member_id:
+            return False
+        wanted = TopicPartition(self._topic, partition)
+        members = await KafkaAdmin(self._settings).group_members(self._group_id)
+        return any(
+            member.member_id == member_id and wanted in member.partitions for member in members
+        )
+
+    async def leave(self, within_seconds: float = LEAVE_SECONDS) -> None:
         """Planned stop: the others get our partitions within a heartbeat, not a session timeout.
 
-        Give up the partitions first: nothing is called back any more. Bounded by about 10 s, never raises.
+        Give up the partitions first: nothing is called back any more. Bounded, never raises.
         """
         self._leaving.set()
-        await bounded(self._ended.wait(), 5 * CLOSE_S)
+        await bounded(self._ended.wait(), within_seconds)
 
     async def abandon(self) -> None:
         """Another process uses our instance id: leave it the membership, so no LeaveGroup. Never raises."""
@@ -137,7 +154,9 @@ class Membership:
 
     @property
     def _coordinator(self) -> Any:
-        return self._consumer._coordinator if self._consumer is not None else None
+        """Read once by each caller: another thread may end the client meanwhile."""
+        consumer = self._consumer
+        return consumer._coordinator if consumer is not None else None
 
     async def _be_member(self) -> None:
         """One client's life: returns when we are leaving, raises when the client is of no use any more."""

@@ -26,7 +26,7 @@ from snapreplay.service.kafka.batching import Batches, TopicShape
 from snapreplay.service.kafka.closing import cut_producer, started
 from snapreplay.service.kafka.config import MIB, producer_arguments
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, client_error, commit_error
-from snapreplay.service.ports import CommitInDoubt, LogRecord, TopicPartition
+from snapreplay.service.ports import CommitInDoubt, LogRecord, RefusedRecord, TopicPartition
 from snapreplay.service.settings import Settings
 from snapreplay.snapshots.errors import SnapreplayError
 from snapreplay.snapshots.program.record import Output
@@ -47,8 +47,16 @@ LimitsOf = Callable[[Collection[str]], Awaitable[Mapping[str, int]]]
 class KafkaProducer:
     """`ports.Producer`. Made by `fence`, which returns it started."""
 
-    def __init__(self, settings: Settings, transactional_id: str, limits_of: LimitsOf) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        transactional_id: str,
+        limits_of: LimitsOf,
+        forget_limits: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`forget_limits` is called when a record was refused: they may have been changed."""
         self.transactional_id = transactional_id
+        self._forget_limits = forget_limits
         self._commit_s = settings.timeouts.commit_ms / 1000
         self._limits_of = limits_of
         self._shapes: dict[str, TopicShape] = {}
@@ -95,7 +103,10 @@ class KafkaProducer:
                 return await self._transaction(partition, outputs, records)
         except (*CLIENT_ERRORS, SnapreplayError) as error:
             await self.discard()
-            raise commit_error(error, self.transactional_id) from error
+            ended = commit_error(error, self.transactional_id)
+            if isinstance(ended, RefusedRecord):
+                self._forget_limits()
+            raise ended from error
         except BaseException:
             await self.discard()
             raise

@@ -11,11 +11,12 @@ import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from aiokafka import AIOKafkaConsumer
-from aiokafka.errors import KafkaError, OffsetOutOfRangeError
+from aiokafka.errors import CorruptRecordException, KafkaError, OffsetOutOfRangeError
 from aiokafka.structs import TopicPartition as ClientPartition
 
 from snapreplay.service.kafka.closing import close_consumer, started
 from snapreplay.service.kafka.config import consumer_arguments
+from snapreplay.service.kafka.damaged import DamagedBatches
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, client_error
 from snapreplay.service.ports import (
     Bounds,
@@ -51,6 +52,7 @@ class KafkaReader:
         self._consumer: AIOKafkaConsumer | None = None
         self._positions: dict[TopicPartition, int] = {}
         self._closed = False
+        self._damaged = DamagedBatches()
 
     async def start(self) -> None:
         """Connect, once, and assign what is followed.
@@ -130,15 +132,42 @@ class KafkaReader:
         """See `ports.Reader.poll`."""
         consumer = await self._connected()
         try:
+            if self._damaged.wary:
+                return await self._poll_warily(consumer, records_max, timeout_ms)
             fetched = await consumer.getmany(timeout_ms=timeout_ms, max_records=records_max)
         except OffsetOutOfRangeError as error:
             await self._judge(error)
+            return {}
+        except CorruptRecordException:
+            self._damaged.met()
+            await (
+                self._renew()
+            )  # at our positions: the client may have passed what it did not give out
             return {}
         except KafkaError as error:
             raise client_error(error, "reading") from error
         for partition in self._positions:
             self._positions[partition] = await consumer.position(ClientPartition(*partition))
         return {TopicPartition(*source): records for source, records in fetched.items()}
+
+    async def _poll_warily(
+        self, consumer: AIOKafkaConsumer, records_max: int, timeout_ms: int
+    ) -> Mapping[TopicPartition, Sequence[InputRecord]]:
+        fetched: dict[TopicPartition, list[InputRecord]] = {}
+        for partition in list(self._positions):
+            wait_ms = timeout_ms
+            for _ in range(records_max - sum(map(len, fetched.values()))):
+                position = self._positions[partition]
+                records = await self._damaged.one(consumer, partition, position, wait_ms)
+                if records is None:
+                    await self._renew()
+                    return fetched
+                self._positions[partition] = await consumer.position(ClientPartition(*partition))
+                if not records:
+                    break
+                fetched.setdefault(partition, []).extend(records)
+                wait_ms = 0
+        return fetched
 
     def position(self, partition: TopicPartition) -> int:
         """See `ports.Reader.position`."""

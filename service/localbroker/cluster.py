@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +19,7 @@ _PORT_TRIES = 5
 
 
 class LocalCluster:
-    """`size` brokers (each one a controller, too) that listen on 127.0.0.1 only.
+    """`size` brokers (each one a controller, too) that listen on 127.0.0.1 only, unless told.
 
     From three brokers on, topics have three copies of which two must be in sync. The brokers end
     with this process, also after its SIGKILL, and take their temporary directories along. Usable
@@ -34,6 +34,7 @@ class LocalCluster:
         heap_mb: the greatest heap of each JVM, MiB.
         deadline_s: the longest time for `start` and each restart, seconds, beside a fetch of jars.
         report: is given one line before the jars are fetched, if they must be, and one after.
+        nodes: where each broker listens, if not on free ports of 127.0.0.1; `size` of them.
     """
 
     def __init__(
@@ -45,8 +46,10 @@ class LocalCluster:
         heap_mb: int = 384,
         deadline_s: float = 60.0,
         report: jars.Report = jars.to_stderr,
+        nodes: Sequence[Node] | None = None,
     ) -> None:
         self._size = size
+        self._given_nodes = nodes
         self._data_dir = data_dir.absolute() if data_dir else None
         self._properties = dict(properties or {})
         self._heap_mb = heap_mb
@@ -57,7 +60,7 @@ class LocalCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses for clients, "127.0.0.1:PORT,…"; they stay the same over restarts."""
+        """The addresses for clients, "host:port,…"; they stay the same over restarts."""
         return ",".join(node.bootstrap_server for node in self._started())
 
     def node(self, number: int) -> LocalNode:
@@ -83,7 +86,7 @@ class LocalCluster:
         patience = Patience(self._deadline_s, self._abandoned)
         for _ in range(_PORT_TRIES):
             try:
-                self._start_on(free_ports(2 * self._size), kafka, patience)
+                self._start_on(self._given_nodes or self._on_free_ports(), kafka, patience)
             except PortTaken:
                 self.stop()
             except BaseException:
@@ -135,9 +138,11 @@ class LocalCluster:
     ) -> None:
         await asyncio.to_thread(self.stop)
 
-    def _start_on(self, ports: list[int], kafka: KafkaFiles, patience: Patience) -> None:
-        numbers = range(self._size)
-        addresses = [Node(n + 1, ports[2 * n], ports[2 * n + 1]) for n in numbers]
+    def _on_free_ports(self) -> list[Node]:
+        ports = free_ports(2 * self._size)
+        return [Node(n + 1, ports[2 * n], ports[2 * n + 1]) for n in range(self._size)]
+
+    def _start_on(self, addresses: Sequence[Node], kafka: KafkaFiles, patience: Patience) -> None:
         cluster_id = new_id()
         for address in addresses:
             node = LocalNode(kafka, address, self._heap_mb)

@@ -64,8 +64,8 @@ class LocalNode:
 
     @property
     def bootstrap_server(self) -> str:
-        """The address for clients, 127.0.0.1:PORT; the same over all restarts."""
-        return f"{properties.HOST}:{self.address.port}"
+        """The address for clients, host:port; the same over all restarts."""
+        return self.address.server
 
     @property
     def pid(self) -> int:
@@ -100,7 +100,8 @@ class LocalNode:
             classes = f"-XX:ArchiveClassesAtExit={self._made_archive}"
         flags = [*properties.jvm_flags(self._work_dir, self._heap_mb), classes]
         java, class_path = str(self._kafka.java), self._kafka.class_path
-        self._argv = [java, *flags, "-cp", class_path, "kafka.Kafka", str(settings)]
+        command = [java, *flags, "-cp", class_path, "kafka.Kafka", str(settings)]
+        self._argv = [*self.address.enter, *command]
 
     def launch(self) -> None:
         """Start the JVM, and do not wait for it."""

@@ -5,7 +5,7 @@ its reason beside it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 HOST = "127.0.0.1"
@@ -15,11 +15,31 @@ _MAX_REPLICAS = 3
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One broker that is also a controller: its id (from 1) and its two ports on 127.0.0.1."""
+    """One broker that is also a controller: its id (from 1), and its two ports on `host`.
+
+    Attributes:
+        enter: the command that stands before java's, with its arguments: one that enters a network namespace.
+        reached_at: the two ports at which others reach it, when something in front passes all on.
+    """
 
     node_id: int
     port: int
     controller_port: int
+    _: KW_ONLY
+    host: str = HOST
+    enter: tuple[str, ...] = ()
+    reached_at: tuple[int, int] | None = None
+
+    @property
+    def server(self) -> str:
+        """For clients and other brokers, host:port."""
+        return f"{self.host}:{self.reached_at[0] if self.reached_at else self.port}"
+
+    @property
+    def voter(self) -> str:
+        """For the other controllers, id@host:port."""
+        port = self.reached_at[1] if self.reached_at else self.controller_port
+        return f"{self.node_id}@{self.host}:{port}"
 
 
 def server_properties(
@@ -28,15 +48,14 @@ def server_properties(
     """The properties of `node` in the cluster of `nodes` (itself included); `extra` wins."""
     replicas = min(_MAX_REPLICAS, len(nodes))
     in_sync = min(2, replicas)
-    broker, controller = f"PLAINTEXT://{HOST}:{node.port}", f"CONTROLLER://{HOST}:"
+    broker = f"PLAINTEXT://{node.host}:{node.port}"
+    controller = f"CONTROLLER://{node.host}:{node.controller_port}"
     properties = {
         "process.roles": "broker,controller",
         "node.id": str(node.node_id),
-        "controller.quorum.voters": ",".join(
-            f"{other.node_id}@{HOST}:{other.controller_port}" for other in nodes
-        ),
-        "listeners": f"{broker},{controller}{node.controller_port}",
-        "advertised.listeners": broker,
+        "controller.quorum.voters": ",".join(other.voter for other in nodes),
+        "listeners": f"{broker},{controller}",
+        "advertised.listeners": f"PLAINTEXT://{node.server}",
         "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "inter.broker.listener.name": "PLAINTEXT",

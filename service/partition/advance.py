@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 from snapreplay.service.core.road import Road
 from snapreplay.service.partition.context import Context
+from snapreplay.service.partition.decoding import decode_as
 from snapreplay.service.partition.increments import Base, ChangesLost, Step
 from snapreplay.service.partition.replay import Replayer, ReplayFailed
 from snapreplay.service.partition.report import Reporter
 from snapreplay.service.status import DigestProof
 from snapreplay.snapshots.errors import DamagedError, StopError
 from snapreplay.snapshots.format.changes import check_changes
-from snapreplay.snapshots.format.records import DEFAULT_STORE, Increment
+from snapreplay.snapshots.format.records import DEFAULT_STORE, ChangesRecord, Increment
 from snapreplay.snapshots.state.contract import Store
 
 
@@ -31,10 +32,12 @@ class CodeChanged(StopError):
 
 @dataclass
 class Tally:
-    """What advancing covered: batches, each compared by digest, and the records they had applied."""
+    """What advancing covered: batches, each compared by digest, and the records they had applied. `damage`: the first
+    increment that could not be read; the digest of the next one has shown that nothing is missing."""
 
     batches: int = 0
     records: int = 0
+    damage: str | None = None
 
 
 async def advance(
@@ -49,7 +52,8 @@ async def advance(
     """Bring `store` from the state of `base` to that after `last`.
 
     Raises:
-        ChangesLost, DamagedError: by changes only; the other road may lead there.
+        ChangesLost: by changes only; the other road may lead there.
+        DamagedError: the same; by replay, when an increment cannot be read.
         OffsetTrimmed: by replay only; the input is gone.
         DigestMismatch, CodeChanged: STOP.
     """
@@ -60,6 +64,7 @@ async def advance(
     try:
         async for step in steps:
             if replayer is None:
+                _apply_unread(context, step, store)
                 _apply_changes(context, step, store)
             else:
                 await _replay(context, replayer, step)
@@ -67,6 +72,7 @@ async def advance(
             _compare(context, step, store, road)
             tally.batches += 1
             tally.records += step.increment.record_count
+            tally.damage = tally.damage or next((u.error.message for u in step.unread), None)
             reporter.progress(
                 "records",
                 sum(base.positions.values()),
@@ -94,8 +100,22 @@ def prove(store: Store, last: Increment, tally: Tally) -> DigestProof | None:
         raise DigestMismatch(
             f"restored state has digest {store.digest}, batch {last.batch} recorded {last.digest}",
             hint="run `snapreplay audit`; nothing was written",
+            batch=last.batch,
+            recorded=str(last.digest),
+            computed=str(store.digest),
         )
     return DigestProof(str(last.digest), str(store.digest), max(1, tally.batches))
+
+
+def _apply_unread(context: Context, step: Step, store: Store) -> None:
+    """Whether this is all that those batches changed, nobody says; the next digest does."""
+    first_batch = step.increment.batch - len(step.unread)
+    for batch, each in enumerate(step.unread, first_batch):
+        for part, value in enumerate(each.changes):
+            record = decode_as(ChangesRecord, value, context.increments, each.offset)
+            if (record.batch, record.part) != (batch, part):
+                raise each.error
+            store.apply_changes(record.stores.get(DEFAULT_STORE, {}))
 
 
 def _apply_changes(context: Context, step: Step, store: Store) -> None:
@@ -124,16 +144,19 @@ async def _replay(context: Context, replayer: Replayer, step: Step) -> None:
 
 def _compare(context: Context, step: Step, store: Store, road: Road) -> None:
     increment, app, recorded = step.increment, context.app, step.increment.digest
+    if recorded is not None and store.digest == recorded:
+        return
+    for each in step.unread:  # nothing else proves that nothing of them is missing
+        raise each.error
     if recorded is None:
         _refuse_unproven(step, app.version)
-        return
-    if store.digest == recorded:
         return
     facts = {
         "batch": increment.batch,
         "offset": step.offset,
         "recorded": str(recorded),
         "computed": str(store.digest),
+        "road": road.value,
     }
     where = f"batch {increment.batch} (increment at offset {step.offset})"
     if road is Road.REPLAY and increment.origin.app_version != app.version:

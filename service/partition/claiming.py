@@ -8,8 +8,10 @@ stable offset: without the claim 66 of 360 restores after a correct fence were w
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
-from snapreplay.service.core import effects, events
+from snapreplay.service.core import effects, events, located
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.decoding import decode_as
 from snapreplay.service.partition.increments import newer_claim
@@ -17,6 +19,7 @@ from snapreplay.service.ports import Bounds, LogRecord, Reader
 from snapreplay.snapshots.errors import StopError
 from snapreplay.snapshots.format.envelope import encode, headers_of
 from snapreplay.snapshots.format.records import Claim
+from snapreplay.snapshots.program.record import InputRecord
 
 # `end <= F` is normal for up to 73 ms after the commit on a healthy cluster (measured).
 ASK_AGAIN_SECONDS = 0.02
@@ -56,24 +59,57 @@ async def await_claim(
     while True:
         bounds = await reader.bounds(context.increments)
         if bounds.end_offset > effect.offset:
-            return await _delivered(context, reader, effect, bounds)
+            record = await reader.read_at(context.increments, effect.offset)
+            # None: the connection broke in between, and the new one leads to a stale leader.
+            if record is not None:
+                return await _delivered(context, reader, effect, bounds, record)
         if loop.time() - began > context.settings.timeouts.claim_grace_ms / 1000:
             return await _hidden(context, bounds, loop.time() - claimed_at)
         await asyncio.sleep(ASK_AGAIN_SECONDS)
 
 
+@asynccontextmanager
+async def reader_behind_claim(
+    context: Context, claim_id: str, offset: int
+) -> AsyncIterator[tuple[Reader, events.ClaimSeen]]:
+    """A reader that has delivered our claim, so that it sees whatever was committed before our fence. Made anew, with
+    addresses shuffled, until it does.
+
+    Raises:
+        LogPinned: none did for `timeouts.metadata_ms`.
+    """
+    loop = asyncio.get_running_loop()
+    claimed_at = loop.time()
+    see = effects.SeeClaim(claim_id, offset, fresh_client=True)
+    while True:
+        reader = await context.cluster.reader()
+        try:
+            event = await await_claim(context, reader, see, claimed_at)
+            if isinstance(event, events.ClaimSeen):
+                yield reader, event
+                return
+        finally:
+            await reader.close()
+        patience_ms = context.settings.timeouts.metadata_ms
+        if isinstance(event, events.ClaimHidden) and event.waited_ms > patience_ms:
+            raise located.pinned(offset, event.end_offset, event.high_watermark)
+
+
 async def _delivered(
-    context: Context, reader: Reader, effect: effects.SeeClaim, bounds: Bounds
+    context: Context,
+    reader: Reader,
+    effect: effects.SeeClaim,
+    bounds: Bounds,
+    record: InputRecord,
 ) -> events.Event:
     """Our claim is the record at `end - 2` unless something was written after it."""
     log = context.increments
-    record = await reader.read_at(log, effect.offset)
-    value = record.value or b"" if record is not None else b""
-    claim = decode_as(Claim, value, log, effect.offset) if record is not None else None
-    if claim is None or claim.claim_id != effect.claim_id:
+    claim = decode_as(Claim, record.value or b"", log, effect.offset)
+    if claim.claim_id != effect.claim_id:
         raise ForeignClaim(
             f"{log} offset {effect.offset} does not hold our claim {effect.claim_id} but {claim!r}",
-            hint="was the topic re-created, or does an unclean election shorten it?",
+            hint="the topic was re-created, or an unclean election shortened it, while we looked: start again,"
+            " `snapreplay run MODULE:APP`, and the recovery says what is missing",
         )
     newer = None
     if bounds.end_offset - 2 > effect.offset:

@@ -40,7 +40,12 @@ class _Pending:
 
 
 class Committer:
-    """Extends the chain. At most one transaction is under way; its batch is sealed in the store until then."""
+    """Extends the chain. At most one transaction is under way; its batch is sealed in the store until then.
+
+    Attributes:
+        chain: up to the last increment whose commit was answered OK.
+        doubtful: the increment whose commit was not. Its batch stays sealed: the log will say what became of it.
+    """
 
     def __init__(self, context: Context, store: Store, producer: Producer, chain: Chain) -> None:
         self._context = context
@@ -48,6 +53,7 @@ class Committer:
         self._producer = producer
         self._pending: _Pending | None = None
         self.chain = chain
+        self.doubtful: Increment | None = None
 
     @property
     def idle(self) -> bool:
@@ -73,8 +79,7 @@ class Committer:
         """Wait for the transaction under way and merge its batch; None when there was none.
 
         Raises:
-            Fenced, CommitInDoubt, RefusedRecord, ProducerSpent: recover; the store holds the batch before, or
-                in the last case this one.
+            Fenced, CommitInDoubt, RefusedRecord: recover; this is the end of the committer.
         """
         pending, self._pending = self._pending, None
         if pending is None:
@@ -83,7 +88,7 @@ class Committer:
             offsets = await pending.task
         except BaseException:
             pending.task.cancel()
-            self._store.drop()
+            self.doubtful = pending.increment
             raise
         if pending.applied is not None:
             self._store.merge()
@@ -92,9 +97,10 @@ class Committer:
         return Committed(pending.applied, pending.increment, seconds)
 
     def check_producer(self) -> None:
-        """
+        """After each transaction.
+
         Raises:
-            ProducerSpent: before the next transaction a new producer must fence this one.
+            ProducerSpent: before the next one a new producer must fence this one.
         """
         if self._producer.needs_renewal:
             raise ProducerSpent(
@@ -107,6 +113,7 @@ class Committer:
         pending, self._pending = self._pending, None
         await self._producer.discard()
         if pending is not None:
+            self.doubtful = pending.increment
             await ended(pending.task)
 
     def _records(self, applied: Applied | None) -> tuple[list[LogRecord], Increment]:

@@ -14,7 +14,7 @@ from typing import Any
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.core.located import Expected
 from snapreplay.service.metrics import PartitionMetrics
-from snapreplay.service.ports import Cluster, TopicPartition
+from snapreplay.service.ports import Cluster, Group, TopicPartition
 from snapreplay.service.settings import Settings
 from snapreplay.snapshots.format.records import Origin
 from snapreplay.snapshots.program import names
@@ -39,17 +39,20 @@ class Identity:
 @dataclass(frozen=True)
 class ClusterView:
     """What preflight found: `output_limits` maps output topics to the largest record they take, in bytes;
-    `transaction_timeout_max_ms` is the longest any transaction of this cluster may stay open."""
+    `transaction_timeout_max_ms` is the longest any transaction of this cluster may stay open; `input_retention_ms` is
+    the shortest of the inputs, None when none is deleted by time."""
 
     cluster_id: str
     partition_count: int
     output_limits: Mapping[str, int]
     transaction_timeout_max_ms: int
+    input_retention_ms: int | None = None
 
 
 @dataclass(frozen=True)
 class Context:
-    """One owned partition. `restores` limits how many partitions load state at once in this process."""
+    """One owned partition. `restores` limits how many partitions load state at once in this process; without a `group`
+    there is no coordinator to ask and the log alone says who owns the partition."""
 
     app: App[Any]
     settings: Settings
@@ -58,6 +61,7 @@ class Context:
     identity: Identity
     partition: int
     restores: asyncio.Semaphore
+    group: Group | None = None
 
     @cached_property
     def metrics(self) -> PartitionMetrics:

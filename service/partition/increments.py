@@ -9,12 +9,12 @@ from snapreplay.service.core.locate import Window
 from snapreplay.service.core.located import Found
 from snapreplay.service.partition.decoding import decode_as, is_ours
 from snapreplay.service.ports import Reader, TopicPartition
-from snapreplay.snapshots.errors import RebuildError, StopError
+from snapreplay.snapshots.errors import DamagedError, RebuildError, StopError
 from snapreplay.snapshots.format.envelope import Kind, headers_for, kind_of
 from snapreplay.snapshots.format.records import NO_OFFSET, Claim, Genesis, Increment, Manifest
 from snapreplay.snapshots.program.record import InputRecord
 
-CHANGES_HEADER = headers_for(Kind.CHANGES)[0]
+_KIND_HEADERS = {headers_for(kind)[0]: kind for kind in Kind}
 
 
 class BrokenChain(StopError):
@@ -50,12 +50,26 @@ class Base:
 
 
 @dataclass(frozen=True)
+class Unread:
+    """A committed batch whose increment, at `offset`, is damaged: what is left are its changes records."""
+
+    offset: int
+    changes: tuple[bytes, ...]
+    error: DamagedError
+
+
+@dataclass(frozen=True)
 class Step:
-    """One committed batch: its increment, and the values of the changes records before it, undecoded."""
+    """One committed batch: its increment, and the values of the changes records before it, undecoded.
+
+    `unread` are the batches directly before it whose increments cannot be read. This increment names the last of
+    them as its predecessor and counts them in its batch number; that their changes are whole only its digest shows.
+    """
 
     increment: Increment
     offset: int
     changes: tuple[bytes, ...]
+    unread: tuple[Unread, ...] = ()
 
 
 async def last_in_window(reader: Reader, log: TopicPartition, window: Window) -> Found | None:
@@ -81,28 +95,56 @@ async def last_in_window(reader: Reader, log: TopicPartition, window: Window) ->
 
 
 def _foreign(log: TopicPartition, record: InputRecord) -> bool:
-    """Checks a record of ours whole: a flipped kind must not hide an increment."""
+    """Checks a record of ours whole: neither a flipped kind nor another record in its place must hide an increment.
+
+    Behind the last increment there are claims only: changes are committed together with theirs.
+    """
     value = record.value or b""
     if not is_ours(value, record.headers):
         return True
-    decode_as(object, value, log, record.offset)
+    decode_as(Claim, value, log, record.offset)
+    named = _named(record)
+    if named not in {Kind.CLAIM, None}:
+        raise DamagedError(
+            f"{log} offset {record.offset} holds a claim, its header says {named}",
+            topic=log.topic,
+            partition=log.partition,
+            offset=record.offset,
+        )
     return False
 
 
 def _kind(log: TopicPartition, record: InputRecord) -> Kind | None:
-    """What a record of ours says it is; None for a foreign one.
+    """What a record of ours is; None for a foreign one.
 
-    Changes are known by their header when their first bytes are lost: their increment holds their checksum, and
-    replay does without them.
+    Where its value and its header differ and the value is damaged, the header knows: a flipped kind must not hide
+    an increment, nor lost first bytes make changes foreign, whose checksum their increment holds.
+
+    Raises:
+        DamagedError: no header helps.
+        UnknownFormatError: a newer version wrote it.
     """
     value = record.value or b""
     kind = kind_of(value)
-    if kind is not None or not is_ours(value, record.headers):
+    if kind is None and not is_ours(value, record.headers):
+        return None
+    named = _named(record)
+    if kind is not None and named in {kind, None}:
         return kind
-    if CHANGES_HEADER in record.headers:
-        return Kind.CHANGES
-    decode_as(object, value, log, record.offset)  # raises: its header says it is ours
-    return None
+    if kind is None and named is Kind.CHANGES:
+        return named
+    try:
+        decode_as(object, value, log, record.offset)
+    except DamagedError:
+        if named is None:
+            raise
+        return named
+    return kind
+
+
+def _named(record: InputRecord) -> Kind | None:
+    """What its header says it is."""
+    return next((_KIND_HEADERS[each] for each in record.headers if each in _KIND_HEADERS), None)
 
 
 async def newer_claim(
@@ -124,16 +166,17 @@ async def walk(
 
     Raises:
         BrokenChain: batch number, predecessor or end differ from what was written.
+        DamagedError: increments that cannot be read, and the next one is not their successor.
     """
     batch, previous_offset = base.batch, base.increment_offset
-    changes: list[bytes] = []
+    pending = _Pending(log)
     async for records in reader.read(log, base.read_from_offset, last_offset + 1):
         for record in records:
-            step = _step(log, record, changes)
+            step = pending.add(record)
             if step is None:
                 continue
             _check_link(log, step, batch, previous_offset)
-            batch, previous_offset, changes = step.increment.batch, step.offset, []
+            batch, previous_offset = step.increment.batch, step.offset
             yield step
     if previous_offset != last_offset:
         raise BrokenChain(
@@ -143,31 +186,51 @@ async def walk(
         )
 
 
-def _step(log: TopicPartition, record: InputRecord, changes: list[bytes]) -> Step | None:
-    """Collects changes until their increment comes. A claim ends what came before it: nothing is pending."""
-    value = record.value or b""
-    match _kind(log, record):
-        case Kind.CHANGES:
-            changes.append(value)
-        case Kind.CLAIM:
-            changes.clear()
-        case Kind.INCREMENT:
-            return Step(
-                decode_as(Increment, value, log, record.offset), record.offset, tuple(changes)
-            )
-        case _:
-            pass
-    return None
+class _Pending:
+    """What was read since the last increment that could be read."""
+
+    def __init__(self, log: TopicPartition) -> None:
+        self._log = log
+        self._changes: list[bytes] = []
+        self._unread: list[Unread] = []
+
+    def add(self, record: InputRecord) -> Step | None:
+        """A claim ends what came before it: nothing is pending."""
+        value = record.value or b""
+        match _kind(self._log, record):
+            case Kind.CHANGES:
+                self._changes.append(value)
+            case Kind.CLAIM:
+                self._changes = []
+            case Kind.INCREMENT:
+                return self._step(record.offset, value)
+            case _:
+                pass
+        return None
+
+    def _step(self, offset: int, value: bytes) -> Step | None:
+        changes, self._changes = tuple(self._changes), []
+        try:
+            increment = decode_as(Increment, value, self._log, offset)
+        except DamagedError as error:
+            self._unread.append(Unread(offset, changes, error))
+            return None
+        unread, self._unread = tuple(self._unread), []
+        return Step(increment, offset, changes, unread)
 
 
 def _check_link(log: TopicPartition, step: Step, batch: int, previous_offset: int) -> None:
-    increment = step.increment
-    if increment.batch == batch + 1 and increment.previous_offset == previous_offset:
+    increment, expected_batch = step.increment, batch + 1 + len(step.unread)
+    if step.unread:
+        previous_offset = step.unread[-1].offset
+    if increment.batch == expected_batch and increment.previous_offset == previous_offset:
         return
+    if step.unread:
+        raise step.unread[0].error
     raise BrokenChain(
         f"{log} offset {step.offset}: batch {increment.batch} names offset"
         f" {increment.previous_offset} as its predecessor, but batch {batch} at {previous_offset} precedes it",
         hint="two owners wrote at once, or records were removed: run `snapreplay audit`",
-        expected_batch=batch + 1,
+        expected_batch=expected_batch,
         found_batch=increment.batch,
     )

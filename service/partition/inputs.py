@@ -6,6 +6,7 @@ import asyncio
 
 from snapreplay.service.partition.context import Context
 from snapreplay.service.ports import OffsetBeyondEnd, OffsetTrimmed, Reader, TopicPartition
+from snapreplay.service.topics import check_replayable
 from snapreplay.snapshots.errors import StopError
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.program.anchor import anchor_of
@@ -28,6 +29,17 @@ class InputTrimmed(StopError):
     """The records to go on with are gone: the input's log begins beyond our position."""
 
 
+async def check_policies(context: Context) -> None:
+    """Compaction may have been switched on since the start.
+
+    Raises:
+        UsageError: an input is compacted, and this app recovers by replay.
+        Unreachable: the cluster could not be asked.
+    """
+    facts = await context.cluster.topics(context.input_names)
+    check_replayable(context.app, context.settings, list(facts.values()))
+
+
 async def check_inputs(context: Context, last: Increment) -> None:
     """Hold every input against the last increment, for half a minute where a broker may only be behind.
 
@@ -41,7 +53,7 @@ async def check_inputs(context: Context, last: Increment) -> None:
             return await _check_once(context, last)
         except OffsetBeyondEnd as error:
             if loop.time() > deadline:
-                raise InputShorter(error.message, hint=error.hint) from error
+                raise InputShorter(error.message, hint=error.hint, **error.facts) from error
         await asyncio.sleep(ASK_AGAIN_SECONDS)
 
 
@@ -54,7 +66,7 @@ async def _check_once(context: Context, last: Increment) -> None:
             await _check_position(reader, partition, position)
             anchor = last.anchors.get(topic)
             if anchor is not None:
-                await _check_anchor(reader, partition, anchor)
+                await _check_anchor(reader, partition, anchor, position)
     finally:
         await reader.close()
 
@@ -67,6 +79,7 @@ async def _check_position(reader: Reader, partition: TopicPartition, position: i
             f" the log begins at {bounds.start_offset}; {bounds.start_offset - position} offsets are gone",
             hint="raise the input's retention.ms; restore the records, or start a new app id from a state you"
             " trust: going on here would skip them silently",
+            topic=partition.topic,
             position=position,
             log_start_offset=bounds.start_offset,
         )
@@ -75,12 +88,15 @@ async def _check_position(reader: Reader, partition: TopicPartition, position: i
             f"input {partition} ends at {bounds.end_offset}, our position is"
             f" {position}: the log is shorter than it was",
             hint="was the topic deleted and re-created? Its old offsets mean nothing then: use a new app id",
+            topic=partition.topic,
             position=position,
             end_offset=bounds.end_offset,
         )
 
 
-async def _check_anchor(reader: Reader, partition: TopicPartition, anchor: Anchor) -> None:
+async def _check_anchor(
+    reader: Reader, partition: TopicPartition, anchor: Anchor, position: int
+) -> None:
     """A trimmed or compacted anchor proves nothing either way; only another record there does."""
     try:
         record = await reader.read_at(partition, anchor.offset)
@@ -94,6 +110,8 @@ async def _check_anchor(reader: Reader, partition: TopicPartition, anchor: Ancho
         f" {record.timestamp}, xxh64 {anchor_of(record).xxh64:016x}",
         hint="this is not the input that was processed (topic re-created, or another cluster's mirror):"
         " use a new app id, or the old input",
+        topic=partition.topic,
+        position=position,
         recorded=anchor.xxh64,
         found=anchor_of(record).xxh64,
     )

@@ -10,19 +10,22 @@ import asyncio
 from collections.abc import Sequence
 from itertools import takewhile
 
+from snapreplay.service.core.caution import Caution
 from snapreplay.service.core.flood import FloodGauge, FloodLimits
+from snapreplay.service.core.kept import Kept
 from snapreplay.service.partition.committer import Committed, Committer
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.recoverer import Recovered
 from snapreplay.service.partition.report import Reporter
-from snapreplay.service.partition.slices import feed
+from snapreplay.service.partition.slices import feed, isolate
 from snapreplay.service.partition.snapshots import SnapshotKeeper
 from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.service.status import InputStatus
 from snapreplay.snapshots.errors import RecordError, RetryableError, StopError
+from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.program.fold import Applied, ErrorPolicy, Fold
 from snapreplay.snapshots.program.interleave import interleave
-from snapreplay.snapshots.program.record import InputRecord
+from snapreplay.snapshots.program.record import InputRecord, id_of
 from snapreplay.snapshots.state.contract import Store
 
 IDLE_POLL_MS = 100  # bounds how late a stop, a trigger or a finished snapshot is noticed
@@ -91,17 +94,39 @@ class Live:
         self._stopping = False
         self._alone = 0
         self._records_max = context.settings.batch.records_max
+        self._caution = Caution()
+        self._refused: RecordError | None = None
 
     def stop(self) -> None:
         """Finish the batch under way, then let `run` return."""
         self._stopping = True
 
-    def careful(self, doubts: int) -> None:
-        """After `doubts` doubtful commits in a row at the batch to come next: what caused them may be the batch. A
-        handler that blocks must not hold up a transaction under way, and from the second one on batches are smaller
-        (a quarter each time), or the same would happen for ever."""
+    def careful(self, caution: Caution, refused: RecordError | None) -> None:
+        """After a commit that failed: what caused it may be the batch. A handler that blocks must not hold up a
+        transaction under way, and the batches are as small as `caution` says. `refused`: the broker does not take what
+        the handler makes of this record."""
         self._alone = ALONE_BATCHES
-        self._records_max = max(1, self._records_max >> 2 * min(doubts - 1, 16))
+        self._caution, self._refused = caution, refused
+        self._records_max = caution.limit_at(self._positions) or self._records_max
+
+    @property
+    def doubtful(self) -> Increment | None:
+        """After `close`: the increment whose commit was not answered OK."""
+        return self._committer.doubtful
+
+    def kept(self) -> Kept | None:
+        """After `close`: what the store holds. None when a part of a batch is in it for good."""
+        if not self._store.can_drop:
+            return None
+        chain = self._committer.chain
+        return Kept(
+            chain.last,
+            chain.last_offset,
+            self.doubtful,
+            self.snapshots.unpointed_records,
+            chain.fallback_from,
+            self.snapshots.fallback_pending,
+        )
 
     async def run(self) -> None:
         """
@@ -127,6 +152,7 @@ class Live:
 
     async def hand_over(self) -> None:
         """After `run` returned: a last snapshot, so that the next owner has nothing to advance."""
+        await self._pass_markers()
         await self._last_snapshot("shutdown")
 
     async def close(self) -> None:
@@ -155,12 +181,29 @@ class Live:
             await self._settle_and_mark(wait=alone or self._committer.answered)
         if not records:
             if self._committer.idle and self._committer.chain.new_pointer is not None:
-                self._start(None)
+                self._committer.start(None)
+            elif self._committer.idle and self.snapshots.looked():
+                await self._pass_markers()
             return
         failure = await self._feed(records)
         if not self._in_place:
             await self._settle_and_mark(wait=True)
-        await self._commit(self._finish(records, failure))
+        await self._commit(await self._finish(records, failure))
+
+    async def _pass_markers(self) -> None:
+        """Only markers and aborted records lie between the last record and the reader: a batch of none moves the
+        position behind them, or their deletion would look like that of records."""
+        reader = self._reader
+        ends = {
+            topic: end_offset
+            for topic, position in self._positions.items()
+            if reader is not None
+            and (end_offset := reader.position(self._partition(topic))) > position
+        }
+        if ends:
+            self._fold.begin(self._positions)
+            self._fold.pass_over(ends)
+            await self._commit(self._fold.finish())
 
     @property
     def _in_place(self) -> bool:
@@ -175,6 +218,8 @@ class Live:
 
     async def _feed(self, records: Sequence[InputRecord]) -> RecordError | None:
         """Apply on top of what is being committed. A failed batch is dropped whole here."""
+        if self._refused is not None and id_of(records[0]) == self._refused.record_id:
+            return self._refused
         loop = asyncio.get_running_loop()
         began = loop.time()
         self._fold.begin(self._positions)
@@ -189,27 +234,23 @@ class Live:
                 self._alone = max(self._alone, 2)
         return None
 
-    def _finish(self, records: Sequence[InputRecord], failure: RecordError | None) -> Applied:
+    async def _finish(self, records: Sequence[InputRecord], failure: RecordError | None) -> Applied:
         """Seal the batch; a failed one runs again record by record, so that only the failing record is lost."""
         if failure is None:
             return self._fold.seal()
         if not self._store.can_roll_back:
             raise HalfApplied(self._handler_failed(failure), failure.record_id)
-        return self._fold.isolate(self._positions, records)
+        return await isolate(self._fold, self._positions, records, self._refused)
 
     async def _commit(self, applied: Applied) -> None:
         if applied.ranges:
             self._positions |= applied.positions
-            self._start(applied)
+            self._committer.start(applied)
         else:
             self._store.merge()  # nothing was applied: there is nothing to write, and nothing to undo
         if applied.failure is not None:
             self._settled(await self._committer.settle())
             raise self._handler_failed(applied.failure)
-
-    def _start(self, applied: Applied | None) -> None:
-        self._committer.check_producer()
-        self._committer.start(applied)
 
     def _settled(self, committed: Committed | None) -> None:
         if committed is None:
@@ -221,8 +262,10 @@ class Live:
         if applied is not None:
             self._alone = max(0, self._alone - 1)
             limit = self._context.settings.batch.records_max
-            self._records_max = min(2 * self._records_max, limit)
+            careful_limit = self._caution.limit_at(self._positions)
+            self._records_max = careful_limit or min(2 * self._records_max, limit)
             self._check_flood(applied)
+        self._committer.check_producer()
 
     def _check_flood(self, applied: Applied) -> None:
         errors = self._context.settings.errors
@@ -282,7 +325,7 @@ class Live:
         self._settled(await self._committer.settle())
         await self.snapshots.write_now(reason)
         if self._committer.chain.new_pointer is not None:
-            self._start(None)
+            self._committer.start(None)
             self._settled(await self._committer.settle())
 
     async def _poll(self) -> Sequence[InputRecord]:

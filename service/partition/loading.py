@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.decoding import decode_as
 from snapreplay.service.ports import OffsetBeyondEnd, OffsetTrimmed, Reader, TopicPartition
 from snapreplay.snapshots.errors import DamagedError, RebuildError, SnapreplayError, StopError
@@ -13,6 +14,10 @@ from snapreplay.snapshots.format.records import Chunk, ChunkRef, Manifest, Point
 from snapreplay.snapshots.program.record import InputRecord
 from snapreplay.snapshots.state.contract import Store
 from snapreplay.snapshots.state.digest import EMPTY, MASK, Digest
+
+# A leader cut off from its peers was believed for up to 11 s after healing (measured).
+STALE_LEADER_SECONDS = 12.0
+ASK_AGAIN_SECONDS = 0.5
 
 OnBytes = Callable[[int, int], None]
 """Called with (bytes so far, bytes in all)."""
@@ -26,6 +31,24 @@ class SchemaDiffers(StopError):
     """The snapshot was written under another state schema version."""
 
 
+async def reader_reaching(context: Context, offset: int) -> Reader:
+    """A reader of T-QuanLiang to whom it reaches beyond `offset`. A log that seems too short is asked for with new
+    clients first: a stale leader's word must not cost a fallback. When all say the same, it is shorter than it was."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + STALE_LEADER_SECONDS
+    while True:
+        reader = await context.cluster.reader(read_committed=False, large=True)
+        try:
+            reaches = (await reader.bounds(context.snapshots)).end_offset > offset
+        except BaseException:
+            await reader.close()
+            raise
+        if reaches or loop.time() > deadline:
+            return reader
+        await reader.close()
+        await asyncio.sleep(ASK_AGAIN_SECONDS)
+
+
 async def load_manifest(reader: Reader, log: TopicPartition, pointer: Pointer) -> Manifest:
     """The manifest a committed increment points to.
 
@@ -37,13 +60,25 @@ async def load_manifest(reader: Reader, log: TopicPartition, pointer: Pointer) -
     except (OffsetTrimmed, OffsetBeyondEnd) as error:
         raise _missing(error) from error
     if record is None:
-        raise SnapshotMissing(f"{log} holds nothing at manifest offset {pointer.manifest_offset}")
+        end_offset = (await reader.bounds(log)).end_offset
+        shorter = end_offset <= pointer.manifest_offset
+        raise SnapshotMissing(
+            f"{log} holds nothing at manifest offset {pointer.manifest_offset}"
+            + (f", it ends at {end_offset}: the log is shorter than it was" if shorter else "")
+        )
     manifest = decode_as(Manifest, record.value or b"", log, pointer.manifest_offset)
     if (manifest.snapshot_id, manifest.batch) != (pointer.snapshot_id, pointer.batch):
         raise DamagedError(
             f"manifest at {log} offset {pointer.manifest_offset} is of snapshot"
             f" {manifest.snapshot_id} batch {manifest.batch}, the pointer names {pointer.snapshot_id}"
             f" batch {pointer.batch}"
+        )
+    if manifest.increment_offset != pointer.increment_offset or not all(
+        pointer.first_chunk_offset <= ref.offset < pointer.manifest_offset
+        for ref in manifest.chunks
+    ):
+        raise DamagedError(
+            f"snapshot {manifest.snapshot_id}: the manifest names other offsets than the pointer to it"
         )
     if manifest.digest != pointer.digest:
         raise DamagedError(
@@ -71,7 +106,8 @@ async def load_state(
         raise SchemaDiffers(
             f"snapshot {manifest.snapshot_id} holds state schema {manifest.schema_version},"
             f" the app's is {schema_version}",
-            hint="start the app version that wrote it, or bring its schema_version back",
+            hint="start the app version that wrote it, or bring its schema_version back:"
+            f" `App(…, schema_version={manifest.schema_version})`; what is stored cannot be read as another one",
         )
     store.clear(manifest.shard_count)
     sums = await _load_chunks(reader, log, manifest, store, on_bytes)

@@ -10,15 +10,20 @@ from typing import assert_never
 
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.chain import Chain
+from snapreplay.service.core.kept import Kept, Warm
+from snapreplay.service.core.located import DuplicateInstance
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.recovery import Limits, Recovery, step
 from snapreplay.service.core.road import Road
 from snapreplay.service.partition import increments, inputs, starts
-from snapreplay.service.partition.advance import advance, prove
+from snapreplay.service.partition.advance import Tally, advance, prove
 from snapreplay.service.partition.claiming import await_claim, claim_record
 from snapreplay.service.partition.context import Context
+from snapreplay.service.partition.decided import decisions_of
+from snapreplay.service.partition.findings import with_way_out
 from snapreplay.service.partition.increments import Base, ChangesLost
-from snapreplay.service.partition.loading import load_manifest, load_state
+from snapreplay.service.partition.loading import load_manifest, load_state, reader_reaching
+from snapreplay.service.partition.ownership import newer_owner
 from snapreplay.service.partition.report import Reporter
 from snapreplay.service.ports import OffsetTrimmed, Producer, Reader
 from snapreplay.service.status import SnapshotUsed
@@ -62,10 +67,14 @@ class Recovered:
 class Recoverer:
     """Use once. `recover()` ends with a `Recovered`, or raises what only others can solve."""
 
-    def __init__(self, context: Context, store: Store, reporter: Reporter) -> None:
+    def __init__(
+        self, context: Context, store: Store, reporter: Reporter, kept: Kept | None = None
+    ) -> None:
+        """`kept`: what `store` holds already."""
         self._context = context
         self._store = store
         self._reporter = reporter
+        self._kept = kept
         self._producer: Producer | None = None
         self._log_reader: Reader | None = None
         self._base: Base | None = None
@@ -86,7 +95,7 @@ class Recoverer:
             backoff.retry_backoff_max_ms,
         )
         recovery = Recovery(
-            self._context.expected, _preferred_road(self._context, self._store), limits
+            self._context.expected, preferred_road(self._context, self._store), limits, self._kept
         )
         self._reporter.restore_started()
         try:
@@ -108,7 +117,8 @@ class Recoverer:
                 case effects.GoLive():
                     return self._recovered(effect)
                 case effects.Fail(error):
-                    raise error
+                    await self._raise_superseded(recovery, error)
+                    raise with_way_out(error, self._context, recovery.last)
                 case effects.Yield(newer):
                     raise Superseded(newer, self._context.partition)
                 case effects.Wait(delay_ms, error):
@@ -118,6 +128,20 @@ class Recoverer:
                     event = events.Begin()
                 case _:
                     event = await self._attempt(effect)
+
+    async def _raise_superseded(self, recovery: Recovery, error: SnapreplayError) -> None:
+        """What looks like lost or damaged logs to an owner that stood still in between may be what its successor
+        wrote and trimmed meanwhile.
+
+        Raises:
+            Superseded: a newer owner exists.
+            Unreachable, ReadStalled: the log could not be asked.
+        """
+        if recovery.owner_epoch < 0 or isinstance(error, DuplicateInstance):
+            return
+        newer = await newer_owner(self._context, recovery.owner_epoch)
+        if newer is not None:
+            raise Superseded(newer, self._context.partition) from error
 
     async def _attempt(self, effect: effects.Effect) -> events.Event:
         try:
@@ -138,9 +162,12 @@ class Recoverer:
                 found = await increments.last_in_window(reader, self._context.increments, window)
                 return events.WindowRead(found)
             case effects.ReadStarts(last):
+                log_reader = await self._reader()
+                decisions = await decisions_of(log_reader, self._context.increments, last)
+                self._reporter.update(decisions=decisions)
                 return events.StartsRead(await starts.read_starts(self._context, last))
-            case effects.Load():
-                return await self._load(effect)
+            case effects.Reenter() | effects.Load():
+                return await self._have_state(effect)
             case effects.Advance():
                 return await self._advance(effect)
             case effects.CheckInputs(last):
@@ -172,9 +199,40 @@ class Recoverer:
         reader = await self._reader()
         return await await_claim(self._context, reader, effect, self._claimed_at)
 
+    async def _have_state(self, effect: effects.Reenter | effects.Load) -> events.Event:
+        if isinstance(effect, effects.Reenter):
+            return self._reenter(effect)
+        return await self._load(effect)
+
+    def _reenter(self, effect: effects.Reenter) -> events.Event:
+        store, last, kept = self._store, effect.last, self._kept
+        if kept is None:
+            raise AssertionError("re-entering needs something that was kept")
+        if effect.warm is Warm.MERGED and last.increment.ranges:  # without: it only pointed
+            store.merge()
+        store.drop()  # what was applied on top of it, too
+        store.stream_time_ms = last.increment.stream_time_ms
+        if store.digest != last.increment.digest:
+            log.error(
+                "partition %d: the state in memory has digest %s, batch %d recorded %s: restoring in full",
+                self._context.partition,
+                store.digest,
+                last.increment.batch,
+                last.increment.digest,
+            )
+            return events.KeptUnusable()
+        self._kept = kept.after(last)
+        self._records_since = self._kept.records_since_snapshot
+        self._reporter.warm(effect.warm, store.digest.count if store.digest else 0)
+        proof = prove(store, last.increment, Tally())
+        if proof is not None:
+            self._reporter.proven(proof)
+        return events.Reentered()
+
     async def _load(self, effect: effects.Load) -> events.Event:
         await self._begin_load()
-        self._reporter.restore(snapshot=None)  # the one tried before was not used after all
+        # What was tried before was not used after all.
+        self._reporter.restore(snapshot=None, warm=None, proof=None)
         match effect.start:
             case FromGenesis(genesis, log_start_offset):
                 self._store.clear()
@@ -187,7 +245,7 @@ class Recoverer:
 
     async def _load_snapshot(self, pointer: Pointer) -> events.Event:
         context = self._context
-        reader = await context.cluster.reader(read_committed=False, large=True)
+        reader = await reader_reaching(context, pointer.manifest_offset)
         try:
             manifest = await load_manifest(reader, context.snapshots, pointer)
             size_bytes = sum(ref.size_bytes for ref in manifest.chunks)
@@ -199,6 +257,7 @@ class Recoverer:
                     manifest.entry_count,
                     size_bytes,
                     manifest.created_at_ms / 1000,
+                    len(manifest.chunks),
                 )
             )
             await load_state(
@@ -228,6 +287,7 @@ class Recoverer:
             self._reporter.restore(road=effect.road.value)
             if effect.road is Road.REPLAY:  # an input that ends too early would be waited for
                 await inputs.check_inputs(context, last.increment)
+                await inputs.check_policies(context)
         try:
             tally = await advance(
                 context, self._store, walk, effect.road, self._reporter, base, last.increment
@@ -239,7 +299,7 @@ class Recoverer:
         if proof is not None:
             self._reporter.proven(proof)
         self._records_since = tally.records
-        return events.Advanced()
+        return events.Advanced(tally.damage)
 
     def _recovered(self, live: effects.GoLive) -> Recovered:
         if self._producer is None:
@@ -290,7 +350,7 @@ class Recoverer:
             self._loading = False
 
 
-def _preferred_road(context: Context, store: Store) -> Road:
+def preferred_road(context: Context, store: Store) -> Road:
     """Without changes in the log there is only replay; a state that is no map never writes any."""
     if context.settings.changes and store.keeps_changes:
         return Road(context.settings.restore.road)

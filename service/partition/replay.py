@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.increments import Step
-from snapreplay.service.partition.slices import feed
+from snapreplay.service.partition.slices import feed, isolate
 from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.snapshots.errors import RecordError, StopError
 from snapreplay.snapshots.program.coverage import without_skipped
@@ -50,7 +50,10 @@ class Replayer:
         Raises:
             InputDiffers, ReplayFailed: STOP.
             OffsetTrimmed: the input's records are gone.
+            DamagedError: an increment before it cannot be read, and only there its ranges and skips are.
         """
+        for each in step.unread:
+            raise each.error
         increment = step.increment
         records: list[InputRecord] = []
         for part in increment.ranges:
@@ -77,7 +80,7 @@ class Replayer:
             self._fold.abandon()
             if not self._store.can_roll_back:
                 return error
-            return self._fold.isolate(self._positions, records).failure
+            return (await isolate(self._fold, self._positions, records)).failure
         return None
 
     async def close(self) -> None:

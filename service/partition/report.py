@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 
 from snapreplay.service.clock import wall_seconds
+from snapreplay.service.core.kept import Warm
 from snapreplay.service.core.phase import RECOVERING, Phase, may_follow
 from snapreplay.service.status import (
+    BlockedTopic,
     DigestProof,
     PartitionStatus,
     Problem,
@@ -89,6 +91,18 @@ class Reporter:
         eta = (target - current) / rate if rate else None
         self.restore(progress=Progress(unit, from_, current, target, rate, eta))
 
+    def outlook(
+        self, *, recoverable: bool | None, reason: str, blocked: tuple[BlockedTopic, ...]
+    ) -> None:
+        """What the retention watch saw. No progress: `updated_at` stays."""
+        self.status = msgspec.structs.replace(
+            self.status,
+            recoverable=recoverable,
+            unrecoverable_reason=reason,
+            blocked_by_open_transaction=blocked,
+        )
+        self._board.publish(self.status)
+
     def count(self, applied: int, skipped: int) -> None:
         """Add to what this process has done; published with the next change."""
         self.status = msgspec.structs.replace(
@@ -102,6 +116,12 @@ class Reporter:
 
     def proven(self, proof: DigestProof) -> None:
         self.restore(proof=proof)
+
+    def warm(self, outcome: Warm, entries: int) -> None:
+        """The state was still in memory. Of several attempts the first one says what became of the batch in doubt."""
+        restore = self.status.restore
+        if restore is not None:
+            self.restore(warm=restore.warm or outcome.value, entries=entries)
 
     def snapshot(self, status: SnapshotStatus) -> None:
         self.update(snapshot=status)

@@ -8,29 +8,32 @@ from collections.abc import Callable
 
 from snapreplay.service.clock import wall_seconds
 from snapreplay.service.core import located
+from snapreplay.service.core.caution import Caution, only_record, records_in
+from snapreplay.service.core.kept import Kept
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.metrics import Result
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.live import HalfApplied, Live
-from snapreplay.service.partition.ownership import newer_owner
+from snapreplay.service.partition.ownership import StandBack, newer_owner
 from snapreplay.service.partition.recoverer import Recovered, Recoverer, Superseded
 from snapreplay.service.partition.report import Reporter, problem_of
 from snapreplay.service.partition.snapshots import OnDone
 from snapreplay.service.partition.tasks import ended
-from snapreplay.service.ports import CommitInDoubt, Fenced, RefusedRecord
-from snapreplay.service.status import StatusBoard
-from snapreplay.snapshots.errors import Reaction, SnapreplayError, StopError
+from snapreplay.service.ports import CommitInDoubt, Fenced, RefusedRecord, RefusedTopic
+from snapreplay.service.status import RestoreStatus, StatusBoard
+from snapreplay.snapshots.errors import Reaction, RecordError, SnapreplayError, StopError
+from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.state.contract import Store
 from snapreplay.snapshots.state.store import store_of
 
 log = logging.getLogger("snapreplay.partition")
 
-FENCED_BACKOFF_SECONDS_MAX = 60.0
-SAME_BATCH_REFUSED_MAX = 3
+REFUSED_MAX = 3  # of a batch that no record is to blame for
+LIMIT_HINT = "raise the topic's limit, or make the handler's outputs fit it"
 
 
 class RefusedAgain(StopError):
-    """The broker refused the same batch several times: it always will."""
+    """The broker refused the same batch several times, and no record of it is to blame."""
 
 
 class PartitionRunner:
@@ -51,11 +54,12 @@ class PartitionRunner:
         self._refused: SnapreplayError | None = None
         self._stop_at: HalfApplied | None = None
         self._asking: asyncio.Task[None] | None = None
-        self._fences = 0
-        self._failures_at: tuple[int, int] = (-1, 0)  # batch, refusals in a row
-        self._doubts_at: tuple[int, int] = (-1, 0)  # batch, doubtful commits in a row
-        self._retries_at: tuple[int, int] = (-1, 0)
-        self._doubted = False  # the last incarnation ended in doubt
+        self._stand_back = StandBack(context)
+        self._retries_at: tuple[int, int] = (-1, 0)  # batch, failures in a row
+        self._kept: Kept | None = None  # what the last incarnation left in the store
+        self._doubtful: Increment | None = None  # its batch that was not answered OK
+        self._caution = Caution()
+        self._refused_record: RecordError | None = None
 
     @property
     def phase(self) -> Phase:
@@ -88,6 +92,10 @@ class PartitionRunner:
         if self._live is not None:
             self._live.stop()
 
+    def given_again(self) -> None:
+        """A new assignment holds the partition, as the one before did."""
+        self._stand_back.given_again()
+
     def suspect(self) -> None:
         """The group threw us out again and again: ask the log whether a process with our instance id has claimed
         the partition. Without input no fence would ever tell."""
@@ -109,34 +117,51 @@ class PartitionRunner:
 
     async def _incarnation(self) -> None:
         """One ownership, from the fence to whatever ends it. Every outcome is decided here, by the error's type."""
+        match await self._end_of_ownership():
+            case None:
+                return
+            case Superseded() as error:
+                await self._fenced(error)
+            case HalfApplied() as error:
+                self._stop_at = error
+                self._reporter.failed(error.failed)
+            case Fenced() | CommitInDoubt() as error:
+                await self._after_doubt(error)
+            case RefusedRecord() as error:
+                await self._after_refusal(error)
+            case SnapreplayError() as error:
+                await self._reacted(error)
+            case error:
+                await self._fail(error)
+
+    async def _end_of_ownership(self) -> Exception | None:
+        """What ended it; None: `stop`. Without its traceback, whose frames hold the state."""
         try:
             await self._recover_and_process()
-        except Superseded as error:
-            await self._fenced(error)
-        except HalfApplied as error:
-            self._stop_at = error
-            self._reporter.failed(error.failed)
-        except (Fenced, CommitInDoubt) as error:
-            await self._after_doubt(error)
         except SnapreplayError as error:
-            await self._reacted(error)
+            return error.with_traceback(None)
         except Exception as error:  # a defect must stop this partition only, and say so
             log.exception("partition %d: unexpected error", self._context.partition)
-            await self._fail(error)
+            return error.with_traceback(None)
+        return None
 
     async def _recover_and_process(self) -> None:
         self._raise_refused()
-        store = self._store = store_of(self._context.app.state())
-        recoverer = Recoverer(self._context, store, self._reporter)
+        kept, self._kept = self._kept, None
+        if kept is None:
+            self._forget_state()
+        if self._store is None:  # an empty one is false
+            self._store = store_of(self._context.app.state())
+        store = self._store
+        recoverer = Recoverer(self._context, store, self._reporter, kept)
         recovery = asyncio.get_running_loop().create_task(recoverer.recover())
         recovered = await self._unless_interrupted(recovery)
         if recovered is None:
             return
         live = Live(self._context, store, recovered, self._reporter, self._stop_at)
         self._live = live
-        if self._doubted:
-            self._doubted = False
-            live.careful(self._doubts_at[1])
+        if self._caution.times:
+            live.careful(self._caution, self._refused_record)
         try:
             self._went_live(live)
             if self._interrupted.is_set():
@@ -148,6 +173,13 @@ class PartitionRunner:
         finally:
             self._live = None
             await live.close()
+            self._kept, self._doubtful = live.kept(), live.doubtful
+
+    def _forget_state(self) -> None:
+        """At once: the collector would come late, and there would be two of them in memory."""
+        store, self._store, self._kept = self._store, None, None
+        if store is not None and store.keeps_changes:
+            store.clear()
 
     def _raise_refused(self) -> None:
         if self._refused is not None:
@@ -169,35 +201,38 @@ class PartitionRunner:
             await ended(interrupted)
 
     def _went_live(self, live: Live) -> None:
-        self._fences = 0
         live.report()
-        used = self._reporter.status.restore.snapshot if self._reporter.status.restore else None
-        self._reporter.update(
-            error=None, last_pointed_snapshot_at=used.created_at if used is not None else None
-        )
+        restore = self._reporter.status.restore
+        if restore is not None and restore.warm is None:
+            used = restore.snapshot
+            self._reporter.update(last_pointed_snapshot_at=used.created_at if used else None)
+        self._reporter.update(error=None)
         self._reporter.restore(finished_at=wall_seconds(), progress=None)
         self._reporter.phase(Phase.LIVE)
         status = self._reporter.status
-        road = status.restore.road if status.restore else None
-        seconds = sum(status.restore.seconds_per_phase.values()) if status.restore else 0.0
+        restore = status.restore or RestoreStatus(attempt=0, started_at=0.0)
+        road = "warm" if restore.warm else restore.road
+        seconds = sum(restore.seconds_per_phase.values())
         self._context.metrics.restore_ended(Result.SUCCEEDED, road, seconds=seconds)
         log.info(
-            "partition %d LIVE at batch %s, owner epoch %s, after %.3f s",
+            "partition %d LIVE at batch %s, owner epoch %s, after %.3f s by %s",
             status.partition,
             status.batch,
             status.owner_epoch,
             seconds,
+            f"memory ({restore.warm})" if restore.warm else road or "snapshot",
         )
 
     async def _fenced(self, error: Superseded) -> None:
-        """A newer owner exists. If the group still gives us the partition we try again, ever more slowly; the
-        supervisor ends us when it does not."""
+        """A newer owner exists. We fence it in return only when the group's coordinator gives us the partition; the
+        supervisor ends us when our own view of the group says that it is another's."""
+        self._forget_state()  # it will be another one when it is ours again
         self._context.metrics.fenced()
-        self._fences += 1
         self._reporter.phase(Phase.FENCED)
-        self._reporter.failed(error)
-        log.warning("partition %d: %s", self._context.partition, error)
-        await self._sleep(min(FENCED_BACKOFF_SECONDS_MAX, 2.0 ** (self._fences - 1)))
+        reported = self._stand_back.taken(error.newer, error)
+        self._reporter.failed(reported)
+        log.warning("partition %d: %s", self._context.partition, reported)
+        await self._stand_back.until_given(self._interrupted)
 
     async def _after_doubt(self, error: Fenced | CommitInDoubt) -> None:
         """A fence may only be a transaction that timed out, and a doubt may be a fence that was not answered as one.
@@ -206,11 +241,38 @@ class PartitionRunner:
         self._not_live_any_more()
         if await self._yielded():
             return
-        self._doubted = True
-        self._doubts_at = self._another(self._doubts_at)
+        if self._doubtful is not None:
+            self._caution = self._caution.doubted(self._doubtful)
         await self._reacted(error)
         if not self._interrupted.is_set():
             await self._yielded()
+
+    async def _after_refusal(self, error: RefusedRecord) -> None:
+        """A deterministic failure is not doubt: the batch is cut down to the record that the broker does not take.
+        That one is then a record which cannot be applied, and the policy decides."""
+        failed = self._doubtful
+        if failed is None:
+            await self._reacted(error)
+            return
+        self._caution = self._caution.refused(failed)
+        blameless = isinstance(error, RefusedTopic) or records_in(failed) == 0
+        if self._is_refused(failed) or (blameless and self._caution.times >= REFUSED_MAX):
+            await self._fail(_refused_again(failed, error))
+            return
+        record_id = only_record(failed, self._context.partition)
+        if record_id is not None and not blameless:
+            self._refused_record = RecordError(
+                f"the broker refuses what its handler makes of {record_id}: {error.message}",
+                record_id=record_id,
+                hint=error.hint or LIMIT_HINT,
+                **error.facts,
+            )
+        await self._reacted(error)
+
+    def _is_refused(self, failed: Increment) -> bool:
+        """Whether it is the batch of nothing but a record that was refused before: its dead letter is refused, too."""
+        known = self._refused_record
+        return known is not None and known.record_id == only_record(failed, self._context.partition)
 
     async def _yielded(self) -> bool:
         """Whether a newer owner was found, or the log could not be asked; then all is done that is to be done."""
@@ -248,10 +310,6 @@ class PartitionRunner:
             return
         self._not_live_any_more()
         self._reporter.failed(error)
-        refused = self._refused_again(error)
-        if refused is not None:
-            await self._fail(refused)
-            return
         self._retries_at = self._another(self._retries_at)
         settings = self._context.settings.restore
         delay_ms = settings.retry_backoff_ms << min(self._retries_at[1] - 1, 16)
@@ -261,19 +319,6 @@ class PartitionRunner:
         """Nobody is to take it for ready while it waits for its next recovery."""
         if self.phase is Phase.LIVE:
             self._reporter.phase(Phase.FENCING)
-
-    def _refused_again(self, error: SnapreplayError) -> RefusedAgain | None:
-        """A deterministic refusal is not doubt: the same batch is not tried for ever."""
-        if not isinstance(error, RefusedRecord):
-            return None
-        batch, count = self._failures_at = self._another(self._failures_at)
-        if count < SAME_BATCH_REFUSED_MAX:
-            return None
-        return RefusedAgain(
-            f"the batch after {batch} was refused {count} times: {error.message}",
-            hint=error.hint or "raise the topic's limit, or make the handler's outputs fit it",
-            **error.facts,
-        )
 
     def _another(self, at: tuple[int, int]) -> tuple[int, int]:
         """(batch, times in a row), counted on; from 1 again when a batch was committed since."""
@@ -295,6 +340,14 @@ class PartitionRunner:
             await asyncio.wait_for(self._interrupted.wait(), seconds)
         except TimeoutError:
             return
+
+
+def _refused_again(failed: Increment, error: RefusedRecord) -> RefusedAgain:
+    return RefusedAgain(
+        f"batch {failed.batch} was refused again and again: {error.message}",
+        hint=error.hint or LIMIT_HINT,
+        **error.facts,
+    )
 
 
 async def _given_up(recovery: asyncio.Task[Recovered]) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from snapreplay.snapshots.program.fold import Fold
-from snapreplay.snapshots.program.record import InputRecord
+from snapreplay.snapshots.errors import RecordError
+from snapreplay.snapshots.program.fold import Applied, Fold
+from snapreplay.snapshots.program.record import InputRecord, id_of
 
 SLICE_RECORDS = 256
 # Other partitions, commits and snapshots share this loop. A transaction is about six steps, each of which waits for
@@ -35,3 +36,25 @@ async def feed(fold: Fold, records: Sequence[InputRecord]) -> None:
         if now - resumed > YIELD_AFTER_SECONDS:
             await asyncio.sleep(0)
             resumed = loop.time()
+
+
+async def isolate(
+    fold: Fold,
+    positions: Mapping[str, int],
+    records: Sequence[InputRecord],
+    refused: RecordError | None = None,
+) -> Applied:
+    """As `Fold.isolate`: an abandoned batch again, one record at a time. `refused` is not applied but taken for an
+    error of the record it names."""
+    loop = asyncio.get_running_loop()
+    resumed = loop.time()
+    fold.begin_alone(positions)
+    for record in records:
+        named = refused is not None and id_of(record) == refused.record_id
+        failure = fold.feed_alone(record, refused if named else None)
+        if failure is not None:
+            return fold.seal_alone(failure)
+        if loop.time() - resumed > YIELD_AFTER_SECONDS:
+            await asyncio.sleep(0)
+            resumed = loop.time()
+    return fold.seal_alone(None)

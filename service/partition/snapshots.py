@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 import msgspec
 
 from snapreplay.service.clock import wall_seconds
-from snapreplay.service.core.policy import SinceSnapshot, SnapshotPolicy, snapshot_due
+from snapreplay.service.core.outlook import Outlook
+from snapreplay.service.core.policy import (
+    SinceSnapshot,
+    SnapshotPolicy,
+    snapshot_due,
+    within_retention,
+)
 from snapreplay.service.partition import snapshotter
 from snapreplay.service.partition.committer import Committer
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.recoverer import Recovered
 from snapreplay.service.partition.report import Reporter
+from snapreplay.service.partition.retention_watch import RetentionWatch
 from snapreplay.service.partition.tasks import ended
 from snapreplay.service.partition.trimming import Trimmer
 from snapreplay.snapshots.errors import Reaction, SnapreplayError
 from snapreplay.snapshots.format.records import Increment, Pointer
 from snapreplay.snapshots.state.contract import Store
+
+log = logging.getLogger("snapreplay.partition")
 
 RETRY_AFTER_SECONDS = 10.0  # a snapshot that failed is not tried again at once
 
@@ -42,18 +52,17 @@ class SnapshotKeeper:
         self._store = store
         self._committer = committer
         self._reporter = reporter
-        settings = context.settings.snapshot
-        self._policy = SnapshotPolicy(
-            settings.every_records or None,
-            int(settings.every_seconds * 1000) or None,
-            settings.jitter_ratio,
-        )
+        by_replay = not (context.settings.changes and store.keeps_changes)
+        self._policy = _policy(context, by_replay=by_replay)
+        self._watch = RetentionWatch(context, committer, reporter, self._want, by_replay=by_replay)
         self._records = recovered.records_since_snapshot
         self._marked = 0
         self._trimmer = Trimmer(context)
         self._since = asyncio.get_running_loop().time()
         self._not_before = 0.0
         self._wanted = "fallback" if recovered.snapshot_now else None
+        self.fallback_pending = recovered.snapshot_now
+        """The damage that the recovery met will be met again, as long as no new snapshot is pointed to."""
         self._waiting: list[OnDone] = []
         self._pointing: list[tuple[str, list[OnDone]]] = []
         self._task: asyncio.Task[None] | None = None
@@ -64,8 +73,18 @@ class SnapshotKeeper:
         return self._records > 0
 
     @property
+    def unpointed_records(self) -> int:
+        """Applied since the newest snapshot that is pointed to was marked, or more."""
+        return self._records + self._marked
+
+    @property
     def writing(self) -> bool:
         return self._task is not None and not self._task.done()
+
+    def looked(self) -> bool:
+        """Whether the retention watch has looked since the last question."""
+        looked, self._watch.looked = self._watch.looked, False
+        return looked
 
     def request(self, reason: str, done: OnDone) -> None:
         """On demand. `done` is called once the snapshot is pointed to, is not needed, or has failed."""
@@ -110,6 +129,7 @@ class SnapshotKeeper:
 
     async def close(self) -> None:
         """Abandon what is being written, and tell everybody who waits."""
+        await self._watch.close()
         await self._trimmer.close()
         if self._task is not None:
             await ended(self._task)
@@ -117,6 +137,14 @@ class SnapshotKeeper:
         self._waiting, self._pointing = [], []
         for done in waiting:
             done("failed", None, "the partition was released before the snapshot was pointed to")
+
+    def _want(self, found: Outlook) -> bool:
+        """The retention watch asks. One that is under way may be all it needs: it will look again."""
+        under_way = self.writing or self._committer.chain.new_pointer is not None
+        if under_way or not (self.changed or found.even_unchanged):
+            return False
+        self._wanted = self._wanted or "retention"
+        return True
 
     def _raise_fatal(self) -> None:
         task, self._task = self._task, None
@@ -151,11 +179,14 @@ class SnapshotKeeper:
             self._failed(error, waiting)
             if error.reaction is Reaction.STOP:
                 raise
-            return
         except BaseException:
             self._waiting += waiting  # `close` tells them
             raise
-        self._pointer_ready(pointer, waiting)
+        else:
+            self._pointer_ready(pointer, waiting)
+        # Before another mark, which would do it in one go.
+        while not self._store.settle():  # noqa: ASYNC110 - work is done, not waited for
+            await asyncio.sleep(0)
 
     def _pointer_ready(self, pointer: Pointer, waiting: list[OnDone]) -> None:
         self._committer.chain = self._committer.chain.pointing_to(pointer)
@@ -163,13 +194,36 @@ class SnapshotKeeper:
 
     def _failed(self, error: SnapreplayError, waiting: list[OnDone]) -> None:
         """What was applied before the mark is unsaved again: at least one record, so that it is due later."""
-        self._records += max(1, self._marked)
+        self._records, self._marked = self._records + max(1, self._marked), 0
         self._not_before = asyncio.get_running_loop().time() + RETRY_AFTER_SECONDS
         for done in waiting:
             done("failed", None, error.message)
 
     def _now_pointed(self, snapshot_id: str) -> None:
+        self._marked, self.fallback_pending = 0, False
         status = self._reporter.status.snapshot
         if status is not None and status.snapshot_id == snapshot_id:
             pointed = msgspec.structs.replace(status, state="pointed")
             self._reporter.update(snapshot=pointed, last_pointed_snapshot_at=wall_seconds())
+
+
+def _policy(context: Context, *, by_replay: bool) -> SnapshotPolicy:
+    """As set; more often where a recovery must replay an input that is deleted by time."""
+    settings = context.settings.snapshot
+    given = SnapshotPolicy(
+        settings.every_records or None,
+        int(settings.every_seconds * 1000) or None,
+        settings.jitter_ratio,
+    )
+    if not by_replay:
+        return given
+    retention_ms = context.view.input_retention_ms
+    policy = within_retention(given, retention_ms, context.settings.retention.snapshots_kept)
+    if policy != given:
+        log.info(
+            "partition %d: snapshots at least every %d ms: a recovery replays the input, whose retention.ms is %d",
+            context.partition,
+            policy.every_ms,
+            retention_ms,
+        )
+    return policy

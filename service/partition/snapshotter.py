@@ -16,16 +16,29 @@ from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.report import Reporter
 from snapreplay.service.ports import Appender, LogRecord
 from snapreplay.service.status import SnapshotStatus
-from snapreplay.snapshots.errors import RetryableError, SnapreplayError, StopError
-from snapreplay.snapshots.format.chunks import ChunkWriter
+from snapreplay.snapshots.errors import (
+    DamagedError,
+    RetryableError,
+    SnapreplayError,
+    StopError,
+)
+from snapreplay.snapshots.format.chunks import ChunkWriter, read_chunk
 from snapreplay.snapshots.format.envelope import Kind, encode, headers_for, headers_of
-from snapreplay.snapshots.format.records import ChunkRef, Manifest, Pointer
+from snapreplay.snapshots.format.records import (
+    NO_OFFSET,
+    Chunk,
+    ChunkRef,
+    Manifest,
+    Pointer,
+)
 from snapreplay.snapshots.state.contract import Cursor, Store
 from snapreplay.snapshots.state.digest import EMPTY, MASK, Digest
 
+DEFECT_HINT = "please report this; restart the process: recovery proves the state from the log"
+
 
 class ImageDiffers(StopError):
-    """The image's entries do not add up to the digest of the batch it is of: a defect, nothing was pointed to."""
+    """The entries as written do not add up to the digest of the batch they are of: a defect, nothing was pointed to."""
 
 
 class OffsetUnknown(RetryableError):
@@ -136,16 +149,26 @@ class _Writer:
         limit = self._context.settings.snapshot.chunk_bytes_max
         writer = ChunkWriter(self._marked.snapshot_id, record_bytes_max=limit)
         while slices := self._marked.cursor.next_slices(writer.raw_bytes):
-            for part in slices:
-                self._add(len(part.entries), part.digest_a, part.digest_b)
             for value in await asyncio.to_thread(writer.encode, slices):
                 await self._write_chunk(appender, value)
 
     async def _write_chunk(self, appender: Appender, value: bytes) -> None:
+        """The digest is that of the bytes which are sent: what was meant to be in them proves nothing."""
+        ref = ChunkRef(NO_OFFSET, len(self.refs), len(value), zlib.crc32(value))
+        for part in (await asyncio.to_thread(self._read_back, value, ref)).slices:
+            self._add(len(part.entries), part.digest_a, part.digest_b)
         headers = headers_for(Kind.CHUNK, self._marked.snapshot_id)
         record = LogRecord(self._context.snapshots.topic, value, headers=headers)
         offset = await self._append(appender, record)
-        self.refs.append(ChunkRef(offset, len(self.refs), len(value), zlib.crc32(value)))
+        self.refs.append(msgspec.structs.replace(ref, offset=offset))
+
+    def _read_back(self, value: bytes, ref: ChunkRef) -> Chunk:
+        try:
+            return read_chunk(value, ref, self._marked.snapshot_id, verify_sums=True)
+        except DamagedError as error:
+            raise ImageDiffers(
+                f"snapshot of batch {self._marked.chain.batch}: {error.message}", hint=DEFECT_HINT
+            ) from error
 
     async def _append(self, appender: Appender, record: LogRecord) -> int:
         offset = await appender.append(record, self._context.partition)
@@ -165,7 +188,7 @@ class _Writer:
             raise ImageDiffers(
                 f"snapshot {self._marked.snapshot_id} of batch {last.batch} adds up to {self.sums},"
                 f" the batch's digest is {last.digest}",
-                hint="please report this; restart the process: recovery proves the state from the log",
+                hint=DEFECT_HINT,
             )
         return Manifest(
             origin=self._marked.chain.origin,

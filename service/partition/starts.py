@@ -48,12 +48,12 @@ async def _check_cut(context: Context, reader: Reader, last: Found, bounds: Boun
         return
     async for records in reader.read(context.snapshots, start_offset, bounds.end_offset):
         for record in records:
-            manifest = _manifest(record.value or b"")
+            manifest = manifest_in(record.value or b"")
             if manifest is not None and manifest.batch > last.increment.batch:
                 raise _cut(context, manifest, record.offset, last.increment)
 
 
-def _manifest(value: bytes) -> Manifest | None:
+def manifest_in(value: bytes) -> Manifest | None:
     """A manifest that can be read; garbage that nobody points to is nobody's business here."""
     try:
         if not is_ours(value, ()) or kind_of(value) is not Kind.MANIFEST:

@@ -191,7 +191,7 @@ def headers_for(kind: Kind, snapshot_id: str = "") -> Headers:
 def _unknown(what: str, found: int, known: str) -> UnknownFormatError:
     return UnknownFormatError(
         f"the record has {what} {found}, this build knows {known}",
-        hint="a newer snapreplay wrote it: install that version or a later one",
+        hint="a newer snapreplay wrote it: install that version or a later one, `pip install --upgrade snapreplay`",
         found=found,
         known=known,
     )

@@ -75,8 +75,10 @@ class Genesis(msgspec.Struct, frozen=True):
     start_offsets: dict[str, int]  # input topic -> first offset this partition is to process
 
 
-class Increment(msgspec.Struct, frozen=True):
-    """The commit record of a batch: always the last record of its transaction."""
+class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The commit record of a batch: always the last record of its transaction. Fields at their
+    defaults are not written.
+    """
 
     origin: Origin
     owner_epoch: int  # offset of the owner's claim
@@ -97,6 +99,12 @@ class Increment(msgspec.Struct, frozen=True):
     fallback_from: str | None = None  # newer snapshot that the last restore could not use: its id
     decision: dict[str, str] | None = None  # an operator's accepted finding
     migrated_from: str | None = None  # state schema version before a migration
+    last_decision_offset: int = NO_OFFSET  # of the newest increment before this one with a decision
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether the chain begins here: an operator accepted a state that no increment has."""
+        return self.decision is not None and self.previous_offset == self.owner_epoch
 
 
 class ChangesRecord(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ from snapreplay.snapshots.errors import RetryableError, SnapreplayError, StopErr
 from snapreplay.snapshots.jobs import audit_checks as checks
 from snapreplay.snapshots.jobs.columns import decode_entries, decode_log, decode_snapshots, judged
 from snapreplay.snapshots.jobs.read import SPARK_ERRORS, Frozen, KafkaSource
-from snapreplay.snapshots.jobs.report import AuditReport, Finding
+from snapreplay.snapshots.jobs.report import AuditReport, Decision, Finding
 from snapreplay.snapshots.jobs.session import local_session
 from snapreplay.snapshots.program import names
 from snapreplay.snapshots.state.digest import MASK, Digest
@@ -134,6 +134,7 @@ class _Audit:
             findings=sorted(findings + digests),
             notes=notes,
             seconds=round(time.monotonic() - started, 3),
+            decisions=[Decision(*row) for row in self._spark.sql(checks.DECISIONS).collect()],
         )
 
     def _make_views(self) -> None:
@@ -262,6 +263,11 @@ def as_text(report: AuditReport) -> str:
     ]
     lines += [f"  checked  {count:>12,} {name}" for name, count in report.checked.items()]
     lines += [f"  note     {count:>12,} {name}" for name, count in report.notes.items() if count]
+    lines += [
+        f"  ACCEPTED {d.finding}: partition {d.partition} offset {d.offset}, by {d.by}: {d.reason}"
+        f" ({d.decided})"
+        for d in report.decisions
+    ]
     lines += [
         f"  FINDING  {f.check}: {f.topic}-{f.partition} offset {f.offset}: {f.detail}"
         for f in report.findings

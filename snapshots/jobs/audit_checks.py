@@ -81,17 +81,19 @@ CHECKS = {
                 min_by(i.batch, i.offset)), 'no increment, not even the genesis') AS detail
         FROM bounds b LEFT JOIN increments i ON i.partition = b.partition
         GROUP BY b.partition, b.log_start
-        HAVING count(i.offset) = 0 OR (b.log_start = 0 AND min_by(i.batch, i.offset) <> 0)""",
+        HAVING count(i.offset) = 0 OR (b.log_start = 0 AND min_by(i.batch, i.offset) <> 0
+            AND NOT min_by(i.begins_anew, i.offset))""",
     "chain": """
         SELECT :log AS topic, partition, offset, concat('batch ', batch, ' names offset ',
             previous_offset, ' as its predecessor, but batch ', before, ' at ', before_offset,
             ' precedes it') AS detail
         FROM (SELECT *, lag(batch) OVER w AS before, lag(offset) OVER w AS before_offset
             FROM increments WINDOW w AS (PARTITION BY partition ORDER BY offset))
-        WHERE batch <> before + 1 OR previous_offset <> before_offset""",
+        WHERE NOT begins_anew AND (batch <> before + 1 OR previous_offset <> before_offset)""",
     "ranges": """
         WITH known AS (
-            SELECT *, coalesce(lag(positions) OVER w, IF(batch = 0, genesis, NULL)) AS before
+            SELECT *, IF(begins_anew, NULL,
+                coalesce(lag(positions) OVER w, IF(batch = 0, genesis, NULL))) AS before
             FROM increments WINDOW w AS (PARTITION BY partition ORDER BY offset)),
         each AS (
             SELECT partition, offset, batch, r.*, coalesce(lag(r.end) OVER
@@ -171,7 +173,9 @@ CHECKS = {
         FROM pointed p LEFT JOIN increments i
             ON i.partition = p.partition AND i.offset = p.said_increment
         WHERE p.said_increment >= p.log_start AND (i.offset IS NULL OR i.batch <> p.said_batch
-            OR i.digest IS DISTINCT FROM p.said_digest)""",
+            OR i.digest IS DISTINCT FROM p.said_digest) AND NOT EXISTS (
+                SELECT 1 FROM increments d WHERE d.partition = p.partition AND d.begins_anew
+                    AND d.owner_epoch = p.said_increment)""",
     "retention": """
         SELECT :log AS topic, partition, seen_at AS offset, concat('the newest snapshot, ', said_id,
             ', needs ', :snaps, ' from offset ', first_chunk_offset, ' (starts at ', snaps_start,
@@ -207,6 +211,13 @@ NEWEST = """
         WHERE r.partition = p.partition AND r.manifest_offset = p.offset AND (s.offset IS NULL
             OR s.state <> 'ok' OR s.kind <> 4 OR s.size <> r.size OR s.crc <> r.crc))"""
 """The newest snapshot of each partition, where every chunk of it is what its manifest says."""
+
+DECISIONS = """
+    SELECT partition, offset, coalesce(decision['finding'], '') AS finding,
+        coalesce(decision['decided'], '') AS decided, coalesce(decision['reason'], '') AS reason,
+        coalesce(decision['by'], '') AS by
+    FROM increments WHERE decision IS NOT NULL ORDER BY partition, offset"""
+"""What operators accepted: no finding, but whoever reads a clean audit must know of it."""
 
 DIGESTS = """
     SELECT partition, count(*) AS entries,

@@ -60,6 +60,8 @@ LOG = pa.schema(
                 digest=_TEXT,
             )
         ),
+        "decision": pa.map_(_TEXT, _TEXT),
+        "begins_anew": pa.bool_(),
         "part": _LONG,
         "entries": _LONG,
     }
@@ -222,6 +224,8 @@ def _increment(entry: Increment) -> dict[str, Any]:
             }
             for p in entry.pointers
         ],
+        "decision": entry.decision and list(entry.decision.items()),
+        "begins_anew": entry.begins_anew,
     }
 
 

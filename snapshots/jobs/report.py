@@ -17,6 +17,17 @@ class Finding(msgspec.Struct, frozen=True, order=True):
     detail: str
 
 
+class Decision(msgspec.Struct, frozen=True):
+    """A finding that an operator accepted, by the increment that says so."""
+
+    partition: int
+    offset: int
+    finding: str
+    decided: str
+    reason: str
+    by: str
+
+
 class AuditReport(msgspec.Struct, frozen=True):
     """An audit's verdict over the two topics as they were at one moment.
 
@@ -25,6 +36,7 @@ class AuditReport(msgspec.Struct, frozen=True):
         findings: by check, partition and offset; at most 1,000 of each check; empty: all is well.
         notes: what is no fault but worth knowing (orphans, trimmed snapshots, foreign records),
             counted.
+        decisions: what operators accepted, by partition and offset, as far as the log reaches back.
     """
 
     app_id: str
@@ -33,6 +45,7 @@ class AuditReport(msgspec.Struct, frozen=True):
     findings: list[Finding]
     notes: dict[str, int]
     seconds: float
+    decisions: list[Decision] = []
 
     @property
     def exit_code(self) -> int:

@@ -73,6 +73,10 @@ class Coverage:
         self._extend(topic, end, 1)
         self._skipped.append(SkippedRange(topic, start, end))
 
+    def pass_over(self, topic: str, end_offset: int) -> None:
+        """No record lies before `end_offset`: markers, aborted ones, or gaps."""
+        self._extend(topic, end_offset, 0)
+
     def _extend(self, topic: str, end_offset: int, count: int) -> None:
         start_offset = self.positions[topic]
         self.positions[topic] = end_offset

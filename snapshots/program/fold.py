@@ -115,6 +115,8 @@ class Fold:
         }
         self._coverage = Coverage({})
         self._began_at_ms = -1
+        self._dead_letters: list[Output] = []
+        self._errors: list[RecordError] = []
 
     def begin(self, positions: Mapping[str, int]) -> None:
         """Start a batch. `positions`: next offset of each input."""
@@ -136,6 +138,11 @@ class Fold:
         for run in runs:
             self._apply_run(run)
             self._coverage.applied(run[-1], len(run))
+
+    def pass_over(self, ends: Mapping[str, int]) -> None:
+        """Go on behind offsets that hold no record, per input, as part of the batch."""
+        for topic, end_offset in ends.items():
+            self._coverage.pass_over(topic, end_offset)
 
     def stage(self) -> None:
         """Encode what the batch changed. Possible while the batch before it is not merged yet.
@@ -177,21 +184,46 @@ class Fold:
             UsageError: the store cannot roll back; restore it, then feed only the records before
                 the failing one.
         """
+        self.begin_alone(positions)
+        for record in records:
+            failure = self.feed_alone(record)
+            if failure is not None:
+                return self.seal_alone(failure)
+        return self.seal_alone(None)
+
+    def begin_alone(self, positions: Mapping[str, int]) -> None:
+        """`isolate` in parts, for who must not keep an event loop to himself: then `feed_alone` for
+        each record up to a failure, then `seal_alone`.
+
+        Raises:
+            UsageError: as `isolate`.
+        """
         if not self._store.can_roll_back:
             raise UsageError(f"{self._app.app_id}: its state cannot undo a single record")
         self._start(positions)
-        dead_letters: list[Output] = []
-        errors: list[RecordError] = []
-        for record in records:
-            error = self._apply_alone(record)
-            if error is None:
-                continue
-            if self._policy is ErrorPolicy.FAIL:
-                return self._applied(error, dead_letters, errors)
-            self._coverage.skip(record)
-            dead_letters.append(self._dead_letter(record, error))
-            errors.append(error)
-        return self._applied(None, dead_letters, errors)
+        self._dead_letters, self._errors = [], []
+
+    def feed_alone(
+        self, record: InputRecord, refused: RecordError | None = None
+    ) -> RecordError | None:
+        """One record; `refused` says that it is not to be applied, and why.
+
+        Returns:
+            policy FAIL: why it could not be applied; it is the end of the batch.
+        """
+        error = refused or self._apply_alone(record)
+        if error is None:
+            return None
+        if self._policy is ErrorPolicy.FAIL:
+            return error
+        self._coverage.skip(record)
+        self._dead_letters.append(self._dead_letter(record, error))
+        self._errors.append(error)
+        return None
+
+    def seal_alone(self, failure: RecordError | None) -> Applied:
+        """What was applied alone, as one batch; `failure` as `feed_alone` returned it last."""
+        return self._applied(failure, self._dead_letters, self._errors)
 
     def _start(self, positions: Mapping[str, int]) -> None:
         self._coverage = Coverage(positions)

@@ -98,11 +98,12 @@ class Store(Protocol):
 
     can_roll_back: bool
 
-    can_drop: bool
-    """Whether `drop` brings the committed state back; if not, it costs a full restore."""
-
     stream_time_ms: int
     """Highest record timestamp so far, -1 before the first. Set before each record."""
+
+    @property
+    def can_drop(self) -> bool:
+        """Whether `drop` would bring the committed state back now; if not, it costs a full restore."""
 
     @property
     def digest(self) -> Digest | None:
@@ -137,7 +138,7 @@ class Store(Protocol):
     def drop(self) -> None:
         """Forget the sealed batch and everything staged or touched after it.
 
-        On a store without `can_drop` only `clear` may follow, unless nothing had been staged.
+        Where `can_drop` was False only `clear` may follow.
         """
 
     def apply_changes(self, changes: Changes) -> None:
@@ -149,6 +150,10 @@ class Store(Protocol):
             RuntimeError: a batch is sealed, or another cursor is not released.
             UsageError: a user's `snapshot()` breaks its contract.
         """
+
+    def settle(self) -> bool:
+        """Do a part of the work that the last snapshot left to do after its `release`: at most about a
+        millisecond. True when none is left; else the next `mark` does it in one go."""
 
     def clear(self, shard_count: int = ...) -> None:
         """Become as made by the factory, with the shards of the manifest that is to be loaded.

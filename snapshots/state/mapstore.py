@@ -197,6 +197,9 @@ class MapStore(Generic[K, V]):
     def mark(self) -> Cursor:
         return self._shards.mark()
 
+    def settle(self) -> bool:
+        return self._shards.settle()
+
     def clear(self, shard_count: int = SHARD_COUNT) -> None:
         self.drop()
         self.stream_time_ms = -1

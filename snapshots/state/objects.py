@@ -29,7 +29,6 @@ class ObjectStore:
     """
 
     keeps_changes = False
-    can_drop = False
     digest = None
     shard_count = 1
 
@@ -67,6 +66,11 @@ class ObjectStore:
         self._stream_time_ms = value
         if self._shows_stream_time:
             self.view.stream_time_ms = value
+
+    @property
+    def can_drop(self) -> bool:
+        """Only while the object holds nothing but the last committed batch."""
+        return not (self._spoilt or self._staged or self._open)
 
     def begin(self) -> None:
         """
@@ -118,7 +122,7 @@ class ObjectStore:
 
     def drop(self) -> None:
         """If the object holds any of what is dropped, only `clear` may follow."""
-        self._spoilt = self._spoilt or self._staged or self._open
+        self._spoilt = not self.can_drop
         self._sealed = self._staged = self._open = False
 
     def apply_changes(self, changes: Changes) -> NoReturn:
@@ -140,6 +144,10 @@ class ObjectStore:
         self.size_bytes = sum(map(len, entries)) + sum(map(len, entries.values()))
         digest = digest_of(entries.items())
         return ShardCursor([entries], digest)
+
+    def settle(self) -> bool:
+        """Nothing is written beside the object."""
+        return True
 
     def clear(self, shard_count: int = shard_count) -> None:  # noqa: ARG002 - one shard, always
         self._open = self._staged = self._sealed = self._spoilt = False

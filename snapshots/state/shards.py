@@ -27,7 +27,7 @@ from snapreplay.snapshots.state.digest import EMPTY, MASK, SEED, Digest
 SHARD_COUNT = 1024
 
 SETTLE_ENTRIES = 4096
-"""Entries folded per merged batch after a snapshot: well below a millisecond."""
+"""Entries folded in one go after a snapshot: well below a millisecond."""
 
 Place = tuple[bytes, bytes | None, int]
 """Encoded key, its value or None as it was looked up, index of its shard."""
@@ -195,6 +195,12 @@ class Shards:
         self._targets = [{} for _ in self._shards]
         self.lookups[:] = [_layered(t, s) for t, s in zip(self._targets, self._shards, strict=True)]
         return cursor
+
+    def settle(self) -> bool:
+        """Fold in a part of what was written during a snapshot. True when nothing is left."""
+        if self._unsettled:
+            self._settle(SETTLE_ENTRIES)
+        return not self._unsettled
 
     def load(self, slices: Iterable[ShardSlice]) -> None:
         """Take over entries of a snapshot, sums included. Only before the first `mark`.

@@ -70,3 +70,10 @@ def test_answers_are_as_documented(case):
     # 503 is what a probe says when a partition is not live: the only 5xx that is no defect here.
     expected = [not_a_server_error] if case.operation.path == "/readyz" else []
     case.call_and_validate(excluded_checks=expected)
+
+
+def test_no_page_fetches_scripts_from_elsewhere():
+    """Where this runs there is often no way out, and nobody would check what came in."""
+    app = create_app(FakeControl(), now=lambda: NOW)
+    assert app.openapi_url == "/openapi.json"
+    assert (app.docs_url, app.redoc_url) == (None, None)

@@ -90,6 +90,34 @@ GOLDEN: dict[str, Golden] = {
             migrated_from="1",
         )
     ),
+    "increment_decided": Golden(
+        Increment(
+            origin=_ORIGIN,
+            owner_epoch=60,
+            batch=9,
+            previous_offset=60,
+            ranges=[],
+            positions={"payments": 130, "refunds": 13},
+            record_count=0,
+            skipped=[],
+            anchors={"refunds": Anchor(12, _NOW_MS - 10, 7)},
+            pointers=[Pointer("5eef", 30, 28, 8, 60, _DIGEST)],
+            changes=None,
+            outputs={},
+            stream_time_ms=_NOW_MS - 10,
+            digest=_DIGEST,
+            genesis=_GENESIS,
+            written_at_ms=_NOW_MS,
+            decision={
+                "finding": "input-gap-3f9a12bc",
+                "problem": "InputTrimmed: input payments-0: 10 offsets are gone",
+                "decided": "payments: goes on at offset 130",
+                "reason": "known outage",
+                "by": "ada@host-a",
+            },
+            last_decision_offset=21,
+        )
+    ),
     "chunk": Golden(
         Chunk(
             snapshot_id="5eed",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from snapreplay.service.partition import live
+from snapreplay.service.partition import live, loading
 from snapreplay.snapshots.program.app import App
 from tests.support.child import Family, family
 from tests.support.stage import Stage
@@ -15,8 +15,11 @@ from tests.support.stage import Stage
 
 @pytest.fixture(autouse=True)
 def attentive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An idle partition looks for news every 10 ms, not 100: tests ask it for much in a short time."""
+    """An idle partition looks for news every 10 ms, not 100: tests ask it for much in a short time. No leader is
+    stale here, and a log that seems too short is."""
     monkeypatch.setattr(live, "IDLE_POLL_MS", 10)
+    monkeypatch.setattr(loading, "STALE_LEADER_SECONDS", 0.1)
+    monkeypatch.setattr(loading, "ASK_AGAIN_SECONDS", 0.02)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import httpx2
 import pytest
 
 from snapreplay.api.server import HttpServer
+from snapreplay.service import embed
 from snapreplay.service.embed import NotLive, Service, run, running
 from snapreplay.service.topics import ensure_topics
 from snapreplay.snapshots.errors import UsageError
@@ -150,6 +151,28 @@ async def test_stop_hands_over_at_once(stage, unique):
         )
     finally:
         await two.stop()
+
+
+async def test_leaving_the_group_takes_only_what_is_left_of_a_stop(stage, unique, monkeypatch):
+    """A partition that does not end uses up its share; the whole stays within timeouts.shutdown_ms."""
+    monkeypatch.setattr(embed, "LEAVE_SECONDS_MIN", 0.1)
+    here = await stage(apps.ledger(unique("late")))
+    service = here.service(timeouts={"shutdown_ms": 2000}, snapshot={"before_stop": True})
+    await service.start()
+    await service.wait_live(30)
+    service._supervisor.runners[0]._live.hand_over = lambda: asyncio.sleep(3600)
+    loop, told = asyncio.get_running_loop(), []
+    leave, began = service._membership.leave, loop.time()
+
+    async def recorded(within_seconds):
+        told.append((loop.time() - began, within_seconds))
+        await leave(within_seconds)
+
+    monkeypatch.setattr(service._membership, "leave", recorded)
+    await service.stop()
+    ((after_seconds, within_seconds),) = told
+    assert after_seconds >= 1.4, "the partition had its share"
+    assert within_seconds <= max(0.1, 2.05 - after_seconds)
 
 
 async def test_stop_ends_everything(stage, unique):

@@ -12,7 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from snapreplay.service import metrics
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.metrics import EVENTS, ControlCollector, PartitionMetrics, Result
-from snapreplay.service.status import InputStatus
+from snapreplay.service.status import BlockedTopic, InputStatus
 from tests.support.fake_control import ASSIGNED, FAILED, LIVE, LOADING, FakeControl
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -67,6 +67,20 @@ def test_unknown_values_have_no_sample():
     assert ("snapreplay_input_lag_records", labels(0)) not in found
     assert ("snapreplay_snapshot_last_timestamp_seconds", labels(0)) not in found
     assert ("snapreplay_batch", labels(3)) not in found
+    assert ("snapreplay_recoverable", labels(3)) not in found
+
+
+def test_an_outlook_is_a_number():
+    """0 is the alarm; what an open transaction holds back is added up over the inputs."""
+    blocked = (BlockedTopic("a", 5, 2), BlockedTopic("b", 7, 3))
+    bad = msgspec.structs.replace(LIVE, recoverable=False, blocked_by_open_transaction=blocked)
+    found = scrape(FakeControl([bad]))
+    assert found["snapreplay_recoverable", labels(0)] == 0
+    assert found["snapreplay_blocked_records", labels(0)] == 5
+    good = msgspec.structs.replace(LIVE, recoverable=True)
+    found = scrape(FakeControl([good]))
+    assert found["snapreplay_recoverable", labels(0)] == 1
+    assert found["snapreplay_blocked_records", labels(0)] == 0
 
 
 def test_failed_partition_has_no_progress():

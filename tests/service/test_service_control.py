@@ -13,7 +13,13 @@ from snapreplay.service.core.phase import Phase
 from snapreplay.service.partition.context import ClusterView, Identity
 from snapreplay.service.ports import Unreachable
 from snapreplay.service.service_control import ServiceControl
-from snapreplay.service.status import PartitionStatus, SnapshotStatus, StatusBoard
+from snapreplay.service.status import (
+    PartitionStatus,
+    RestoreStatus,
+    SnapshotStatus,
+    SnapshotUsed,
+    StatusBoard,
+)
 from snapreplay.snapshots.errors import StopError
 from tests.support import apps
 
@@ -138,6 +144,21 @@ def test_snapshots_are_remembered_newest_first_with_their_last_state(bench, monk
             bench.board.publish(PartitionStatus(0, Phase.LIVE, snapshot=taken))
     found = [(s.snapshot_id, s.state) for s in bench.control.snapshots()]
     assert found == [("s2", "pointed"), ("s1", "pointed")]
+
+
+def test_the_snapshot_restored_from_is_listed_once_it_proved_itself(bench):
+    """One that was tried and given up is not; what this process wrote itself keeps its own story."""
+    used = SnapshotUsed("s0", 4, 17, entries=9, size_bytes=300, created_at=0.5, chunks=2)
+    restore = RestoreStatus(1, 1.0, snapshot=used)
+    bench.board.publish(PartitionStatus(0, Phase.LOADING, restore=restore))
+    assert bench.control.snapshots() == []
+    bench.board.publish(PartitionStatus(0, Phase.LIVE, restore=restore))
+    bench.board.publish(PartitionStatus(0, Phase.LIVE, restore=restore, snapshot=SNAPSHOT))
+    found = [(s.snapshot_id, s.reason, s.state, s.chunks) for s in bench.control.snapshots()]
+    assert found == [("s1", "trigger", "writing", 0), ("s0", "restored", "pointed", 2)]
+    own = msgspec.structs.replace(restore, snapshot=msgspec.structs.replace(used, snapshot_id="s1"))
+    bench.board.publish(PartitionStatus(0, Phase.LIVE, restore=own, snapshot=SNAPSHOT))
+    assert [s.reason for s in bench.control.snapshots()] == ["trigger", "restored"]
 
 
 async def test_whoever_waits_hears_of_changes_from_other_threads(bench):

@@ -1,8 +1,10 @@
-"""The app that a child process runs: which one, and under which id, says its environment."""
+"""The app that a child process runs: which one, under which id, and where it stands still, says its environment."""
 
 import os
 
-from tests.support import apps
+from tests.support import apps, gates
+
+gates.install_from_environment()
 
 RULES = {
     "ledger": apps.add,

@@ -17,7 +17,8 @@ import aiokafka.conn
 PRODUCE, METADATA, INIT_PRODUCER_ID, ADD_PARTITIONS, END_TXN = 0, 3, 22, 24, 26
 
 Fault = Callable[[int], str]
-"""API key of a request → "pass", "cut" (sent on, then the connection dies), "mute" (its answer never comes)."""
+"""API key of a request → "pass", "cut" (sent on, then the connection dies), "mute" (its answer never comes),
+"drop" (never sent on, the connection dies)."""
 
 
 class Proxy:
@@ -77,6 +78,8 @@ class Proxy:
             key, _, correlation_id = struct.unpack(">hhi", body[:8])
             self.seen[key] = self.seen.get(key, 0) + 1
             verdict = self.fault(key)
+            if verdict == "drop":
+                return
             if verdict == "mute":
                 muted.add(correlation_id)
             broker.write(size + body)

@@ -63,7 +63,7 @@ def committed(bootstrap_servers: str, topic: str, partitions: int) -> list[list[
     ends = _high_watermarks(bootstrap_servers, topic, partitions)
     found: list[list[Read]] = [[] for _ in range(partitions)]
     deadline = time.monotonic() + READ_SECONDS
-    with _consumer(bootstrap_servers, "read_committed") as consumer:
+    with consumer_of(bootstrap_servers, "read_committed") as consumer:
         consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
         open_ones = {number for number in range(partitions) if ends[number] > 0}
         while open_ones:
@@ -82,13 +82,14 @@ def committed(bootstrap_servers: str, topic: str, partitions: int) -> list[list[
 
 
 def _high_watermarks(bootstrap_servers: str, topic: str, partitions: int) -> list[int]:
-    with _consumer(bootstrap_servers, "read_uncommitted") as consumer:
+    with consumer_of(bootstrap_servers, "read_uncommitted") as consumer:
         asked = [TopicPartition(topic, number) for number in range(partitions)]
         return [consumer.get_watermark_offsets(one, READ_SECONDS)[1] for one in asked]
 
 
 @contextmanager
-def _consumer(bootstrap_servers: str, isolation: str) -> Iterator[Any]:
+def consumer_of(bootstrap_servers: str, isolation: str) -> Iterator[Any]:
+    """confluent-kafka's, without a group's offsets; tells the end of a partition by an error message."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,

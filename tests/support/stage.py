@@ -207,6 +207,11 @@ async def snapshot(service: Service, partition: int = 0) -> str:
     return part.snapshot_id
 
 
+def states(service: Service) -> list[tuple[str, str]]:
+    """(reason, state) of the snapshots it knows, newest first."""
+    return [(each.reason, each.state) for each in service.control.snapshots()]
+
+
 async def phase(service: Service, name: str, partition: int = 0) -> Any:
     """Until the partition is in this phase; its status then."""
     found: list[PartitionStatus] = []

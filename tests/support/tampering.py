@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from snapreplay.service.topics import KEPT_FOR_EVER
@@ -85,6 +86,34 @@ def _leaders(admin: AdminClient, topic: str) -> int:
     return sum(partition.leader >= 0 for partition in found)
 
 
+async def copy_again(stage: Stage, topic: str, count: int) -> None:
+    """Delete the topic and write its first `count` records again, each with its key and timestamp."""
+    records = await asyncio.to_thread(messages, stage.bootstrap_servers, topic, count)
+    await asyncio.to_thread(replace, stage.bootstrap_servers, topic, records)
+
+
+def replace(servers: str, topic: str, records: list[Any]) -> None:
+    """Delete the topic of one partition and write these messages to a new one."""
+    recreate(servers, topic, 1)
+    producer = Producer({"bootstrap.servers": servers})
+    for each in records:
+        producer.produce(topic, each.value(), each.key(), 0, timestamp=each.timestamp()[1])
+    assert producer.flush(DEADLINE_SECONDS) == 0
+
+
+def messages(servers: str, topic: str, count: int) -> list[Any]:
+    """The first `count` messages of partition 0."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "copy"})
+    consumer.assign([Place(topic, 0, 0)])
+    found: list[Any] = []
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"{topic} holds {len(found)} records"
+        found += consumer.consume(count - len(found), 1.0)
+    consumer.close()
+    return found
+
+
 def delete(servers: str, *topics: str) -> None:
     """Returns when the cluster lists them no more."""
     admin = AdminClient({"bootstrap.servers": servers})
@@ -104,6 +133,14 @@ def grow(servers: str, topic: str, partitions: int) -> None:
     """Add partitions."""
     admin = AdminClient({"bootstrap.servers": servers})
     _done(admin.create_partitions([NewPartitions(topic, partitions)]))
+
+
+def configure(servers: str, topic: str, name: str, value: str) -> None:
+    """Change one setting of a topic; the others stay."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": servers})
+    _done(admin.incremental_alter_configs([resource]))
 
 
 def _done(futures: Mapping[Any, Any]) -> None:

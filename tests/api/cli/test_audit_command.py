@@ -10,7 +10,7 @@ import pytest
 
 from snapreplay.api.cli.audit_command import print_report
 from snapreplay.api.cli.output import Format
-from snapreplay.snapshots.jobs.report import AuditReport, Finding
+from snapreplay.snapshots.jobs.report import AuditReport, Decision, Finding
 
 CLEAN = AuditReport("ledger", 4, {"increments": 1200}, [], {"orphans": 1}, 8.25)
 FOUND = AuditReport(
@@ -34,6 +34,26 @@ def test_table_says_where_a_finding_is(capsys):
     row = next(line for line in shown.splitlines() if "crc32" in line)
     assert row.split() == ["crc32", "ledger-snapshots", "2", "17", "differs"]
     assert "1 findings" in shown
+
+
+def test_table_tells_what_operators_accepted(capsys):
+    """No findings, but not without a word: partition, offset, who and why."""
+    decision = Decision(2, 17, "input-gap-1", "goes on at 130", "outage", "ada@here")
+    print_report(AuditReport("ledger", 4, {}, [], {}, 1, [decision]), Format.TABLE)
+    shown = capsys.readouterr().out
+    row = next(line for line in shown.splitlines() if "input-gap-1" in line)
+    assert row.split() == [
+        "2",
+        "17",
+        "input-gap-1",
+        "ada@here",
+        "outage",
+        "goes",
+        "on",
+        "at",
+        "130",
+    ]
+    assert "no findings" in shown
 
 
 def test_json_is_the_whole_report(capsys):

@@ -137,3 +137,23 @@ def test_pointers_are_the_newest_of_the_chain(snapshots, pointers_max):
         assert made.previous_offset == now.last_offset
         now = now.committed(msgspec.structs.replace(made), now.last_offset + 2)
     assert now.last.pointers == pointed[:pointers_max]
+
+
+def test_every_increment_names_the_newest_decision_before_it():
+    """A decision is told in its own increment; those after it lead back to it, whoever writes them."""
+    assert chain().next_increment(None, None, 0).last_decision_offset == NO_OFFSET
+    decided = Chain(ORIGIN, 7, increment(4, decision={"finding": "x"}), 40, 3)
+    first = decided.next_increment(None, None, 0)
+    assert (first.decision, first.last_decision_offset) == (None, 40)
+    second = decided.committed(first, 43).next_increment(applied(), None, 0)
+    assert second.last_decision_offset == 40
+
+
+def test_a_decision_begins_the_chain_anew_behind_its_claim():
+    """Only a decision may: any other increment that names its own claim as its predecessor is no chain."""
+    anew = increment(9, owner_epoch=60, previous_offset=60, decision={"finding": "x"})
+    assert anew.begins_anew
+    assert not increment(
+        9, owner_epoch=60, previous_offset=57, decision={"finding": "x"}
+    ).begins_anew
+    assert not increment(9, owner_epoch=60, previous_offset=60).begins_anew

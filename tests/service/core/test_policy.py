@@ -3,7 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapreplay.service.core.policy import SinceSnapshot, SnapshotPolicy, snapshot_due
+from snapreplay.service.core.policy import (
+    SinceSnapshot,
+    SnapshotPolicy,
+    snapshot_due,
+    within_retention,
+)
 
 
 def due(policy, records, elapsed_ms, partition=0):
@@ -46,3 +51,25 @@ def test_jitter_spreads_partitions():
         next(n for n in range(1, 1001) if due(policy, n, 0, partition)) for partition in range(16)
     }
     assert len(first_due) > 10
+
+
+DAY_MS = 86_400_000
+
+
+def test_snapshots_come_often_enough_for_a_replay():
+    """A quarter of the shortest retention at most, also when the rule by time is off; a tighter rule stays."""
+    for every_ms in (None, DAY_MS):
+        assert within_retention(SnapshotPolicy(10, every_ms, 0.1), 400, 3).every_ms == 100
+    tight = SnapshotPolicy(None, 99, 0.1)
+    assert within_retention(tight, 400, 3) == tight
+    assert within_retention(tight, None, 3) == tight
+    assert within_retention(SnapshotPolicy(None, None, 0.0), 0, 3).every_ms == 1
+
+
+@given(st.integers(2, 100), st.integers(1000, 10**10))
+def test_the_oldest_kept_snapshot_is_younger_than_the_retention(kept, retention_ms):
+    """As many intervals as are kept, and a part of one more, fit into it."""
+    every_ms = within_retention(SnapshotPolicy(None, None, 0.0), retention_ms, kept).every_ms
+    assert every_ms is not None
+    assert kept * every_ms < retention_ms
+    assert every_ms <= retention_ms / 4

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapreplay.service.core import effects, events
+from snapreplay.service.core.kept import Kept, Warm
 from snapreplay.service.core.locate import Window
 from snapreplay.service.core.located import (
     DuplicateInstance,
@@ -51,9 +52,9 @@ def claim(instance_id="two"):
     return Claim("c2", "ledger", "cluster-1", "p2", instance_id, "web-7", 4711, 1)
 
 
-def drive(*happened, road=Road.CHANGES):
+def drive(*happened, road=Road.CHANGES, kept=None):
     """The recovery after these events, and the last effect."""
-    recovery, effect = Recovery(EXPECTED, road, LIMITS), None
+    recovery, effect = Recovery(EXPECTED, road, LIMITS, kept), None
     for event in happened:
         before = recovery.phase
         recovery, effect = step(recovery, event)
@@ -86,7 +87,7 @@ def test_the_whole_way_to_live():
         (Phase.LOADING, effects.Load(start)),
         (Phase.ADVANCING, effects.Advance(start, LAST, Road.CHANGES)),
         (Phase.ADVANCING, effects.CheckInputs(LAST)),
-        (Phase.LIVE, effects.GoLive(LAST, 30, start, None, fell_back=False)),
+        (Phase.LIVE, effects.GoLive(LAST, 30, None, fell_back=False)),
     ]
 
 
@@ -155,6 +156,45 @@ def test_another_apps_increment_is_refused():
     _, effect = drive(*SEEN, events.WindowRead(other))
     assert isinstance(effect, effects.Fail)
     assert isinstance(effect.error, WrongLog)
+
+
+# ---- the state is still in memory --------------------------------------------------------------
+
+KEPT = Kept(LAST.increment, LAST.offset, increment(10, previous_offset=LAST.offset))
+MERGED = Found(KEPT.doubtful, 33)
+
+
+@pytest.mark.parametrize(("found", "warm"), [(LAST, Warm.DROPPED), (MERGED, Warm.MERGED)])
+def test_what_is_in_memory_and_leads_to_the_last_increment_is_not_loaded(found, warm):
+    """Fence, claim and location as always, then merge or drop, check the inputs, live."""
+    recovery, effect = drive(*SEEN, events.WindowRead(found), kept=KEPT)
+    assert (recovery.phase, effect) == (Phase.LOCATING, effects.Reenter(found, warm))
+    recovery, effect = step(recovery, events.Reentered())
+    assert (recovery.phase, effect) == (Phase.ADVANCING, effects.CheckInputs(found))
+    recovery, effect = step(recovery, events.InputsChecked())
+    assert effect == effects.GoLive(found, 30, None, fell_back=False)
+    assert recovery.kept == KEPT.after(found)
+
+
+def test_after_a_retry_what_is_in_memory_is_what_it_was_made():
+    """Merged once is not merged again."""
+    error = events.EffectFailed(RetryableError("no broker"))
+    merged = (*SEEN, events.WindowRead(MERGED), events.Reentered(), error)
+    recovery, effect = drive(*merged, *SEEN, events.WindowRead(MERGED), kept=KEPT)
+    assert (recovery.attempt, effect) == (2, effects.Reenter(MERGED, Warm.KEPT))
+
+
+def test_another_last_increment_is_restored_in_full():
+    """Somebody else was owner in between: nothing in memory counts any more, in no later attempt either."""
+    other = Found(increment(10, owner_epoch=21), 33)
+    recovery, effect = drive(*SEEN, events.WindowRead(other), kept=KEPT)
+    assert (recovery.kept, effect) == (None, effects.ReadStarts(other))
+
+
+def test_a_memory_that_does_not_add_up_is_restored_in_full():
+    """The log is right, whatever happened to us."""
+    recovery, effect = drive(*SEEN, events.WindowRead(LAST), events.KeptUnusable(), kept=KEPT)
+    assert (recovery.kept, effect) == (None, effects.ReadStarts(LAST))
 
 
 # ---- where to start ----------------------------------------------------------------------------
@@ -280,6 +320,14 @@ def test_an_event_before_the_one_it_follows_is_a_defect(event):
 # ---- any course of events ----------------------------------------------------------------------
 
 
+ANSWERS: dict[type, list[events.Event]] = {
+    effects.Fence: [events.FenceDone()],
+    effects.WriteClaim: [events.ClaimAcknowledged("c1", 30)],
+    effects.Reenter: [events.Reentered(), events.KeptUnusable()],
+    effects.CheckInputs: [events.InputsChecked()],
+}
+
+
 def answers(effect):
     """All that can come of an effect: what should, and what fails."""
     good: list[events.Event]
@@ -288,15 +336,14 @@ def answers(effect):
         events.EffectFailed(StopError("s")),
     ]
     match effect:
-        case effects.Fence():
-            good = [events.FenceDone()]
-        case effects.WriteClaim():
-            good = [events.ClaimAcknowledged("c1", 30)]
+        case _ if type(effect) in ANSWERS:
+            good = ANSWERS[type(effect)]
         case effects.SeeClaim():
             newer = [events.ClaimSeen(0, claim()), events.ClaimSeen(0, claim("one"))]
             good = [events.ClaimSeen(0, None), events.ClaimHidden(30, 40, 5), *newer]
         case effects.ReadWindow():
-            good = [events.WindowRead(LAST), events.WindowRead(None)]
+            found = [LAST, MERGED, Found(increment(10, owner_epoch=21), 33), None]
+            good = [events.WindowRead(each) for each in found]
         case effects.ReadStarts():
             good = [events.StartsRead(WHOLE), events.StartsRead(TRIMMED)]
         case effects.Load(FromSnapshot(which)):
@@ -305,8 +352,6 @@ def answers(effect):
             good = [events.StartLoaded()]
         case effects.Advance(road=road):
             good = [events.Advanced(), events.RoadClosed(road, DamagedError("d"))]
-        case effects.CheckInputs():
-            good = [events.InputsChecked()]
         case _:
             return [events.Begin()], []
     return good, failed
@@ -323,12 +368,16 @@ PROOF = [
     events.Advanced,
     events.InputsChecked,
 ]
+WARM_PROOF = [*PROOF[:4], events.Reentered, events.InputsChecked]
 
 
 @given(st.data())
 def test_live_is_reached_only_by_the_whole_proof_in_one_attempt(data):
-    """Whatever happens: allowed transitions only, and LIVE only after every step since the last fence."""
-    recovery, effect = step(Recovery(EXPECTED, Road.CHANGES, LIMITS), events.Begin())
+    """Whatever happens: allowed transitions only, and LIVE only after every step since the last fence. Without
+    loading only if something was kept, and nothing was loaded over it meanwhile."""
+    kept = data.draw(st.sampled_from([None, KEPT]))
+    recovery, effect = step(Recovery(EXPECTED, Road.CHANGES, LIMITS, kept), events.Begin())
+    loaded = False
     since_fence: list[type] = []
     for _ in range(60):
         if isinstance(effect, ENDS):
@@ -339,8 +388,10 @@ def test_live_is_reached_only_by_the_whole_proof_in_one_attempt(data):
         since_fence = [] if isinstance(event, events.Begin) else [*since_fence, type(event)]
         before = recovery.phase
         recovery, effect = step(recovery, event)
+        loaded = loaded or isinstance(effect, effects.Load)
         assert recovery.phase is before or may_follow(before, recovery.phase)
     if isinstance(effect, effects.GoLive):
-        last_seen = {kind: len(since_fence) - since_fence[::-1].index(kind) for kind in PROOF}
-        assert sorted(PROOF, key=last_seen.__getitem__) == PROOF
+        proof = PROOF if loaded or kept is None else WARM_PROOF
+        last_seen = {kind: len(since_fence) - since_fence[::-1].index(kind) for kind in proof}
+        assert sorted(proof, key=last_seen.__getitem__) == proof
     assert (recovery.phase is Phase.LIVE) == isinstance(effect, effects.GoLive)

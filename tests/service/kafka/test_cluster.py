@@ -6,8 +6,17 @@ import pytest
 
 from snapreplay.service.kafka import cluster as module
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.ports import Appender, Cluster, LogRecord, Producer, Reader, TopicPartition
+from snapreplay.service.ports import (
+    Appender,
+    Cluster,
+    LogRecord,
+    Producer,
+    Reader,
+    RefusedRecord,
+    TopicPartition,
+)
 from tests.support.kafka import until_async
+from tests.support.tampering import configure
 
 
 def the_ports_are_implemented(
@@ -53,6 +62,23 @@ async def test_limits_are_asked_for_once_and_again_when_they_are_old(
     monkeypatch.setattr(module, "LIMITS_AGE_S", -1.0)
     await cluster._limits_of([second])
     assert asked[1:] == [{second}]
+
+
+@pytest.mark.kafka
+async def test_limits_are_asked_for_again_after_a_record_was_refused(
+    cluster, broker, new_topic, unique
+):
+    """They may have been changed while the service runs: the next producer knows the new one."""
+    topic, name = await new_topic(), unique("app")
+    producer = await cluster.fence(name)
+    await producer.commit(0, [], [LogRecord(topic, b"1")])
+    configure(broker.bootstrap_servers, topic, "max.message.bytes", "5000")
+    large = [LogRecord(topic, bytes(9000))]
+    with pytest.raises(RefusedRecord, match="MessageSizeTooLarge"):
+        await producer.commit(0, [], large)
+    producer = await cluster.fence(name)
+    with pytest.raises(RefusedRecord, match="max.message.bytes=5000"):
+        await producer.commit(0, [], large)
 
 
 @pytest.mark.parametrize("loaded", [True, False])

@@ -6,7 +6,13 @@ import aiokafka.errors as kafka
 import pytest
 
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, client_error, commit_error, describe
-from snapreplay.service.ports import CommitInDoubt, Fenced, RefusedRecord, Unreachable
+from snapreplay.service.ports import (
+    CommitInDoubt,
+    Fenced,
+    RefusedRecord,
+    RefusedTopic,
+    Unreachable,
+)
 from snapreplay.snapshots.errors import RetryableError, SnapreplayError, StopError
 
 EVERY_CLASS = [
@@ -24,7 +30,8 @@ EVERY_CLASS = [
         (kafka.MessageSizeTooLargeError(), RefusedRecord),
         (kafka.InvalidTimestampError(), RefusedRecord),
         (kafka.PolicyViolationError(), RefusedRecord),
-        (kafka.UnknownTopicOrPartitionError(), RefusedRecord),
+        (kafka.UnknownTopicOrPartitionError(), RefusedTopic),
+        (kafka.InvalidTopicError(), RefusedTopic),
         (kafka.TopicAuthorizationFailedError("t"), StopError),
         (kafka.TransactionalIdAuthorizationFailed("id"), StopError),
         (kafka.OutOfOrderSequenceNumber(), CommitInDoubt),

@@ -98,6 +98,19 @@ async def test_two_members_share_and_a_graceful_stop_gives_back_within_a_heartbe
     assert two.told[-1][0] == "assigned", "leaving calls nothing back"
 
 
+async def test_the_coordinator_says_what_is_ours(group):
+    """By member id: each member's own partitions and no others, and nothing once it is no member."""
+    one, two = group("one"), group("two")
+    await until(lambda: len(one.owns) == len(two.owns) == 2)
+    for member in (one, two):
+        given = {number for number in range(4) if await member.membership.gives_us(number)}
+        assert given == member.owns
+    await two.membership.leave()
+    assert not await two.membership.gives_us(0)
+    await until(lambda: one.owns == {0, 1, 2, 3})
+    assert all([await one.membership.gives_us(number) for number in range(4)])
+
+
 async def test_a_killed_member_that_returns_at_once_has_its_partitions_within_a_second(group):
     """Same instance id: no rebalance of the other one, no session timeout to wait for."""
     one, two = group("one"), group("two")

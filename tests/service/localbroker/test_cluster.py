@@ -2,12 +2,19 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.protocol.metadata import MetadataRequest
 
+from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.localbroker.cluster import LocalCluster
+from snapreplay.service.localbroker.ports import free_ports
+from snapreplay.service.localbroker.properties import Node
+from snapreplay.service.ports import NewTopic as TopicToCreate
+from snapreplay.service.settings import Settings
 
 pytestmark = pytest.mark.kafka
 DEADLINE_S = 30.0
@@ -48,6 +55,26 @@ async def count(cluster: LocalCluster, topic: str) -> int:
         await consumer.stop()
 
 
+async def test_a_topic_that_was_created_is_known_to_every_broker(
+    cluster: LocalCluster, unique: Callable[[str], str]
+) -> None:
+    """Brokers learn of it one after another; whoever asks after `create_topics` may ask the last of them."""
+    settings = Settings(kafka={"bootstrap.servers": cluster.bootstrap_servers})
+    admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
+    await admin.start()
+    try:
+        nodes = [broker["node_id"] for broker in (await admin.describe_cluster())["brokers"]]
+        for _ in range(10):
+            topic = unique("known")
+            await KafkaAdmin(settings).create_topics([TopicToCreate(topic, 3)])
+            for node in nodes:
+                answer = await admin._send_request_to_node(node, MetadataRequest([topic]))
+                (entry,) = answer.to_object()["topics"]
+                assert (entry["error_code"], len(entry["partitions"])) == (0, 3), f"node {node}"
+    finally:
+        await admin.close()
+
+
 async def test_it_goes_on_without_one_of_its_brokers(
     cluster: LocalCluster, unique: Callable[[str], str]
 ) -> None:
@@ -73,6 +100,16 @@ def test_its_addresses_are_three(cluster: LocalCluster) -> None:
     assert len(set(addresses)) == 3
     assert addresses[2] == cluster.node(2).bootstrap_server
     assert len({cluster.node(number).pid for number in range(3)}) == 3
+
+
+def test_a_broker_starts_where_and_how_it_is_told() -> None:
+    """Its address is the given one, and its command has passed through what stands before it."""
+    port, controller_port = free_ports(2)
+    node = Node(1, port, controller_port, enter=("env", "ENTERED=yes"))
+    with LocalCluster(1, nodes=[node]) as cluster:
+        assert cluster.bootstrap_servers == f"127.0.0.1:{port}"
+        environment = Path(f"/proc/{cluster.node(0).pid}/environ").read_bytes()
+        assert b"ENTERED=yes" in environment.split(b"\0")
 
 
 def test_a_second_start_is_refused(cluster: LocalCluster) -> None:

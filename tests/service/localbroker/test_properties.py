@@ -40,6 +40,23 @@ def test_it_listens_on_the_loopback_address_only() -> None:
     assert made["advertised.listeners"] == "PLAINTEXT://127.0.0.1:20001"
 
 
+def test_a_broker_may_live_elsewhere_and_be_reached_through_something() -> None:
+    """It listens where it is told to; clients and controllers are sent to what stands in front of it."""
+    there = Node(1, 9092, 9093, host="198.18.0.2")
+    behind = Node(2, 20001, 20002, reached_at=(30001, 30002))
+    made = server_properties(there, [there, behind], Path("/data"))
+    assert made["listeners"] == "PLAINTEXT://198.18.0.2:9092,CONTROLLER://198.18.0.2:9093"
+    assert made["advertised.listeners"] == "PLAINTEXT://198.18.0.2:9092"
+    assert made["controller.quorum.voters"] == "1@198.18.0.2:9093,2@127.0.0.1:30002"
+    made = server_properties(behind, [there, behind], Path("/data"))
+    assert made["listeners"] == "PLAINTEXT://127.0.0.1:20001,CONTROLLER://127.0.0.1:20002"
+    assert (
+        made["advertised.listeners"]
+        == f"PLAINTEXT://{behind.server}"
+        == "PLAINTEXT://127.0.0.1:30001"
+    )
+
+
 def test_what_the_caller_gives_wins() -> None:
     """Every property can be set, also one that we set."""
     extra = {"num.io.threads": "8", "auto.create.topics.enable": "true"}

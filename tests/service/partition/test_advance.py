@@ -7,7 +7,7 @@ import pytest
 from snapreplay.snapshots.format.envelope import Kind
 from snapreplay.snapshots.state.digest import Digest
 from tests.support import apps
-from tests.support.stage import until
+from tests.support.stage import states, until
 from tests.support.tampering import flip, tamper, trim, with_fields
 
 pytestmark = pytest.mark.kafka
@@ -37,8 +37,9 @@ async def test_changes_can_be_switched_on_and_off(past):
     then = await past(changes=False)
     async with then.here.running(changes=True) as service:
         assert service.restore_status()[0].restore.road == "replay"
-        await until(service.control.snapshots, "a snapshot")
-        await until(lambda: service.control.snapshots()[0].state == "pointed", "its pointer")
+        await until(
+            lambda: ("fallback", "pointed") in states(service), "a new snapshot, pointed to"
+        )
         await then.here.feed(20)
         await then.here.assert_exactly_once(service)
     restore = await then.here.restored(changes=True)

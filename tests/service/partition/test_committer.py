@@ -130,12 +130,15 @@ async def test_large_changes_are_split(bench):
 
 
 async def test_a_fenced_owner_commits_nothing(bench):
-    """The batch is dropped from the state, and nothing of it is to be seen."""
+    """Its batch is in doubt and waits in the store for what the log says; nothing of it is to be seen."""
     digest = bench.store.digest
     newer = await bench.context.cluster.fence(bench.context.transactional_id)
     bench.committer.start(bench.apply(10))
     with pytest.raises(Fenced):
         await bench.committer.settle()
+    assert bench.committer.doubtful.batch == 1
+    assert bench.store.digest == bench.committer.doubtful.digest
+    bench.store.drop()
     assert bench.store.digest == digest
     assert await bench.outputs() == []
     await newer.discard()
@@ -146,6 +149,7 @@ async def test_what_is_under_way_can_be_given_up(bench):
     bench.committer.start(bench.apply(10))
     await bench.committer.discard()
     assert bench.committer.idle
+    assert bench.committer.doubtful.batch == 1
     bench.committer.start(None)
     with pytest.raises((CommitInDoubt, Fenced)):
         await bench.committer.settle()

@@ -10,6 +10,7 @@ from snapreplay.snapshots.format.envelope import Kind, kind_of
 from snapreplay.snapshots.format.records import ChangesRef
 from tests.support import reference
 from tests.support.entries import read_entry
+from tests.support.stage import states, until
 from tests.support.tampering import cut, flip, of_version, tamper, with_fields
 
 pytestmark = pytest.mark.kafka
@@ -44,10 +45,49 @@ async def test_a_damaged_increment_before_the_snapshot_is_not_needed(past):
     assert restore.snapshot.snapshot_id == then.second
 
 
-async def test_a_damaged_increment_behind_the_snapshot_closes_both_roads(past):
-    """Both need its ranges and skips; the place is named."""
+@pytest.mark.parametrize("change", [flip, unmasked, as_changes])
+async def test_a_damaged_increment_behind_the_snapshot_is_bridged_by_the_next_one(past, change):
+    """Its changes are there, the next increment names it and proves by digest that they are all; a new snapshot is
+    taken at once, so that nobody reads it again."""
     then = await past()
+    damaged = await tamper(then.here, then.increments, Kind.INCREMENT, change, -2)
+    async with then.here.running() as service:
+        await then.here.assert_exactly_once(service)
+        restore = service.restore_status()[0].restore
+        assert f"{then.increments}-0 offset {damaged.offset}" in restore.fallback_reason
+        assert (restore.road, restore.snapshot.snapshot_id) == ("changes", then.second)
+        assert restore.proof.equal
+        assert restore.proof.batches_compared == 2
+        await until(
+            lambda: ("fallback", "pointed") in states(service), "a new snapshot, pointed to"
+        )
+    assert (await then.here.restored()).fallback_reason is None
+
+
+async def test_two_damaged_increments_in_a_row_are_bridged(past):
+    """The next one counts them in its batch number; without a snapshot, the genesis may be one of them."""
+    then = await past()
+    for number in (0, 1, 5, 6):
+        await tamper(then.here, then.increments, Kind.INCREMENT, flip, number)
+    for number in (-1, -2):
+        await tamper(then.here, then.snapshots, Kind.CHUNK, flip, number)
+    restore = await then.here.restored()
+    assert (restore.road, restore.snapshot) == ("changes", None)
+    assert restore.proof.equal
+    assert restore.proof.batches_compared == 5
+
+
+@pytest.mark.parametrize(
+    ("also", "number", "tables"),
+    [(Kind.CHANGES, -2, {}), (Kind.CHANGES, -1, {}), (Kind.CLAIM, 0, {"changes": False})],
+)
+async def test_a_damaged_increment_whose_changes_are_not_whole_closes_both_roads(
+    past, also, number, tables
+):
+    """Replay needs its ranges and skips, the changes are damaged or were never written; the place is named."""
+    then = await past(**tables)
     damaged = await tamper(then.here, then.increments, Kind.INCREMENT, flip, -2)
+    await tamper(then.here, then.increments, also, flip, number)
     status = await then.here.failure()
     assert status.error.kind == "NoRoad"
     assert f"{then.increments}-0 offset {damaged.offset}" in status.error.message

@@ -3,8 +3,6 @@
 import json
 
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from snapreplay.service.ports import NewTopic
 from snapreplay.service.topics import ensure_topics
@@ -226,28 +224,6 @@ async def test_an_output_too_large_goes_to_the_dead_letters(stage, unique):
     async with here.running() as service:
         await here.all_processed(service)
         assert service.view(0)["0:a"] == {"n": 2, "sum": 5, "padding": ""}
-
-
-async def test_a_broker_that_refuses_a_batch_for_good_fails_the_partition(stage, unique):
-    """The limit was lowered after the start: tried some times, then FAILED by name, never for ever."""
-    here = await with_small_output(stage, unique, 900_000)
-    async with here.running() as service:
-        await here.send([("0:a", {"amount": 1})])
-        await here.all_processed(service)
-        topic = here.app.outputs[0].name
-        entry = ConfigEntry(
-            "max.message.bytes", "20000", incremental_operation=AlterConfigOpType.SET
-        )
-        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-        admin = AdminClient({"bootstrap.servers": here.bootstrap_servers})
-        for future in admin.incremental_alter_configs([resource]).values():
-            future.result(10)
-        await here.send([("0:a", {"amount": 2, "padding": 30_000})])
-        status = await phase(service, "failed")
-        assert status.error.kind == "RefusedAgain"
-        assert topic in status.error.message
-        assert status.error.hint
-    assert len((await here.read(topic))[0]) == 1
 
 
 async def test_dead_letters_need_their_topic(stage, unique):

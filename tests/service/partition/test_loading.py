@@ -5,7 +5,7 @@ import pytest
 from snapreplay.snapshots.format.envelope import Kind
 from snapreplay.snapshots.state.digest import EMPTY
 from tests.support import apps
-from tests.support.stage import until
+from tests.support.stage import states, until
 from tests.support.tampering import cut, flip, of_version, tamper, trim, with_fields
 
 pytestmark = pytest.mark.kafka
@@ -33,10 +33,11 @@ async def test_a_damaged_snapshot_is_passed_over_for_the_one_before(past, kind):
         assert status.restore.snapshot.snapshot_id == then.first
         assert status.restore.fallback_from == then.second
         assert "crc32" in status.restore.fallback_reason
-        await until(lambda: service.control.snapshots()[:1], "a new snapshot")
-        await until(lambda: service.control.snapshots()[0].state == "pointed", "its pointer")
-        (taken,) = service.control.snapshots()
-        assert taken.reason == "fallback"
+        await until(
+            lambda: ("fallback", "pointed") in states(service), "a new snapshot, pointed to"
+        )
+        taken, used = service.control.snapshots()
+        assert used.snapshot_id == then.first
     again = await then.here.restored()
     assert again.snapshot.snapshot_id == taken.snapshot_id
     assert again.fallback_from is None
@@ -48,6 +49,7 @@ async def test_a_damaged_snapshot_is_passed_over_for_the_one_before(past, kind):
         (Kind.MANIFEST, with_fields(batch=4), "batch 4"),
         (Kind.MANIFEST, with_fields(digest=EMPTY), "digest"),
         (Kind.MANIFEST, cut, "holds nothing at manifest offset"),
+        (Kind.MANIFEST, with_fields(chunks=[]), "adds up to digest"),
         (Kind.CHUNK, cut, "offset"),
     ],
 )

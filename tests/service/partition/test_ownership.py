@@ -1,10 +1,22 @@
-"""Who owns the partition, asked of a real log."""
+"""Who owns the partition, asked of a real log; and how long one stands back when it is another."""
+
+import asyncio
+from functools import partial
+from typing import Any
 
 import pytest
 
+from snapreplay.service.core.backoff import fenced_pause_seconds
+from snapreplay.service.partition import ownership as module
 from snapreplay.service.partition.claiming import claim_record
-from snapreplay.service.partition.ownership import newer_owner
+from snapreplay.service.partition.context import ClusterView, Context, Identity
+from snapreplay.service.partition.ownership import StandBack, newer_owner
+from snapreplay.service.partition.recoverer import Superseded
+from snapreplay.service.ports import Unreachable
+from snapreplay.service.settings import Settings
+from snapreplay.snapshots.format.records import Claim
 from tests.support import apps
+from tests.support.stage import until
 from tests.support.tampering import trim
 
 pytestmark = pytest.mark.kafka
@@ -40,3 +52,104 @@ async def test_the_newest_claim_is_the_owner(stage, unique):
     trim(here.bootstrap_servers, context.increments.topic, 0, last)
     assert await instance_of(context, mine) == "three"
     assert await newer_owner(context, last) is None
+
+
+# ---- after another's claim ---------------------------------------------------------------------
+
+
+NEWER = Claim("c", "app", "cluster", "p2", "two", "host-b", 4242, 0)
+
+
+class Coordinator:
+    """Gives these answers, the last one for ever; an error is no answer."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.asked = 0
+
+    def was_asked(self, times):
+        return self.asked == times
+
+    async def gives_us(self, partition):
+        self.asked += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    """The pauses that are asked for, in seconds; each takes a thousandth of it."""
+    asked_for = []
+
+    def shorter(*arguments):
+        asked_for.append(fenced_pause_seconds(*arguments))
+        return asked_for[-1] / 1000
+
+    monkeypatch.setattr(module, "fenced_pause_seconds", shorter)
+    return asked_for
+
+
+def stands_back(group):
+    """Of partition 0 of an app whose group is `group`."""
+    identity = Identity.of_this_process("one")
+    view = ClusterView("cluster", 1, {}, 900_000)
+    cluster: Any = None  # nothing is asked of it
+    app, settings = apps.ledger("app"), Settings()
+    return StandBack(
+        Context(app, settings, cluster, view, identity, 0, asyncio.Semaphore(1), group)
+    )
+
+
+async def test_only_the_coordinators_word_ends_the_wait(pauses):
+    """Another's, a rebalance (nobody's) and no answer are all no; pauses grow from one question to the next."""
+    group = Coordinator(False, Unreachable("no coordinator"), False, True)
+    await stands_back(group).until_given(asyncio.Event())
+    assert group.asked == 4
+    assert all(0.75 * 2**n <= pause <= 2**n for n, pause in enumerate(pauses))
+
+
+async def test_a_new_assignment_ends_a_pause_but_not_the_wait(monkeypatch):
+    """The coordinator is asked at once, and still decides."""
+    monkeypatch.setattr(module, "fenced_pause_seconds", lambda *_: 3600.0)
+    group = Coordinator(False, True)
+    back = stands_back(group)
+    waiting = asyncio.create_task(back.until_given(asyncio.Event()))
+    for asked in (1, 2):
+        await asyncio.sleep(0)  # the pause has begun
+        back.given_again()
+        await until(partial(group.was_asked, asked), f"question {asked}")
+    await asyncio.wait_for(waiting, 5)
+
+
+async def test_a_stop_ends_the_wait_unasked(monkeypatch):
+    """Whoever is stopped takes nothing back."""
+    monkeypatch.setattr(module, "fenced_pause_seconds", lambda *_: 3600.0)
+    group, stopped = Coordinator(True), asyncio.Event()
+    waiting = asyncio.create_task(stands_back(group).until_given(stopped))
+    await asyncio.sleep(0)  # the pause has begun
+    stopped.set()
+    await asyncio.wait_for(waiting, 5)
+    assert group.asked == 0
+
+
+async def test_without_a_group_the_log_alone_decides(pauses):
+    """One pause, and back."""
+    await stands_back(None).until_given(asyncio.Event())
+    assert len(pauses) == 1
+
+
+async def test_twice_within_a_minute_names_process_and_host(pauses, monkeypatch):
+    """Once is a move; a row is told as such, and each next pause begins longer. After a quiet minute it is a move."""
+    back, error = stands_back(None), Superseded(NEWER, 0)
+    assert back.taken(NEWER, error) is error
+    again = back.taken(NEWER, error)
+    assert again is not error
+    assert "process 4242 on host host-b (instance id 'two')" in again.message
+    assert "2 times in a row" in again.message
+    assert again.hint
+    await back.until_given(asyncio.Event())
+    assert 1.5 <= pauses[0] <= 2
+    monkeypatch.setattr(module, "IN_A_ROW_SECONDS", 0.0)
+    assert back.taken(NEWER, error) is error

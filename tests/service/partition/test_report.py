@@ -2,9 +2,10 @@
 
 import pytest
 
+from snapreplay.service.core.kept import Warm
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.partition.report import Reporter, problem_of
-from snapreplay.service.status import DigestProof, SnapshotUsed, StatusBoard
+from snapreplay.service.status import BlockedTopic, DigestProof, SnapshotUsed, StatusBoard
 from snapreplay.snapshots.errors import RecordError, StopError
 
 
@@ -41,6 +42,16 @@ async def test_every_change_is_published_whole(board, reporter):
     reporter.update(batch=7)
     assert board.get(3) is reporter.status
     assert board.get(3).batch == 7
+
+
+async def test_an_outlook_is_no_progress(reporter):
+    """A partition that stands still is not made young by being looked at."""
+    before = reporter.status.updated_at
+    reporter.outlook(recoverable=False, reason="gone", blocked=(BlockedTopic("t", 5, 2),))
+    status = reporter.status
+    assert (status.recoverable, status.unrecoverable_reason) == (False, "gone")
+    assert status.blocked_by_open_transaction[0].offsets == 2
+    assert status.updated_at == before
 
 
 async def test_seconds_are_added_up_per_phase_of_a_recovery(reporter):
@@ -89,3 +100,13 @@ async def test_counts_add_up_over_batches(board, reporter):
     reporter.count(5, 0)
     reporter.update()
     assert (board.get(3).records_total, board.get(3).skipped_total) == (15, 1)
+
+
+async def test_a_restore_from_memory_says_what_became_of_the_batch_in_doubt(board, reporter):
+    """Of several attempts the first one: later ones find nothing in doubt any more."""
+    reporter.warm(Warm.MERGED, 7)
+    assert board.get(3).restore is None
+    reporter.restore_started()
+    reporter.warm(Warm.MERGED, 7)
+    reporter.warm(Warm.KEPT, 7)
+    assert (board.get(3).restore.warm, board.get(3).restore.entries) == ("merged", 7)

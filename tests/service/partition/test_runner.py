@@ -2,46 +2,19 @@
 stops."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from snapreplay.service.core.located import DuplicateInstance
-from snapreplay.service.partition.runner import PartitionRunner
+from snapreplay.service.partition.live import Live
+from snapreplay.service.partition.recoverer import Recoverer
 from snapreplay.service.ports import CommitInDoubt, Unreachable
-from snapreplay.service.status import StatusBoard
 from snapreplay.snapshots.errors import StopError
 from tests.support import apps
+from tests.support.owner import Owner
 from tests.support.stage import until
 
 pytestmark = pytest.mark.kafka
-
-
-class Bench:
-    """A runner as the supervisor has it, without a group."""
-
-    def __init__(self, here, context):
-        self.here, self.context, self.board = here, context, StatusBoard()
-        self.failures: list[BaseException] = []
-        self.phases: list[str] = []
-        self.board.subscribe(lambda status: self.phases.append(status.phase.value))
-        self.runner = PartitionRunner(context, self.board, self.failures.append)
-        self.task = asyncio.create_task(self.runner.run())
-
-    @property
-    def status(self) -> Any:
-        return self.board.get(0)
-
-    async def phase(self, name):
-        await until(lambda: self.status.phase == name, name)
-        return self.status
-
-    async def position(self, offset):
-        await until(lambda: self.status.inputs and self.status.inputs[0].position >= offset, offset)
-
-    async def end(self):
-        self.runner.stop(final_snapshot=False)
-        await asyncio.wait_for(self.task, 20)
 
 
 @pytest.fixture
@@ -51,7 +24,7 @@ async def bench(stage, unique):
     made = []
 
     async def make(instance_id="one", **tables):
-        made.append(Bench(here, await here.context(instance_id=instance_id, **tables)))
+        made.append(Owner(here, await here.context(instance_id=instance_id, **tables)))
         return made[-1]
 
     yield make
@@ -92,6 +65,35 @@ async def test_a_doubtful_commit_is_followed_by_a_recovery(bench):
     await one.position(20)
     assert one.status.error is None
     assert len((await one.here.read(one.context.app.outputs[0].name))[0]) == 20
+
+
+async def test_a_state_is_let_go_before_another_one_is_loaded(bench, monkeypatch):
+    """Never two of them in memory, whether the partition is restored or another process takes it."""
+    one = await bench()
+    await one.phase("live")
+    await one.here.feed(10)
+    await one.position(10)
+    first, epoch, load = one.runner.store, one.status.owner_epoch, Recoverer._load
+    assert first.digest.count == 10
+    held = []
+
+    async def noted(self, effect):
+        held.append(first.digest.count)
+        return await load(self, effect)
+
+    async def lost(*_):
+        raise Unreachable("no broker")
+
+    monkeypatch.setattr(Recoverer, "_load", noted)
+    monkeypatch.setattr(Live, "kept", lambda _: None)
+    one.runner._live._poll = lost
+    await until(lambda: one.status.owner_epoch > epoch, "another incarnation")
+    await one.phase("live")
+    second = one.runner.store
+    await (await bench("two")).phase("live")
+    await one.here.feed(10)
+    await one.phase("fenced")
+    assert (held[0], second.digest.count, one.runner.store) == (0, 0, None)
 
 
 async def test_a_doubtful_commit_does_not_take_the_partition_back(bench):
@@ -226,7 +228,7 @@ async def test_a_handler_that_blocks_longer_than_a_transaction_may_take(stage, u
     kafka = {"bootstrap.servers": here.bootstrap_servers, "request.timeout.ms": 600}
     timeouts = {"commit_ms": 700, "transaction_ms": 1400}
     batch = {"records_max": 5, "linger_ms": 0}
-    one = Bench(here, await here.context(kafka=kafka, timeouts=timeouts, batch=batch))
+    one = Owner(here, await here.context(kafka=kafka, timeouts=timeouts, batch=batch))
     epochs = set()
     one.board.subscribe(lambda status: epochs.add(status.owner_epoch))
     await one.position(20)

@@ -2,10 +2,15 @@
 
 import asyncio
 import time
+from dataclasses import replace
+
+import msgspec
 
 from snapreplay.service.partition import slices as module
-from snapreplay.service.partition.slices import feed
-from snapreplay.snapshots.program.fold import Fold
+from snapreplay.service.partition.slices import feed, isolate
+from snapreplay.snapshots.errors import RecordError
+from snapreplay.snapshots.program.fold import ErrorPolicy, Fold
+from snapreplay.snapshots.program.ranges import SkippedRange
 from snapreplay.snapshots.program.record import RawRecord
 from snapreplay.snapshots.state.store import store_of
 from tests.support import apps
@@ -65,3 +70,48 @@ async def test_slow_records_are_taken_one_by_one():
     seen, ended = len(turns), True
     await counting
     assert seen >= 25
+
+
+START = {"payments-x": 0}
+
+
+def refusing(policy=ErrorPolicy.DEAD_LETTER):
+    app = apps.ledger("x", apps.refuse_poison)
+    return Fold(app, store_of(app.state()), 0, policy=policy)
+
+
+async def test_other_tasks_turn_while_a_failed_batch_is_applied_record_by_record():
+    """It takes several times as long as the batch, so it must not keep the loop either."""
+    turns, ended = [], False
+
+    async def count():
+        while not ended:
+            turns.append(time.monotonic())
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    await asyncio.sleep(0)
+    applied = await isolate(refusing(), START, records(20_000))
+    seen, ended = len(turns), True
+    await counting
+    assert seen > 10
+    assert applied.record_count == 20_000
+
+
+async def test_taken_alone_the_records_do_the_same_as_without_pauses():
+    """State, outputs, dead letters and positions are those of `Fold.isolate`."""
+    poison = records(1, b'{"amount": 1, "poison": true}')[0]
+    batch = [*records(10), msgspec.structs.replace(poison, offset=10, timestamp=10)]
+    one, other = await isolate(refusing(), START, batch), refusing().isolate(START, batch)
+    assert [e.message for e in one.errors] == [e.message for e in other.errors]
+    assert replace(one, errors=[]) == replace(other, errors=[])
+
+
+async def test_a_record_that_was_refused_is_not_applied_again():
+    """Skipped like one that cannot be applied, or the end of the batch, as the policy says; the others are applied."""
+    refused = RecordError("the broker does not take it", record_id="payments-x-0-3")
+    skipped = await isolate(refusing(), START, records(6), refused)
+    assert skipped.skipped == [SkippedRange("payments-x", 3, 4)]
+    assert (skipped.record_count, len(skipped.outputs), skipped.errors) == (5, 5, [refused])
+    failed = await isolate(refusing(ErrorPolicy.FAIL), START, records(6), refused)
+    assert (failed.record_count, failed.failure) == (3, refused)

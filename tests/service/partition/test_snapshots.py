@@ -10,9 +10,10 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.partition import snapshots as module
 from snapreplay.service.ports import Unreachable
 from snapreplay.snapshots.format.envelope import Kind, kind_of
+from snapreplay.snapshots.state import shards
 from tests.support import apps
 from tests.support.entries import read_entry
-from tests.support.stage import snapshot, until
+from tests.support.stage import snapshot, states, until
 
 pytestmark = pytest.mark.kafka
 
@@ -42,10 +43,6 @@ async def slow(stage, unique):
     await service.wait_live(30)
     yield here, service, cluster
     await service.stop()
-
-
-def states(service):
-    return [(s.reason, s.state) for s in service.control.snapshots()]
 
 
 async def ended(service, operation):
@@ -129,6 +126,23 @@ async def test_processing_goes_on_while_a_snapshot_is_written(slow):
     assert restore.snapshot.snapshot_id == done.parts[0].snapshot_id
 
 
+async def test_what_a_snapshot_left_to_do_is_done_before_the_next_one(slow, monkeypatch):
+    """In small steps, also when no batch comes any more: the next mark would do all of it at once."""
+    monkeypatch.setattr(shards, "SETTLE_ENTRIES", 1)
+    here, service, cluster = slow
+    await here.feed(40)
+    await here.all_processed(service)
+    triggered = service.control.trigger_snapshot(None, "")
+    await until(lambda: cluster.asked, "the snapshot")
+    await here.feed(60)
+    await here.all_processed(service)
+    cluster.gate.set()
+    assert (await ended(service, triggered)).state == "succeeded"
+    store = service._supervisor.runners[0].store
+    await until(lambda: not store._shards._unsettled, "nothing left to fold in")
+    await here.assert_exactly_once(service)
+
+
 async def test_whoever_waits_for_a_snapshot_hears_of_its_end(slow):
     """The partition ends while it is written: failed, not running for ever."""
     here, service, cluster = slow
@@ -192,4 +206,4 @@ async def test_a_graceful_stop_leaves_nothing_to_advance(stage, unique):
     assert last.pointers[0].batch == last.batch - 1
     async with here.running(snapshot={"before_stop": True}) as again:
         assert again.restore_status()[0].restore.snapshot.batch == last.batch - 1
-    assert states(again) == [], "nothing changed, so nothing was written"
+    assert states(again) == [("restored", "pointed")], "nothing changed, so nothing was written"

@@ -5,7 +5,7 @@ import pytest
 
 from snapreplay.snapshots.jobs import audit as module
 from snapreplay.snapshots.jobs.audit import Topics, as_text, freeze, main
-from snapreplay.snapshots.jobs.report import AuditReport, Finding
+from snapreplay.snapshots.jobs.report import AuditReport, Decision, Finding
 from tests.support.audited_log import Story
 
 
@@ -77,4 +77,14 @@ def test_findings_are_printed_with_their_place() -> None:
     assert "FINDING  chain: a-increments-3 offset 17: batch 5 names offset 9" in text
     assert "1,234 increments" in text
     assert text.endswith("findings")
+    assert "ACCEPTED" not in text
     assert "foreign" not in text
+
+
+def test_decisions_are_printed_though_nothing_was_found() -> None:
+    """A clean audit of a log that an operator intervened in says so."""
+    decision = Decision(3, 17, "input-gap-1", "goes on at offset 130", "known outage", "ada@here")
+    text = as_text(AuditReport("a", 4, {}, [], {}, 1.0, [decision]))
+    assert "ACCEPTED input-gap-1: partition 3 offset 17, by ada@here: known outage" in text
+    assert "goes on at offset 130" in text
+    assert text.endswith("fine")

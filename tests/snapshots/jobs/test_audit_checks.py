@@ -13,9 +13,20 @@ import pytest
 from snapreplay.snapshots.format.envelope import decode, encode
 from snapreplay.snapshots.format.records import ChangesRecord, Chunk, Claim, Increment
 from snapreplay.snapshots.jobs.audit import audit
+from snapreplay.snapshots.jobs.report import Decision
 from snapreplay.snapshots.program.ranges import InputRange
 from snapreplay.snapshots.state.digest import Digest
-from tests.support.audited_log import SILENCE, Fault, Story, changed, flipped
+from tests.support.audited_log import (
+    SILENCE,
+    Fault,
+    Story,
+    batch_of,
+    changed,
+    claim_of,
+    flipped,
+    increment_of,
+    snapshot_of,
+)
 
 
 def last(**fields):
@@ -220,22 +231,45 @@ CASES: dict[str, Case] = {
 }  # fmt: skip
 
 NUMBERS = {name: number for number, name in enumerate(CASES)}
-TRIMMED, TRIMMED_MORE, TRIMMED_TOO_FAR, UNTOUCHED, ORPHANS = range(len(CASES), len(CASES) + 5)
+TRIMMED, TRIMMED_MORE, TRIMMED_TOO_FAR, UNTOUCHED, ORPHANS, ACCEPTED = range(
+    len(CASES), len(CASES) + 6
+)
+DECISION = {"finding": "input-gap-1", "decided": "goes on", "reason": "outage", "by": "ada@here"}
 
 
 @pytest.fixture(scope="module")
 def story(broker, unique):
     """The log with all faults in it, some of its partitions trimmed, one with orphans and strangers."""
-    story = Story(broker.bootstrap_servers, unique("faulty"), len(CASES) + 5)
+    story = Story(broker.bootstrap_servers, unique("faulty"), len(CASES) + 6)
     story.tell({number: CASES[name].fault for name, number in NUMBERS.items()})
     stray = encode(Chunk("stray", 0, "default", []))
     story.append("snapshot", {ORPHANS: [stray, b"a stranger's record"]})
     story.append("batch", {ORPHANS: [b"another stranger's"]})
+    accept_a_gap(story)
     for number, kept in ((TRIMMED, 1), (TRIMMED_MORE, 0), (TRIMMED_TOO_FAR, 0)):
         pointer = story.partitions[number].pointers[kept]
         too_far = number == TRIMMED_TOO_FAR
         story.trim(number, pointer.increment_offset, pointer.first_chunk_offset + too_far)
     return story
+
+
+def accept_a_gap(story):
+    """A decision as `snapreplay accept` writes it: claim, snapshot, and an increment that begins the chain anew, with
+    other positions than the batch before; then a batch as ever."""
+    partition = story.partitions[ACCEPTED]
+    (epoch,) = story.append("claim", {ACCEPTED: [claim_of(partition)]})[ACCEPTED]
+    partition.epoch = partition.last_offset = epoch
+    partition.pointers = []
+    chunks = snapshot_of(partition, f"snapshot9-{ACCEPTED}")
+    offsets = story.append("snapshot9", {ACCEPTED: chunks})[ACCEPTED]
+    story._write_manifest("snapshot9", ACCEPTED, chunks, offsets)
+    partition.batch += 1
+    partition.positions = {"payments": partition.positions["payments"] + 10, "refunds": 10}
+    decided = increment_of(partition, ranges=False, decision=DECISION)
+    (partition.last_offset,) = story.append("batch6", {ACCEPTED: [decided]})[ACCEPTED]
+    partition.written["decision"] = [partition.last_offset]
+    partition.batch += 1
+    story.append("batch7", {ACCEPTED: batch_of(partition)})
 
 
 @pytest.fixture(scope="module")
@@ -295,3 +329,12 @@ def test_orphans_and_strangers_are_only_counted(report) -> None:
     assert report.notes["foreign_records"] == 2
     assert report.notes["unlisted_chunks"] >= 1
     assert report.notes["unpointed_manifests"] >= 1
+
+
+def test_an_accepted_decision_is_no_finding_and_is_told(report, story) -> None:
+    """The chain begins anew where an operator said so; whoever reads a clean audit knows of it."""
+    assert found_in(report, ACCEPTED) == []
+    (offset,) = story.partitions[ACCEPTED].written["decision"]
+    assert report.decisions == [
+        Decision(ACCEPTED, offset, "input-gap-1", "goes on", "outage", "ada@here")
+    ]

@@ -91,6 +91,8 @@ def test_the_log_in_columns(spark) -> None:
     assert increment.digest == "2:ffffffffffffffff:8000000000000000"
     assert [pointer.manifest_offset for pointer in increment.pointers] == [9, 6]
     assert increment.pointers[1].digest is None
+    assert increment.decision == {"finding": "input_gap", "reason": "known outage"}
+    assert (claim.begins_anew, increment.begins_anew) == (None, False)
 
 
 def test_a_wrong_body_is_a_state_and_no_crash(spark) -> None:

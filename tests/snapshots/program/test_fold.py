@@ -179,6 +179,14 @@ def test_records_below_the_position_are_refused(offset):
         bench.fold.feed([raw("payments", offset, {})])
 
 
+def test_a_record_twice_in_one_batch_is_refused():
+    """The position moves with every record, not with every batch."""
+    bench = Bench()
+    bench.fold.begin(bench.positions)
+    with pytest.raises(OutOfOrder):
+        bench.fold.feed([raw("payments", 0, {}), raw("payments", 0, {})])
+
+
 class Sum:
     """State that is no map and cannot undo."""
 

@@ -152,6 +152,21 @@ def test_a_dropped_batch_cannot_be_undone(*, sealed: bool) -> None:
     store.mark()
 
 
+def test_what_was_committed_can_be_kept_and_nothing_else() -> None:
+    """`can_drop` says at each moment whether giving up would leave exactly the committed state."""
+    store = ObjectStore(UndoBook())
+    seen = [store.can_drop]
+    for step in (store.begin, store.stage, store.seal, store.merge, store.drop):
+        step()
+        seen.append(store.can_drop)
+    assert seen == [True, False, False, False, True, True]
+    store.mark()
+    store.begin()
+    store.stage()
+    store.drop()
+    assert not store.can_drop
+
+
 def test_an_object_holds_one_batch_at_most() -> None:
     """No second one, and no snapshot, while one is under way."""
     store = ObjectStore(UndoBook())

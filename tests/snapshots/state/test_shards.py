@@ -131,6 +131,27 @@ def test_a_snapshot_folds_in_bounded_steps() -> None:
     assert set(content(shards).values()) == {b"new", b"%d" % (len(unsettled) - 1)}
 
 
+def test_what_is_left_to_fold_can_be_done_without_batches() -> None:
+    """In bounded steps too, so that the next mark has nothing to do; also while a batch waits."""
+    shards = Shards(64)
+    count = 3 * shards_module.SETTLE_ENTRIES
+    write(shards, {b"%d" % i: b"old" for i in range(count)})
+    cursor = shards.mark()
+    assert shards.settle(), "nothing to do while a snapshot is read"
+    write(shards, {b"%d" % i: b"new" for i in range(count)})
+    cursor.release()
+    index = crc32(b"x") & shards.mask
+    shards.write([(b"x", None, index)], {b"x": b"1"})
+    steps = 1
+    while not shards.settle():
+        steps += 1
+    assert steps >= 2
+    assert not shards._unsettled
+    shards.undo()
+    assert set(content(shards).values()) == {b"new"}
+    assert len(content(shards)) == count
+
+
 def test_a_cursor_of_cleared_entries_does_no_harm() -> None:
     """A snapshot task that is cancelled late neither reads nor thaws what came after it."""
     shards = Shards(2)

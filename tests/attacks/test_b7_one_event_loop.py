@@ -1,4 +1,5 @@
-"""HTTP and membership have a thread and loop of their own: neither a blocked handler nor a restore starves them."""
+"""B7: with one event loop for all, a handler that blocks and a restore that computes would starve heartbeats and
+probes: expelled, killed, and again for ever. HTTP and membership have a thread and loop of their own."""
 
 import asyncio
 import time
@@ -24,13 +25,16 @@ def ask_while(child, holds):
     return seconds
 
 
-async def test_a_blocked_handler_blocks_nothing_else(stage, unique, children):
+@pytest.mark.parametrize("sleep_s", [2.5, pytest.param(60.0, marks=pytest.mark.slow)])
+async def test_b7_a_handler_that_sleeps_keeps_membership_and_answers(
+    stage, unique, children, sleep_s
+):
     """It sleeps for longer than the group's session: answers come in time, no partition is lost or fenced."""
     here = await stage(apps.ledger(unique("sleepy")))
     child = children.start("sleepy", here.app.app_id, group__session_timeout_ms=1500)
     await asyncio.to_thread(child.wait_live)
     epoch = child.partitions()[0]["owner_epoch"]
-    await here.send([("0:a", {"amount": 1, "sleep_s": 2.5}), ("0:a", {"amount": 2})])
+    await here.send([("0:a", {"amount": 1, "sleep_s": sleep_s}), ("0:a", {"amount": 2})])
     seconds = await asyncio.to_thread(ask_while, child, lambda: child.processed() < 2)
     assert len(seconds) > 20
     assert max(seconds) < ANSWER_SECONDS
@@ -39,7 +43,7 @@ async def test_a_blocked_handler_blocks_nothing_else(stage, unique, children):
     assert (await here.cluster.group_members(here.app.app_id))[0].partitions
 
 
-async def test_a_restore_blocks_nothing_else(stage, unique, children):
+async def test_b7_a_restore_that_computes_keeps_membership_and_answers(stage, unique, children):
     """Replay of thousands of records by a handler that computes: answers come in time, and show progress."""
     here = await stage(apps.ledger(unique("busy"), apps.compute))
     async with here.running() as service:

@@ -1,0 +1,1 @@
+"""`accept`: the way out of a FAILED partition when a person, not a program, must decide."""

@@ -1,0 +1,38 @@
+"""What this user may not do, found by trying. Pure: facts in, findings out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from snapreplay.service.doctor.facts import Facts, Finding
+
+IDEMPOTENT_WRITES = "idempotent writes"
+
+
+def refusals(facts: Facts) -> Iterator[Finding]:
+    """What could not be looked at: the rest of the report does not speak of it."""
+    for each in facts.refusals:
+        yield Finding(
+            "access",
+            each.where,
+            f"{each.what}: {each.problem}",
+            each.hint or f"kafka-acls.sh {facts.to_cluster} --list shows what this user may do",
+        )
+
+
+def writes(facts: Facts) -> Iterator[Finding]:
+    """What the probe's transaction was not allowed."""
+    if facts.probe is None:
+        return
+    for what, reason in facts.probe.refused.items():
+        yield Finding("access", what, f"may not be written: {reason}", _remedy(facts, what))
+
+
+def _remedy(facts: Facts, what: str) -> str:
+    add = f"kafka-acls.sh {facts.to_cluster} --add --allow-principal User:NAME --operation"
+    if what == IDEMPOTENT_WRITES:
+        return f"{add} IdempotentWrite --cluster"
+    if what in (*facts.outputs, *facts.own):
+        return f"{add} Write --topic {what}"
+    app_id = facts.app.app_id if facts.app else what
+    return f"{add} Write --transactional-id {app_id} --resource-pattern-type prefixed"

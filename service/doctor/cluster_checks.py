@@ -1,0 +1,142 @@
+"""Brokers, transactions and this installation. Pure: facts in, findings out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Facts, Finding
+
+BROKERS_MIN = 3
+CLOCK_SKEW_MS_MAX = 2000
+ID_EXPIRATION_MS_MIN = 3_600_000
+ENTRY_OVERHEAD_BYTES = (
+    170  # of a key and its value in the state: two bytes objects and their places (measured)
+)
+
+
+def brokers(facts: Facts) -> Iterator[Finding]:
+    """Enough of them, each reachable where the cluster says it is, all of one version that we understand."""
+    if len(facts.brokers) < BROKERS_MIN:
+        yield Finding(
+            "brokers",
+            "cluster",
+            f"{len(facts.brokers)} broker(s): with one away there is no second copy of what is written, or no quorum",
+            f"run at least {BROKERS_MIN} brokers; one is enough to develop",
+        )
+    for broker in facts.brokers:
+        where = f"broker {broker.node_id} at {broker.address}"
+        if not broker.reachable:
+            yield Finding(
+                "brokers",
+                where,
+                "advertised by the cluster, not reachable from here",
+                "start it; or correct its advertised.listeners, DNS or the firewall: clients go to this address"
+                " whatever kafka.bootstrap.servers says",
+            )
+        if broker.missing:
+            yield Finding(
+                "versions",
+                where,
+                f"does not speak our version of {', '.join(broker.missing)}",
+                "upgrade the broker (Kafka 3.0 or newer), or snapreplay",
+            )
+    spoken = [broker.apis for broker in facts.brokers if broker.reachable]
+    if any(apis != spoken[0] for apis in spoken):
+        yield Finding(
+            "versions",
+            "cluster",
+            "the brokers offer different API versions",
+            "finish the rolling upgrade: all brokers of one release",
+        )
+
+
+def transaction_limits(facts: Facts) -> Iterator[Finding]:
+    """Our transactions must be allowed to last as long as we let them, and ids must outlive a quiet hour."""
+    wanted_ms = facts.settings.timeouts.transaction_ms
+    longest_ms = int(facts.broker_config.get("transaction.max.timeout.ms", wanted_ms))
+    if wanted_ms > longest_ms:
+        yield Finding(
+            "transaction limits",
+            "timeouts.transaction_ms",
+            f"{wanted_ms} is above the brokers' transaction.max.timeout.ms={longest_ms}: no producer can start",
+            f"--set timeouts.transaction_ms={longest_ms} and timeouts.commit_ms at most half of it, or raise"
+            " transaction.max.timeout.ms on every broker",
+        )
+    expiration = facts.broker_config.get("transactional.id.expiration.ms")
+    if expiration is not None and int(expiration) < ID_EXPIRATION_MS_MIN:
+        yield Finding(
+            "transaction limits",
+            "brokers",
+            f"transactional.id.expiration.ms={expiration}: a partition without input for that long recovers anew at"
+            " its next record",
+            f"set transactional.id.expiration.ms={7 * 24 * ID_EXPIRATION_MS_MIN} (Kafka's default) on every broker",
+        )
+
+
+def clock(facts: Facts) -> Iterator[Finding]:
+    """The transaction coordinator's clock against ours. Records carry our time, retention goes by the brokers'."""
+    probe = facts.probe
+    if probe is None or probe.coordinator_ms is None:
+        return
+    ahead_ms = max(0, probe.coordinator_ms - probe.after_ms)
+    behind_ms = max(0, probe.before_ms - probe.coordinator_ms)
+    skew_ms = max(ahead_ms, behind_ms)
+    if skew_ms > CLOCK_SKEW_MS_MAX:
+        yield Finding(
+            "clock",
+            "transaction coordinator",
+            f"its clock is {skew_ms} ms {'ahead of' if ahead_ms else 'behind'} ours",
+            "run NTP (chrony) on the brokers and here: `timedatectl` shows whether a clock is synchronised",
+        )
+
+
+def client(facts: Facts) -> Iterator[Finding]:
+    """What the Kafka client here can do."""
+    if not facts.machine.c_extension:
+        yield Finding(
+            "client",
+            "aiokafka",
+            "runs without its C extension: reading and writing are 20 to 200 times slower",
+            "pip install --force-reinstall --only-binary aiokafka aiokafka, on a CPython with the GIL and glibc",
+        )
+    if facts.machine.missing_codecs:
+        yield Finding(
+            "client",
+            "cramjam",
+            f"records compressed with {', '.join(facts.machine.missing_codecs)} cannot be read",
+            "pip install --force-reinstall cramjam",
+        )
+
+
+def memory(facts: Facts) -> Iterator[Finding]:
+    """Whether this machine could hold all partitions, as it must when it is the last one left."""
+    newest = [state.newest for state in facts.states if state.newest is not None]
+    needed = sum(each.raw_bytes + ENTRY_OVERHEAD_BYTES * each.entries for each in newest)
+    available = facts.machine.available_bytes
+    if available is None or needed <= available:
+        return
+    yield Finding(
+        "memory",
+        "this machine",
+        f"the state of all {len(newest)} partitions needs about {_mib(needed)} MiB, {_mib(available)} MiB are free",
+        "raise the memory limit, or make sure that enough processes run: each holds the partitions that it is given",
+    )
+
+
+def transaction_log(facts: Facts) -> Iterator[Finding]:
+    """Kafka's own log of transactions: without it nothing commits."""
+    for topic in facts.existing(TRANSACTION_TOPIC):
+        wanted = min(BROKERS_MIN, len(facts.brokers))
+        if topic.replication_factor < wanted:
+            yield Finding(
+                "transaction log",
+                TRANSACTION_TOPIC,
+                f"replication factor {topic.replication_factor} with {len(facts.brokers)} brokers: losing one broker"
+                " stops every transaction, or forgets its outcome",
+                f"kafka-reassign-partitions.sh {facts.to_cluster}: {wanted} replicas for {TRANSACTION_TOPIC}; and"
+                f" transaction.state.log.replication.factor={wanted} on every broker",
+            )
+
+
+def _mib(size_bytes: int) -> int:
+    return round(size_bytes / 1024 / 1024)

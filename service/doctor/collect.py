@@ -1,0 +1,168 @@
+"""Looking at all that the checks judge. What cannot be looked at is noted, the rest is looked at all the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from snapreplay.service.clock import wall_ms
+from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Facts, Log, Refusal
+from snapreplay.service.doctor.machine import this_machine
+from snapreplay.service.doctor.report import DoctorReport, report_of
+from snapreplay.service.doctor.states import StateReader
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.inquiry import KafkaInquiry, OpenTransaction
+from snapreplay.service.ports import Reader, TopicPartition
+from snapreplay.service.settings import Settings
+from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.snapshots.program.app import App
+
+T = TypeVar("T")
+
+LOOK_AGAIN_SECONDS = 1.0
+"""A running owner has a transaction open most of the time, but never the same one for so long."""
+
+
+async def examine(app: App[Any] | None, settings: Settings) -> DoctorReport:
+    """Look at the cluster and, with an app, at its topics and state. Writes nothing but the markers of one empty,
+    aborted transaction of `<app_id>-doctor`; fences no owner.
+
+    Raises:
+        Unreachable, StopError: no broker answered, or none let us in.
+    """
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    async with KafkaInquiry(settings) as ask:
+        facts = await Collector(app, settings, ask).collect()
+    return report_of(facts, loop.time() - began)
+
+
+def impatient(settings: Settings) -> Settings:
+    """A partition that nobody leads is a finding, and nothing to wait five minutes for."""
+    wait_ms = 3 * settings.request_timeout_ms
+    timeouts = settings.timeouts.model_copy(update={"metadata_ms": wait_ms, "progress_ms": wait_ms})
+    return settings.model_copy(update={"timeouts": timeouts})
+
+
+class Collector:
+    """Use once."""
+
+    def __init__(self, app: App[Any] | None, settings: Settings, ask: KafkaInquiry) -> None:
+        self._ask = ask
+        self._cluster = KafkaCluster(impatient(settings))
+        self._refusals: list[Refusal] = []
+        self._facts = Facts(settings, wall_ms(), (), app)
+
+    async def collect(self) -> Facts:
+        """
+        Raises:
+            Unreachable, StopError: the brokers could not even be listed.
+        """
+        self._know(brokers=tuple(await self._ask.brokers()), machine=this_machine())
+        cluster = await self._try("asking for its settings", "cluster", self._cluster.facts())
+        self._know(broker_config=cluster.broker_config if cluster else {})
+        names = (*self._facts.inputs, *self._facts.outputs, *self._facts.own, TRANSACTION_TOPIC)
+        topics = await self._try("describing topics", "cluster", self._cluster.topics(names))
+        self._know(topics=topics or {})
+        replicas = await self._try("describing topics", "cluster", self._ask.replicas(names))
+        known = {p: r for p, r in (replicas or {}).items() if p.topic in self._facts.topics}
+        self._know(replicas=known)
+        if self._facts.app is not None:
+            await self._permissions(self._facts.app.app_id)
+            await self._read()
+        self._know(now_ms=wall_ms(), refusals=tuple(self._refusals))
+        return self._facts
+
+    def _know(self, **facts: Any) -> None:
+        self._facts = replace(self._facts, **facts)
+
+    async def _try(self, what: str, where: str, looking: Awaitable[T]) -> T | None:
+        try:
+            return await looking
+        except SnapreplayError as error:
+            self._refusals.append(Refusal(what, where, error.message, error.hint))
+            return None
+
+    async def _permissions(self, app_id: str) -> None:
+        """Of what the service does, everything that leaves no trace when it is done without effect."""
+        facts = self._facts
+        written = [
+            TopicPartition(topic.name, 0) for topic in facts.existing(*facts.outputs, *facts.own)
+        ]
+        await self._try("describing", f"group {app_id}", self._cluster.group_members(app_id))
+        probing = self._ask.probe(f"{app_id}-doctor", written)
+        probe = await self._try("probing with an empty transaction", f"{app_id}-doctor", probing)
+        self._know(probe=probe)
+
+    async def _read(self) -> None:
+        committed = await self._cluster.reader()
+        try:
+            plain = await self._cluster.reader(read_committed=False)
+            try:
+                logs = [
+                    log
+                    for partition in self._readable()
+                    if (log := await self._look(committed, plain, partition)) is not None
+                ]
+                self._know(logs=await self._with_pins(logs))
+                await self._trimming()
+                await self._states(committed, plain)
+            finally:
+                await plain.close()
+        finally:
+            await committed.close()
+
+    def _readable(self) -> list[TopicPartition]:
+        """What has a leader: the others are findings already."""
+        facts = self._facts
+        names = {*facts.inputs, *facts.outputs, *facts.own}
+        return sorted(p for p, r in facts.replicas.items() if p.topic in names and r.leader >= 0)
+
+    async def _look(
+        self, committed: Reader, plain: Reader, partition: TopicPartition
+    ) -> Log | None:
+        async def both() -> Log:
+            start_offset, stable = await committed.bounds(partition)
+            return Log(partition, start_offset, stable, (await plain.bounds(partition)).end_offset)
+
+        return await self._try("asking for its offsets", str(partition), both())
+
+    async def _with_pins(self, logs: list[Log]) -> tuple[Log, ...]:
+        """Who holds back what, where it is still the same transaction a second later."""
+        first = await self._pins([log for log in logs if log.held_back > 0])
+        if not first:
+            return tuple(logs)
+        await asyncio.sleep(LOOK_AGAIN_SECONDS)
+        second = await self._pins([log for log in logs if log.partition in first])
+        lasting = {p: found for p, found in second.items() if first[p] == found}
+        return tuple(replace(log, pinned_by=lasting.get(log.partition)) for log in logs)
+
+    async def _pins(self, logs: list[Log]) -> dict[TopicPartition, OpenTransaction]:
+        nodes = [broker.node_id for broker in self._facts.brokers if broker.reachable]
+        found = {}
+        for log in logs:
+            leader = self._facts.replicas[log.partition].leader
+            asking = self._ask.open_transaction(log.partition, leader, nodes)
+            what = "asking which transaction holds it back"
+            opened = await self._try(what, str(log.partition), asking)
+            if opened is not None:
+                found[log.partition] = opened
+        return found
+
+    async def _trimming(self) -> None:
+        """DeleteRecords below the first offset deletes nothing, and is refused to whom it is not allowed."""
+        for log in self._facts.logs:
+            if log.partition.topic in self._facts.own[:2] and log.partition.partition == 0:
+                trimming = self._cluster.delete_records(log.partition, log.start_offset)
+                await self._try("trimming nothing", log.partition.topic, trimming)
+
+    async def _states(self, committed: Reader, plain: Reader) -> None:
+        reader = StateReader(self._facts, committed, plain)
+        states = []
+        for number in reader.partitions:
+            what = "reading the end of its chain"
+            seen = await self._try(what, f"partition {number}", reader.state(number))
+            states += [seen] if seen is not None else []
+        self._know(states=tuple(states))

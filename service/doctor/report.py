@@ -1,0 +1,62 @@
+"""All checks over the facts, and what is told of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from snapreplay.service.doctor import (
+    access_checks,
+    cluster_checks,
+    state_checks,
+    topic_checks,
+    transaction_checks,
+)
+from snapreplay.service.doctor.facts import Facts, Finding
+
+CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+    cluster_checks.brokers,
+    cluster_checks.transaction_limits,
+    cluster_checks.transaction_log,
+    cluster_checks.clock,
+    access_checks.refusals,
+    access_checks.writes,
+    topic_checks.existence,
+    topic_checks.partition_counts,
+    topic_checks.kept_for_ever,
+    topic_checks.replayable,
+    topic_checks.durability,
+    topic_checks.replicas,
+    topic_checks.record_sizes,
+    transaction_checks.pinned,
+    state_checks.recoverable,
+    state_checks.snapshot_age,
+    state_checks.record_times,
+    cluster_checks.client,
+    cluster_checks.memory,
+)
+
+
+class DoctorReport(msgspec.Struct, frozen=True):
+    """`looked_at` counts what was seen: "no findings" alone could mean that nothing was."""
+
+    app_id: str | None
+    looked_at: dict[str, int]
+    findings: list[Finding]
+    seconds: float
+
+
+def report_of(facts: Facts, seconds: float) -> DoctorReport:
+    return DoctorReport(
+        facts.app.app_id if facts.app else None,
+        {
+            "checks": len(CHECKS),
+            "brokers": len(facts.brokers),
+            "topics": len(facts.topics),
+            "partitions": len(facts.logs),
+            "states": len(facts.states),
+        },
+        [finding for check in CHECKS for finding in check(facts)],
+        round(seconds, 3),
+    )

@@ -1,0 +1,130 @@
+"""The end of each partition's chain, read as a recovery would, without claiming anything."""
+
+from __future__ import annotations
+
+from snapreplay.service.core import locate
+from snapreplay.service.core.located import Found
+from snapreplay.service.core.outlook import Seen, outlook
+from snapreplay.service.doctor.facts import Facts, InputSeen, SnapshotSeen, StateSeen
+from snapreplay.service.partition.decoding import decode_as
+from snapreplay.service.partition.increments import last_in_window
+from snapreplay.service.partition.loading import load_manifest
+from snapreplay.service.ports import Bounds, OffsetTrimmed, Reader, TopicPartition
+from snapreplay.snapshots.errors import DamagedError, RebuildError, UnknownFormatError
+from snapreplay.snapshots.format.chunks import read_chunk
+from snapreplay.snapshots.format.records import Increment, Manifest, Pointer
+from snapreplay.snapshots.plan import LogStarts
+from snapreplay.snapshots.program import names
+
+
+class StateReader:
+    """`committed` reads T-ZengLiang and the inputs, `plain` T-QuanLiang. Only what was seen before is asked for."""
+
+    def __init__(self, facts: Facts, committed: Reader, plain: Reader) -> None:
+        self._facts = facts
+        self._committed = committed
+        self._plain = plain
+        self._bounds = {
+            log.partition: Bounds(log.start_offset, log.last_stable_offset) for log in facts.logs
+        }
+        app_id = facts.app.app_id if facts.app else ""
+        self._increments = names.increments_topic(app_id)
+        self._snapshots = names.snapshots_topic(app_id)
+
+    @property
+    def partitions(self) -> list[int]:
+        """Those of which everything is there."""
+        needed = (self._increments, self._snapshots, *self._facts.inputs)
+        numbers = [p.partition for p in self._bounds if p.topic == self._increments]
+        return [n for n in numbers if all(TopicPartition(t, n) in self._bounds for t in needed)]
+
+    async def state(self, number: int) -> StateSeen:
+        """
+        Raises:
+            RetryableError: it could not be read.
+        """
+        try:
+            found = await self._last(TopicPartition(self._increments, number))
+        except (DamagedError, UnknownFormatError) as error:
+            return StateSeen(number, None, missing=error.message)
+        if found is None:
+            return StateSeen(number, None)
+        last = found.increment
+        newest, unusable = None, None
+        for pointer in last.pointers[:1]:
+            try:
+                newest = await self._snapshot(pointer, number)
+            except (RebuildError, UnknownFormatError) as error:
+                unusable = f"snapshot {pointer.snapshot_id} cannot be used: {error.message}"
+        inputs = [await self._input(last, topic, number) for topic in self._facts.inputs]
+        missing = await self._missing(found, number)
+        return StateSeen(number, last.batch, missing, unusable, newest, tuple(inputs))
+
+    async def _last(self, log: TopicPartition) -> Found | None:
+        start_offset, end_offset = self._bounds[log]
+        window = locate.first_window(end_offset, start_offset)
+        while window is not None:
+            found = await last_in_window(self._committed, log, window)
+            if found is not None:
+                return found
+            window = locate.next_window(window, end_offset, start_offset)
+        return None
+
+    async def _snapshot(self, pointer: Pointer, number: int) -> SnapshotSeen:
+        log = TopicPartition(self._snapshots, number)
+        manifest = await load_manifest(self._plain, log, pointer)
+        size_bytes = sum(ref.size_bytes for ref in manifest.chunks)
+        raw_bytes = round(size_bytes * await self._unpacked(manifest, log))
+        return SnapshotSeen(
+            pointer.snapshot_id, manifest.created_at_ms, manifest.entry_count, size_bytes, raw_bytes
+        )
+
+    async def _unpacked(self, manifest: Manifest, log: TopicPartition) -> float:
+        """Bytes of keys and values per byte in the topic, as in the first chunk.
+
+        Raises:
+            DamagedError: it cannot be read.
+        """
+        for ref in manifest.chunks[:1]:
+            record = await self._plain.read_at(log, ref.offset)
+            chunk = read_chunk((record.value if record else b"") or b"", ref, manifest.snapshot_id)
+            entries = [entry for part in chunk.slices for entry in part.entries.items()]
+            return sum(len(key) + len(value) for key, value in entries) / ref.size_bytes
+        return 0.0
+
+    async def _input(self, last: Increment, topic: str, number: int) -> InputSeen:
+        source, anchor = TopicPartition(topic, number), last.anchors.get(topic)
+        start_offset, end_offset = self._bounds[source]
+        position = last.positions.get(topic, start_offset)
+        timestamp_ms = anchor.timestamp_ms if anchor is not None else None
+        async for records in self._committed.read(source, max(position, start_offset), end_offset):
+            timestamp_ms = records[0].timestamp
+            break
+        return InputSeen(topic, position, timestamp_ms)
+
+    async def _missing(self, found: Found, number: int) -> str | None:
+        """Asks what a recovery asks: the planner, with the logs as they begin now."""
+        starts = LogStarts(
+            self._bounds[TopicPartition(self._increments, number)].start_offset,
+            self._bounds[TopicPartition(self._snapshots, number)].start_offset,
+            {
+                topic: self._bounds[TopicPartition(topic, number)].start_offset
+                for topic in self._facts.inputs
+            },
+        )
+        pointed = {}
+        for pointer in found.increment.pointers if self._facts.by_replay else ():
+            positions = await self._positions(pointer, number)
+            if positions is not None:
+                pointed[pointer.snapshot_id] = positions
+        seen = Seen(found.increment, found.offset, starts, pointed, self._facts.by_replay)
+        return outlook(seen).missing
+
+    async def _positions(self, pointer: Pointer, number: int) -> dict[str, int] | None:
+        log, offset = TopicPartition(self._increments, number), pointer.increment_offset
+        try:
+            record = await self._committed.read_at(log, offset)
+            value = (record.value if record else b"") or b""
+            return decode_as(Increment, value, log, offset).positions
+        except (OffsetTrimmed, DamagedError):
+            return None

@@ -1,0 +1,180 @@
+"""How the topics are configured, and whether they are well. Pure: facts in, findings out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from snapreplay.service.doctor.cluster_checks import BROKERS_MIN
+from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Facts, Finding
+from snapreplay.service.ports import TopicFacts
+from snapreplay.service.topics import KEPT_FOR_EVER, RECORD_BYTES_NEEDED
+
+RECORD_FRAME_BYTES = 2048  # record batch, headers and envelope around a chunk
+MESSAGE_BYTES = 1_048_588  # Kafka's default of max.message.bytes
+
+
+def existence(facts: Facts) -> Iterator[Finding]:
+    """Every topic of the app is there."""
+    if facts.app is None:
+        return
+    for name in (*facts.inputs, *facts.outputs):
+        if name not in facts.topics:
+            yield Finding(
+                "topics",
+                name,
+                "does not exist, or this user may not see it",
+                f"kafka-topics.sh {facts.to_cluster} --create --topic {name} --partitions N",
+            )
+    missing = [name for name in facts.own if name not in facts.topics]
+    pair = [name for name in facts.own[:2] if name in missing]
+    for name in missing:
+        lost = len(pair) == 1 and name in pair
+        yield Finding(
+            "topics",
+            name,
+            "is missing while its counterpart exists: state was lost or removed"
+            if lost
+            else "does not exist, or this user may not see it",
+            "bring the topic back from a backup or mirror; `snapreplay run` says what else can be done"
+            if lost
+            else "snapreplay topics ensure MODULE:APP, then snapreplay init MODULE:APP",
+        )
+
+
+def partition_counts(facts: Facts) -> Iterator[Finding]:
+    """One key is in the same partition number of all inputs and of our topics."""
+    counts = {t.name: t.partition_count for t in facts.existing(*facts.inputs, *facts.own[:2])}
+    if len(set(counts.values())) < 2:
+        return
+    yield Finding(
+        "partition counts",
+        ", ".join(counts),
+        ", ".join(f"{name} has {count}" for name, count in counts.items()),
+        "inputs, increments and snapshots need the same number: copy an input to a topic with the count of"
+        f" {facts.own[0]}; partitions cannot be removed, and keys have moved",
+    )
+
+
+def kept_for_ever(facts: Facts) -> Iterator[Finding]:
+    """Our topics are trimmed by the owner, never by Kafka."""
+    for topic in facts.existing(*facts.own[:2]):
+        for name, wanted in KEPT_FOR_EVER.items():
+            found = topic.config.get(name, wanted)
+            if found != wanted:
+                yield Finding(
+                    "retention",
+                    topic.name,
+                    f"{name}={found}: Kafka would delete what a recovery needs",
+                    facts.alter(topic.name, f"{name}={wanted}"),
+                )
+
+
+def replayable(facts: Facts) -> Iterator[Finding]:
+    """Replay of a compacted input sees fewer records than the first pass."""
+    for topic in facts.existing(*facts.inputs):
+        if facts.by_replay and "compact" in topic.config.get("cleanup.policy", ""):
+            yield Finding(
+                "retention",
+                topic.name,
+                f"cleanup.policy={topic.config['cleanup.policy']}, and this app recovers by replay",
+                f"changes=true with a MapState; or {facts.alter(topic.name, 'cleanup.policy=delete')}",
+            )
+
+
+def durability(facts: Facts) -> Iterator[Finding]:
+    """Nothing committed is lost with one broker, and one broker less stops nothing."""
+    count = len(facts.brokers)
+    wanted = min(BROKERS_MIN, count)
+    for topic in facts.existing(*facts.inputs, *facts.outputs, *facts.own):
+        if topic.replication_factor < wanted:
+            yield Finding(
+                "replication",
+                topic.name,
+                f"replication factor {topic.replication_factor} with {count} brokers",
+                f"kafka-reassign-partitions.sh {facts.to_cluster}: {wanted} replicas for {topic.name}",
+            )
+    for topic in facts.existing(*facts.inputs, *facts.outputs, *facts.own, TRANSACTION_TOPIC):
+        yield from _in_sync_minimum(facts, topic)
+        if topic.config.get("unclean.leader.election.enable") == "true":
+            yield Finding(
+                "replication",
+                topic.name,
+                "unclean.leader.election.enable=true: a lagging replica may become leader, what was committed is lost",
+                facts.alter(topic.name, "unclean.leader.election.enable=false"),
+            )
+
+
+def _in_sync_minimum(facts: Facts, topic: TopicFacts) -> Iterator[Finding]:
+    factor, least = topic.replication_factor, int(topic.config.get("min.insync.replicas", "1"))
+    if factor >= BROKERS_MIN and least < 2:
+        problem = f"min.insync.replicas={least}: a write is acknowledged with one copy"
+    elif least >= factor > 1:
+        problem = (
+            f"min.insync.replicas={least} of {factor} replicas: one broker away stops every write"
+        )
+    elif least > factor:
+        problem = f"min.insync.replicas={least} with {factor} replica(s): nothing can be written"
+    else:
+        return
+    wanted = max(1, factor - 1)
+    yield Finding(
+        "replication",
+        topic.name,
+        problem,
+        facts.alter(topic.name, f"min.insync.replicas={wanted}"),
+    )
+
+
+def replicas(facts: Facts) -> Iterator[Finding]:
+    """Every partition has a leader, and all its replicas follow."""
+    for partition, seen in sorted(facts.replicas.items()):
+        topic = facts.topics.get(partition.topic)
+        least = int(topic.config.get("min.insync.replicas", "1")) if topic else 1
+        behind = sorted(set(seen.replicas) - set(seen.in_sync))
+        if seen.leader < 0:
+            problem = f"no leader: none of its replicas {list(seen.replicas)} is there"
+        elif len(seen.in_sync) < least:
+            problem = f"{len(seen.in_sync)} replicas in sync, min.insync.replicas={least}: writes are refused"
+        elif behind:
+            problem = f"replicas {behind} are not in sync"
+        else:
+            continue
+        yield Finding(
+            "replication",
+            str(partition),
+            problem,
+            "start the brokers named, or wait until they have caught up: kafka-topics.sh"
+            f" {facts.to_cluster} --describe --topic {partition.topic} --under-replicated-partitions",
+        )
+
+
+def record_sizes(facts: Facts) -> Iterator[Finding]:
+    """What we write fits into the topics."""
+    chunk_bytes = facts.settings.snapshot.chunk_bytes_max + RECORD_FRAME_BYTES
+    for topic in facts.existing(*facts.own[:2]):
+        needed = max(RECORD_BYTES_NEEDED, chunk_bytes)
+        if _message_bytes(topic) < needed:
+            yield Finding(
+                "record sizes",
+                topic.name,
+                f"max.message.bytes={_message_bytes(topic)}, our records need {needed}",
+                facts.alter(topic.name, f"max.message.bytes={MESSAGE_BYTES}"),
+            )
+    yield from _dead_letter_sizes(facts)
+
+
+def _dead_letter_sizes(facts: Facts) -> Iterator[Finding]:
+    largest = max((_message_bytes(topic) for topic in facts.existing(*facts.inputs)), default=0)
+    for topic in facts.existing(*facts.own[2:]):
+        if _message_bytes(topic) < largest:
+            yield Finding(
+                "record sizes",
+                topic.name,
+                f"max.message.bytes={_message_bytes(topic)}, an input takes {largest}: a large record would come"
+                " without its value",
+                facts.alter(topic.name, f"max.message.bytes={largest}"),
+            )
+
+
+def _message_bytes(topic: TopicFacts) -> int:
+    return int(topic.config.get("max.message.bytes", MESSAGE_BYTES))

@@ -1,0 +1,157 @@
+"""While a partition is LIVE: is what its recovery would need still in the topics?
+
+Everything may be green while the input behind it is deleted; the next crash would show it. So the owner looks about
+once a minute, beside the processing, with readers of its own: a snapshot at once while that helps, and an alarm
+(`recoverable` in the status, a metric, a log line) where it does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from snapreplay.service.core.outlook import Outlook, Seen, outlook
+from snapreplay.service.core.policy import spread
+from snapreplay.service.partition.committer import Committer
+from snapreplay.service.partition.context import Context
+from snapreplay.service.partition.decoding import decode_as
+from snapreplay.service.partition.report import Reporter
+from snapreplay.service.partition.tasks import ended
+from snapreplay.service.ports import Bounds, OffsetTrimmed, Reader, TopicPartition
+from snapreplay.service.status import BlockedTopic
+from snapreplay.snapshots.errors import DamagedError, SnapreplayError
+from snapreplay.snapshots.format.records import Increment
+from snapreplay.snapshots.plan import LogStarts
+
+log = logging.getLogger("snapreplay.partition")
+
+WATCH_SECONDS = 60.0  # brokers delete every 5 minutes (log.retention.check.interval.ms)
+
+REMEDY = (
+    "keep this process alive until a snapshot is pointed to (`snapreplay trigger-snapshot`); raise retention.ms and"
+    " retention.bytes of the input, or take snapshots more often (snapshot.every_seconds, snapshot.every_records)"
+)
+
+Found = Mapping[TopicPartition, tuple[Bounds, Bounds]]
+"""Bounds of each log, as read_committed and as read_uncommitted see them."""
+
+Want = Callable[[Outlook], bool]
+"""Asks for a snapshot; whether one will be taken."""
+
+
+class RetentionWatch:
+    """Lives and dies with one LIVE incarnation."""
+
+    def __init__(
+        self,
+        context: Context,
+        committer: Committer,
+        reporter: Reporter,
+        want: Want,
+        *,
+        by_replay: bool,
+    ) -> None:
+        self._context = context
+        self._committer = committer
+        self._reporter = reporter
+        self._want = want
+        self._by_replay = by_replay
+        self._pointed: dict[str, dict[str, int]] = {}
+        self._inputs = [TopicPartition(name, context.partition) for name in context.input_names]
+        self._held_at: dict[TopicPartition, int] = {}  # held back at the last look: where
+        self._missing: str | None = None
+        self.looked = False
+        """Set by each look; taken back by who asks."""
+        self._task = asyncio.get_running_loop().create_task(self._watch())
+
+    async def close(self) -> None:
+        """What was seen is not true of anybody else's partition."""
+        await ended(self._task)
+        self._reporter.outlook(recoverable=None, reason="", blocked=())
+
+    async def _watch(self) -> None:
+        wait_seconds = WATCH_SECONDS * spread(self._context.app.app_id, self._context.partition)
+        while True:
+            await asyncio.sleep(wait_seconds)
+            wait_seconds = WATCH_SECONDS
+            try:
+                await self._look()
+            except SnapreplayError as error:
+                log.warning("partition %d: not looked at: %s", self._context.partition, error)
+            except Exception:  # a defect here must not end the watch, nor the partition
+                log.exception("partition %d: unexpected error", self._context.partition)
+
+    async def _look(self) -> None:
+        cluster = self._context.cluster
+        committed = await cluster.reader()
+        try:
+            plain = await cluster.reader(read_committed=False)
+            try:
+                found = {
+                    log: (await committed.bounds(log), await plain.bounds(log))
+                    for log in (*self._inputs, self._context.increments, self._context.snapshots)
+                }
+                chain = self._committer.chain
+                await self._read_pointed(plain, chain.last)
+            finally:
+                await plain.close()
+        finally:
+            await committed.close()
+        starts = self._starts(found)
+        seen = Seen(chain.last, chain.last_offset, starts, self._pointed, self._by_replay)
+        self._tell(outlook(seen), self._blocked(found))
+        self.looked = True
+
+    def _starts(self, found: Found) -> LogStarts:
+        return LogStarts(
+            found[self._context.increments][0].start_offset,
+            found[self._context.snapshots][0].start_offset,
+            {log.topic: found[log][0].start_offset for log in self._inputs},
+        )
+
+    def _blocked(self, found: Found) -> tuple[BlockedTopic, ...]:
+        """The logs that an open transaction has held back since the last look: what we read, and what the next owner
+        must read."""
+        held_before, self._held_at = self._held_at, {}
+        blocked = []
+        for log in (*self._inputs, self._context.increments):
+            stable, end_offset = (bounds.end_offset for bounds in found[log])
+            if end_offset > stable:
+                self._held_at[log] = stable
+                if held_before.get(log) == stable:
+                    blocked.append(BlockedTopic(log.topic, stable, end_offset - stable))
+        return tuple(blocked)
+
+    async def _read_pointed(self, reader: Reader, last: Increment) -> None:
+        """Pointers do not say where in the input their snapshots end; the increments of their batches do."""
+        known = {pointer.snapshot_id for pointer in last.pointers}
+        self._pointed = {name: found for name, found in self._pointed.items() if name in known}
+        for pointer in last.pointers if self._by_replay else ():
+            if pointer.snapshot_id not in self._pointed:
+                positions = await self._positions(reader, pointer.increment_offset)
+                if positions is not None:
+                    self._pointed[pointer.snapshot_id] = positions
+
+    async def _positions(self, reader: Reader, offset: int) -> dict[str, int] | None:
+        source = self._context.increments
+        try:
+            record = await reader.read_at(source, offset)
+            if record is not None:
+                return decode_as(Increment, record.value or b"", source, offset).positions
+        except (OffsetTrimmed, DamagedError) as error:
+            log.warning("partition %d: %s", source.partition, error)
+        return None
+
+    def _tell(self, found: Outlook, blocked: tuple[BlockedTopic, ...]) -> None:
+        number = self._context.partition
+        if found.missing is not None and self._missing is None:
+            log.error("partition %d is not recoverable: %s; %s", number, found.missing, REMEDY)
+        elif found.missing is None and self._missing is not None:
+            log.info("partition %d is recoverable again", number)
+        self._missing = found.missing
+        self._reporter.outlook(
+            recoverable=found.missing is None, reason=found.missing or "", blocked=blocked
+        )
+        if found.snapshot_now is not None and self._want(found):
+            log.warning("partition %d: a snapshot at once: %s", number, found.snapshot_now)

@@ -1,0 +1,73 @@
+"""A3: an empty increments partition is never a new app, and a log that was cut is never a shorter history."""
+
+import pytest
+
+from snapreplay.service.genesis import PartitionLost, init_app
+from snapreplay.service.ports import NewTopic
+from snapreplay.service.topics import KEPT_FOR_EVER, TopicsIncomplete, ensure_topics
+from snapreplay.snapshots.errors import StopError
+from snapreplay.snapshots.format.envelope import Kind
+from tests.support import apps, reference
+from tests.support.accepting import accepted
+from tests.support.stage import phase, processed
+from tests.support.tampering import cut, delete, tamper, trim
+
+pytestmark = pytest.mark.kafka
+
+LOG_END = -1  # for DeleteRecords: everything
+
+
+async def test_a3_a_deleted_increments_topic_is_noticed_at_every_step_of_the_way_back(past):
+    """`topics ensure` does not create one of a pair, `init` writes no genesis beside snapshots, `run` is FAILED; only
+    the accepted decision leads on, from the newest snapshot, and the log says so."""
+    then = await past()
+    here = then.here
+    delete(here.bootstrap_servers, then.increments)
+    with pytest.raises(TopicsIncomplete) as refused:
+        await ensure_topics(here.app, here.settings(), here.cluster)
+    assert f"--create --topic {then.increments} --partitions N --config" in refused.value.hint
+    assert then.increments not in await here.cluster.topic_names()
+    await here.cluster.create_topics([NewTopic(then.increments, 1, config=KEPT_FOR_EVER)])
+    with pytest.raises(StopError, match="holds snapshots: the increments were lost"):
+        await init_app(here.app, here.settings(), here.cluster)
+    status = await here.failure()
+    assert (status.error.kind, status.batch) == ("NotInitialised", None)
+    proposal, written = await accepted(here, status.error.hint)
+    assert any(then.second in line for line in proposal.plan)
+    async with here.running() as service:
+        await here.feed(20)
+        await processed(service, {0: here.sent})
+        _, (expected,) = reference.balances(then.input, await here.read(then.input), apps.add)
+        assert reference.as_plain(service.view(0)) == expected
+        (decision,) = service.restore_status()[0].decisions
+        assert (decision.offset, decision.batch) == (written.offset, written.batch)
+
+
+async def test_a3_one_lost_partition_of_several_is_not_begun_anew(stage, unique):
+    """The others run; the lost one is FAILED, and `init` leaves it so."""
+    here = await stage(apps.ledger(unique("lost")), 2)
+    async with here.running() as service:
+        await here.send([("0:a", {"amount": 1}), ("1:b", {"amount": 2})])
+        await here.all_processed(service)
+    trim(here.bootstrap_servers, f"{here.app.app_id}-increments", 1, LOG_END)
+    with pytest.raises(PartitionLost, match="the increments of partition 1 were lost"):
+        await init_app(here.app, here.settings(), here.cluster)
+    service = here.service()
+    await service.start()
+    try:
+        status = await phase(service, "failed", 1)
+        assert status.error.kind == "NotInitialised"
+        await phase(service, "live", 0)
+    finally:
+        await service.stop()
+
+
+async def test_a3_a_snapshot_ahead_of_the_last_increment_proves_a_cut(past):
+    """Committed batches are gone: FAILED with both batches, though a shorter history would look whole."""
+    then = await past()
+    await tamper(then.here, then.increments, Kind.CHANGES, cut, 3)  # of batch 5
+    status = await then.here.failure()
+    assert status.error.kind == "LogCut"
+    assert "snapshot of batch 5, but the last increment is batch 4" in status.error.message
+    assert then.increments in status.error.message
+    assert "backup" in status.error.hint

@@ -1,0 +1,68 @@
+"""A4: the input is the log that was processed, or nothing goes on.
+
+Trimmed and shorter inputs, one input: tests/service/partition/test_inputs.py; counts of records: test_replay.py there.
+"""
+
+import pytest
+
+from snapreplay.service.partition import inputs
+from tests.support import apps, reference
+from tests.support.stage import processed
+from tests.support.tampering import copy_again, recreate
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    """A stale leader is believed for half a second here."""
+    monkeypatch.setattr(inputs, "STALE_LEADER_SECONDS", 0.3)
+    monkeypatch.setattr(inputs, "ASK_AGAIN_SECONDS", 0.1)
+
+
+async def test_a4_a_topic_made_again_after_a_clean_stop_is_not_taken_for_the_old_one(stage, unique):
+    """A final snapshot leaves nothing to replay, so that no digest could tell: the anchor does, and no new record is
+    skipped in silence."""
+    here = await stage(apps.ledger(unique("again")), snapshot={"before_stop": True})
+    async with here.running() as service:
+        await here.feed(100)
+        await here.all_processed(service)
+    topic = here.app.inputs[0].name
+    recreate(here.bootstrap_servers, topic, 1)
+    await here.feed(300)
+    status = await here.failure()
+    assert status.error.kind == "InputReplaced"
+    assert f"{topic}-0 offset 99 is not the record that was processed there" in status.error.message
+    assert status.restore.proof is None or status.restore.proof.batches_compared == 1
+    assert len((await here.read(here.app.outputs[0].name))[0]) == 100, "nothing was emitted"
+
+
+@pytest.mark.parametrize("which", [pytest.param(0, marks=pytest.mark.slow), 1])
+async def test_a4_each_of_several_inputs_is_compared(stage, unique, which):
+    """One of two was made again: it is the one that is named."""
+    here = await stage(apps.pair(unique("pair")))
+    names = [topic.name for topic in here.app.inputs]
+    for topic in names:
+        await here.send([(f"k{n}", {"amount": n}) for n in range(20)], topic)
+    async with here.running() as service:
+        await here.all_processed(service)
+    recreate(here.bootstrap_servers, names[which], 1)
+    await here.send([(f"k{n}", {"amount": -n}) for n in range(30)], names[which])
+    status = await here.failure()
+    assert status.error.kind == "InputReplaced"
+    assert f"input {names[which]}-0" in status.error.message
+
+
+async def test_a4_the_same_records_at_the_same_offsets_are_the_same_input(stage, unique):
+    """The anchor is the record, not the topic: an exact copy is gone on with, exactly once."""
+    here = await stage(apps.ledger(unique("copy")))
+    async with here.running() as service:
+        await here.feed(50)
+        await here.all_processed(service)
+    topic = here.app.inputs[0].name
+    await copy_again(here, topic, 50)
+    async with here.running() as service:
+        await here.feed(10)
+        await processed(service, {0: 60})
+        _, (expected,) = reference.balances(topic, await here.read(topic), apps.add)
+        assert reference.as_plain(service.view(0)) == expected

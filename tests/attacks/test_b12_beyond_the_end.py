@@ -1,0 +1,111 @@
+"""B12: "out of range" is not "trimmed". Above the end it may be a leader that is behind: asked again with new clients,
+before a snapshot is passed over or a partition FAILED."""
+
+import pytest
+
+from snapreplay.service.kafka.reader import KafkaReader
+from snapreplay.service.partition import inputs, loading
+from snapreplay.service.ports import Bounds, OffsetBeyondEnd
+from snapreplay.snapshots.format.envelope import Kind
+from tests.support.owner import Owner
+from tests.support.stage import until
+from tests.support.tampering import cut, recreate, tamper, trim
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def behind(monkeypatch):
+    """Leaders that are behind: as many clients as `left` says of a topic are told that it ends at offset 1."""
+    left: dict[str, int] = {}
+    told: set[KafkaReader] = set()
+    bounds = KafkaReader.bounds
+
+    async def stale(self, partition):
+        true = await bounds(self, partition)
+        if self not in told and left.get(partition.topic, 0) > 0:
+            left[partition.topic] -= 1
+            told.add(self)
+        return Bounds(true.start_offset, 1) if self in told else true
+
+    monkeypatch.setattr(KafkaReader, "bounds", stale)
+    monkeypatch.setattr(loading, "STALE_LEADER_SECONDS", 10.0)
+    monkeypatch.setattr(inputs, "ASK_AGAIN_SECONDS", 0.05)
+    return left
+
+
+async def restored(then):
+    """The restore of an owner that is LIVE, and how it ended."""
+    one = Owner(then.here, await then.here.context())
+    restore = (await one.phase("live")).restore
+    await then.here.feed(10)
+    await one.position(130)
+    await one.end()
+    return restore
+
+
+async def test_b12_a_snapshot_beyond_a_stale_end_is_asked_for_with_new_clients(past, behind):
+    """No fallback, no new snapshot: it was there all the time."""
+    then = await past()
+    behind[then.snapshots] = 3
+    restore = await restored(then)
+    assert behind[then.snapshots] == 0
+    assert (restore.snapshot.snapshot_id, restore.fallback_from) == (then.second, None)
+
+
+async def test_b12_an_input_that_seems_too_short_is_asked_for_with_new_clients(past, behind):
+    """LIVE, not FAILED: the log reaches to our position after all."""
+    then = await past()
+    behind[then.input] = 3
+    restore = await restored(then)
+    assert behind[then.input] == 0
+    assert restore.attempt == 1
+
+
+async def test_b12_a_live_partition_whose_leader_is_behind_goes_on(past):
+    """Out of range above the end while it runs: out of memory, with another client, at the same position."""
+    then = await past()
+    one = Owner(then.here, await then.here.context())
+    epoch = (await one.phase("live")).owner_epoch
+    live = one.runner._live
+
+    async def out_of_range():
+        raise OffsetBeyondEnd("offset 120 is above its end 1: a stale leader")
+
+    live._poll = out_of_range
+    await until(lambda: one.status.owner_epoch > epoch, "another incarnation")
+    assert (await one.phase("live")).restore.warm == "kept"
+    await then.here.feed(10)
+    await one.position(130)
+    await one.end()
+
+
+async def test_b12_a_log_that_is_shorter_than_it_was_is_named_with_both_offsets(past, monkeypatch):
+    """When no client says otherwise for long enough: FAILED for the input, the snapshot before for T-QuanLiang."""
+    monkeypatch.setattr(inputs, "STALE_LEADER_SECONDS", 0.3)
+    monkeypatch.setattr(inputs, "ASK_AGAIN_SECONDS", 0.05)
+    then = await past()
+    manifest = await tamper(then.here, then.snapshots, Kind.MANIFEST, cut)
+    one = Owner(then.here, await then.here.context())
+    restore = (await one.phase("live")).restore
+    assert (restore.snapshot.snapshot_id, restore.fallback_from) == (then.first, then.second)
+    assert f"manifest offset {manifest.offset}, it ends at" in restore.fallback_reason
+    assert "shorter than it was" in restore.fallback_reason
+    await one.end()
+    recreate(then.here.bootstrap_servers, then.input, 1)
+    two = Owner(then.here, await then.here.context())
+    status = await two.phase("failed")
+    assert "ends at 0, our position is 120: the log is shorter than it was" in status.error.message
+    await two.end()
+
+
+async def test_b12_below_the_begin_is_trimmed(past):
+    """Named as such, with the log's start: nobody waits for a leader to catch up."""
+    then = await past()
+    await then.here.feed(30)
+    trim(then.here.bootstrap_servers, then.input, 0, 130)
+    one = Owner(then.here, await then.here.context())
+    status = await one.phase("failed")
+    assert status.error.kind == "InputTrimmed"
+    assert "offset 120, the log begins at 130" in status.error.message
+    await one.end()

@@ -1,0 +1,68 @@
+"""Attack B13: a state that is no map has no overlay and no running digest: half of a failed batch stays, and nothing
+proves what was restored."""
+
+from typing import Any
+
+import pytest
+
+from snapreplay.snapshots.errors import RecordError, UsageError
+from snapreplay.snapshots.format.envelope import Kind
+from snapreplay.snapshots.program.harness import Harness, record
+from snapreplay.testing import ErrorPolicy
+from tests.support import apps, reference
+from tests.support.stage import snapshot, until
+from tests.support.tampering import flip, tamper
+
+
+def payments(app, *values):
+    return [record(app.inputs[0], key="a", value=value) for value in values]
+
+
+GOOD, BAD = {"amount": 1}, {"amount": 1, "poison": True}
+
+
+def test_b13_dead_letters_are_refused_where_half_a_record_would_stay():
+    """Refused before anything runs, with the way out; with begin() and rollback() they are allowed."""
+    with pytest.raises(UsageError, match="undo a record") as refused:
+        Harness(apps.tape("b13"), policy=ErrorPolicy.DEAD_LETTER)
+    assert "rollback" in refused.value.hint
+    found = Harness(apps.tape("b13", apps.Undoable), policy=ErrorPolicy.DEAD_LETTER)
+    found.feed_batch(payments(found._app, GOOD, BAD, GOOD))
+    assert found.state.ids == ["payments-b13-0-0", "payments-b13-0-2"]
+
+
+def test_b13_half_a_batch_is_thrown_away_with_the_object():
+    """It appends before it raises, and cannot undo: the state is that of the last commit, restored."""
+    found = Harness(apps.tape("b13"))
+    found.feed_batch(payments(found._app, GOOD, GOOD))
+    with pytest.raises(RecordError, match="payments-b13-0-3"):
+        found.feed_batch(payments(found._app, GOOD, BAD))
+    assert found.state.ids == ["payments-b13-0-0", "payments-b13-0-1"]
+
+
+async def counts(here: Any) -> list[int]:
+    outputs = (await here.read(here.app.outputs[0].name))[0]
+    return [value["n"] for _, value in reference.decoded(outputs)]
+
+
+@pytest.mark.kafka
+async def test_b13_a_damaged_snapshot_of_an_object_is_not_believed(stage, unique):
+    """No digest is kept from batch to batch, but each snapshot proves itself: one bit flipped, and recovery goes back
+    to the one before it and replays; nothing is counted twice."""
+    here = await stage(apps.tape(unique("b13")))
+    taken = []
+    async with here.running() as service:
+        for _ in range(2):
+            await here.feed(10)
+            await here.all_processed(service)
+            taken.append(await snapshot(service))
+    await tamper(here, f"{here.app.app_id}-snapshots", Kind.CHUNK, flip)
+    async with here.running() as service:
+        restore = service.restore_status()[0].restore
+        assert restore.snapshot.snapshot_id == taken[0]
+        assert restore.fallback_from == taken[1]
+        assert restore.records_replayed == 10
+        await here.feed(10)
+        await here.all_processed(service)
+        await until(lambda: service._supervisor.runners[0].store is not None, "LIVE")
+        assert await counts(here) == list(range(1, 31))

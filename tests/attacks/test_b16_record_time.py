@@ -1,0 +1,62 @@
+"""Attack B16: the time of old records becomes the time of the topic, and retention deletes what was just written."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from examples.demo import topics as demo
+from snapreplay.api.cli import dev
+from snapreplay.service.ports import NewTopic
+from tests.support import apps
+
+Y2013_MS = 1_357_000_000_000
+
+
+def test_b16_the_demo_and_dev_keep_old_records():
+    """Flights of 2013 in a topic with the default retention of a week are gone at the broker's next look."""
+    assert demo.KEPT_FOR_EVER["retention.ms"] == "-1"
+    assert dev.KEEP_OLD_RECORDS["log.retention.ms"] == "-1"
+
+
+def written(servers: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": servers})
+    producer.produce(topic, key=b"a", value=b'{"amount": 1}', timestamp=Y2013_MS)
+    assert producer.flush(20) == 0
+
+
+def first_time_ms(servers: str, topic: str) -> int:
+    """Of the first committed record."""
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": "b16", "enable.auto.commit": False}
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    try:
+        message: Any = consumer.poll(20)
+        assert message is not None, f"{topic} is empty"
+        assert message.error() is None
+        return int(message.timestamp()[1])
+    finally:
+        consumer.close()
+
+
+@pytest.mark.kafka
+async def test_b16_outputs_have_the_time_of_writing(stage, unique):
+    """An output topic with a retention of a day keeps what a record of 2013 caused: it is of now. So are our own
+    records, and the state knows the record's time all the same."""
+    app = apps.ledger(unique("b16"))
+    before_ms = int(time.time() * 1000)
+    aside = await stage(apps.ledger(unique("aside")))
+    config = {"retention.ms": "86400000"}
+    await aside.cluster.create_topics([NewTopic(app.outputs[0].name, 1, config=config)])
+    here = await stage(app)
+    await asyncio.to_thread(written, here.bootstrap_servers, app.inputs[0].name)
+    async with here.running() as service:
+        await here.all_processed(service)
+        runner = service._supervisor.runners[0]
+        assert runner.store.stream_time_ms == Y2013_MS
+    for topic in (app.outputs[0].name, f"{app.app_id}-increments"):
+        found_ms = await asyncio.to_thread(first_time_ms, here.bootstrap_servers, topic)
+        assert found_ms >= before_ms - 60_000, topic

@@ -1,0 +1,62 @@
+"""B1: the last increment alone says where to start; what to apply, and what to skip, stands in all of them."""
+
+from typing import Any
+
+import pytest
+
+from snapreplay.snapshots.format.envelope import Kind, kind_of
+from snapreplay.snapshots.state.digest import Digest
+from tests.support import apps
+from tests.support.entries import read_entry
+from tests.support.stage import snapshot
+from tests.support.tampering import tamper, with_fields
+
+pytestmark = pytest.mark.kafka
+
+WRONG = Digest(20, 1, 2)
+
+
+async def test_b1_skips_and_changes_of_every_batch_since_the_snapshot_are_read(stage, unique):
+    """Ten batches, half of them with a dead letter, none of it in the last one: both roads give the state folded by
+    hand, and compare every batch."""
+    here = await stage(
+        apps.ledger(unique("every"), apps.refuse_poison),
+        errors={"policy": "dead_letter"},
+        batch={"records_max": 10, "linger_ms": 0},
+    )
+    async with here.running() as service:
+        await here.feed(20)
+        await here.all_processed(service)
+        await snapshot(service)
+        await here.send(
+            (f"k{n % 20}", {"amount": n, "poison": n % 16 == 3}) for n in range(20, 110)
+        )
+        await here.all_processed(service)
+    since = (await _increments(here))[-9:]
+    assert sum(bool(each.skipped) for each in since) >= 4
+    assert not since[-1].skipped
+    for road in ("changes", "replay"):
+        async with here.running(restore={"road": road}) as service:
+            restore = service.restore_status()[0].restore
+            assert (restore.road, restore.fallback_reason) == (road, None)
+            assert restore.proof.batches_compared >= 9
+            await here.assert_exactly_once(service, apps.refuse_poison, lambda v: v.get("poison"))
+
+
+async def _increments(here: Any) -> list[Any]:
+    (log,) = await here.read(f"{here.app.app_id}-increments")
+    return [read_entry(r.value) for r in log if kind_of(r.value or b"") is Kind.INCREMENT]
+
+
+@pytest.mark.parametrize("road", [pytest.param("changes", marks=pytest.mark.slow), "replay"])
+async def test_b1_of_several_differing_batches_the_first_is_named(past, road):
+    """Compared after every batch, not only at the end: batch 6, though 6, 7 and 8 all differ."""
+    then = await past()
+    wrong = with_fields(digest=WRONG)
+    forged = [
+        await tamper(then.here, then.increments, Kind.INCREMENT, wrong, number)
+        for number in (-3, -2, -1)
+    ]
+    status = await then.here.failure(restore={"road": road})
+    assert status.error.kind == "DigestMismatch"
+    assert f"batch 6 (increment at offset {forged[0].offset})" in status.error.message

@@ -1,0 +1,213 @@
+"""Attack B4: the input behind a live partition is deleted while everything is green, and the next crash finds no way
+back; or the input is compacted, and a replay sees fewer records than there were."""
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+
+from snapreplay.service.partition import retention_watch
+from snapreplay.service.partition.recoverer import Recoverer
+from snapreplay.service.partition.report import Reporter
+from snapreplay.service.status import BlockedTopic, StatusBoard
+from snapreplay.snapshots.errors import UsageError
+from snapreplay.snapshots.state.store import store_of
+from tests.support import apps
+from tests.support.stage import Stage, processed, snapshot, until
+from tests.support.tampering import trim
+
+pytestmark = pytest.mark.kafka
+LEAN = {"changes": False}
+
+
+@pytest.fixture(autouse=True)
+def watchful(monkeypatch):
+    """Looks ten times a second."""
+    monkeypatch.setattr(retention_watch, "WATCH_SECONDS", 0.1)
+
+
+def status(service: Any) -> Any:
+    return service.restore_status()[0]
+
+
+async def looked_at(service: Any) -> None:
+    await until(lambda: status(service).recoverable is not None, "looked at")
+
+
+async def past(here: Stage, service: Any) -> None:
+    """Snapshots at 20 and 40, position 60."""
+    for _ in range(2):
+        await here.feed(20)
+        await processed(service, {0: here.sent})
+        await snapshot(service)
+    await here.feed(20)
+    await processed(service, {0: here.sent})
+    await looked_at(service)
+
+
+def reasons(service: Any) -> list[str]:
+    return [each.reason for each in service.control.snapshots()]
+
+
+async def cut(here: Stage, before_offset: int) -> None:
+    await asyncio.to_thread(trim, here.bootstrap_servers, here.app.inputs[0].name, 0, before_offset)
+
+
+async def test_b4_a_snapshot_comes_before_the_input_it_needs_is_gone(stage, unique):
+    """Lean mode: the input begins within a quarter of what the oldest kept snapshot needs, so a new one is written at
+    once, without being asked; the partition was recoverable all the time, and is after the next cut."""
+    here = await stage(apps.ledger(unique("near")), **LEAN)
+    async with here.running() as service:
+        await past(here, service)
+        assert status(service).recoverable is True
+        assert "retention" not in reasons(service)
+        await cut(here, 15)
+        await until(lambda: reasons(service)[0] == "retention", "a snapshot")
+        await until(lambda: service.control.snapshots()[0].state == "pointed", "its pointer")
+        assert status(service).recoverable is True
+        written = service.control.snapshots()[0].snapshot_id
+        await cut(here, 60)
+        await asyncio.sleep(0.3)  # three looks: what must not happen has no condition
+        assert status(service).recoverable is True
+    async with here.running() as service:
+        assert status(service).restore.snapshot.snapshot_id == written
+        assert service.view(0)["k0"]["n"] == 3
+
+
+async def test_b4_what_cannot_come_back_is_an_alarm(stage, unique, caplog):
+    """Cut beyond the newest snapshot, and snapshots cannot be written: not recoverable, in the status and once in the
+    log, with topic, offsets and remedy. As soon as one is pointed to, it is again."""
+    here = await stage(apps.ledger(unique("alarm")), **LEAN)
+    async with here.running() as service:
+        await past(here, service)
+        keeper = service._supervisor.runners[0]._live.snapshots
+        write, gate = keeper._write, asyncio.Event()
+
+        async def held_back(marked):
+            await gate.wait()
+            await write(marked)
+
+        keeper._write = held_back
+        with caplog.at_level(logging.ERROR, "snapreplay.partition"):
+            await cut(here, 50)
+            await until(lambda: status(service).recoverable is False, "the alarm")
+        topic = here.app.inputs[0].name
+        reason = status(service).unrecoverable_reason
+        assert f"input {topic} begins at offset 50" in reason
+        assert caplog.text.count("is not recoverable") == 1
+        assert "retention.ms" in caplog.text
+        gate.set()
+        await until(lambda: status(service).recoverable is True, "recoverable again")
+        assert status(service).unrecoverable_reason == ""
+    async with here.running() as again:
+        assert status(again).restore.records_replayed == 0
+        assert again.view(0)["k0"]["n"] == 3
+
+
+async def test_b4_with_changes_the_input_behind_is_not_needed(stage, unique):
+    """By changes nothing is replayed: no alarm, no snapshot. Our own topic cut by hand is another matter: the state
+    in memory is the only one, and is written at once."""
+    here = await stage(apps.ledger(unique("changes")))
+    async with here.running() as service:
+        await past(here, service)
+        await cut(here, 60)
+        before = status(service)
+        await asyncio.sleep(0.5)  # five looks: what must not happen has no condition
+        assert status(service).recoverable is True
+        assert "retention" not in reasons(service)
+        assert status(service).updated_at == before.updated_at, "a look is no progress"
+        last = service._supervisor.runners[0]._live._committer.chain
+        own = f"{here.app.app_id}-increments"
+        await asyncio.to_thread(trim, here.bootstrap_servers, own, 0, last.last_offset)
+        await until(lambda: reasons(service)[0] == "retention", "a snapshot")
+        await until(lambda: service.control.snapshots()[0].state == "pointed", "its pointer")
+        await until(lambda: status(service).recoverable is True, "recoverable")
+    async with here.running() as again:
+        assert again.view(0)["k0"]["n"] == 3
+
+
+def configure(here: Stage, name: str, value: str) -> None:
+    """Set one configuration of the input."""
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    topic = here.app.inputs[0].name
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": here.bootstrap_servers})
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(10)
+
+
+async def test_b4_compaction_is_noticed_at_a_restore_too(stage, unique):
+    """Switched on while the app ran: a recovery that would have to replay is refused by name, with the way out. By
+    changes it is none of its business."""
+    here = await stage(apps.ledger(unique("compact")))
+    async with here.running() as service:
+        await here.feed(10)
+        await here.all_processed(service)
+    by_replay = await here.context(restore={"road": "replay"})
+    by_changes = await here.context()
+    await asyncio.to_thread(configure, here, "cleanup.policy", "compact")
+    with pytest.raises(UsageError, match=f"{here.app.inputs[0].name} is compacted") as refused:
+        await recoverer(by_replay).recover()
+    assert "restore.road = changes" in refused.value.hint
+    recovered = await recoverer(by_changes).recover()
+    await recovered.producer.discard()
+
+
+def recoverer(context: Any) -> Recoverer:
+    store = store_of(context.app.state())
+    return Recoverer(context, store, Reporter(StatusBoard(), context.partition))
+
+
+async def test_b4_the_interval_follows_the_retention_of_the_input(stage, unique, caplog):
+    """Lean mode with snapshots by time switched off: taken all the same, a quarter of retention.ms apart; and that is
+    said at the start. By changes the setting stands as it is."""
+    here = await stage(apps.ledger(unique("interval")), **LEAN)
+    await asyncio.to_thread(configure, here, "retention.ms", "400")
+    with caplog.at_level(logging.INFO, "snapreplay.partition"):
+        async with here.running(snapshot={"every_seconds": 0}) as service:
+            await here.feed(10)
+            await until(lambda: "interval" in reasons(service), "a snapshot")
+    assert "at least every 100 ms" in caplog.text
+    async with here.running(changes=True, snapshot={"every_seconds": 0}) as service:
+        keeper = service._supervisor.runners[0]._live.snapshots
+        assert keeper._policy.every_ms is None
+
+
+async def test_b4_what_an_open_transaction_holds_back_is_named(stage, unique):
+    """C15: somebody's transaction stays open, records pile up behind it and none comes: not idle, but blocked. In our
+    own log commits go on, but the next owner could not read them: recoverable later, and named."""
+    here = await stage(apps.ledger(unique("blocked")))
+    topic = here.app.inputs[0].name
+    async with here.running() as service:
+        await here.feed(5)
+        await here.all_processed(service)
+        foreign = await asyncio.to_thread(left_open, here.bootstrap_servers, topic)
+        await here.feed(10)
+        await until(lambda: status(service).blocked_by_open_transaction, "named")
+        assert status(service).blocked_by_open_transaction == (BlockedTopic(topic, 5, 11),)
+        assert status(service).recoverable is True
+        await asyncio.to_thread(foreign.abort_transaction, 20)
+        await here.all_processed(service)
+        await until(lambda: not status(service).blocked_by_open_transaction, "over")
+
+        own = f"{here.app.app_id}-increments"
+        pinning = await asyncio.to_thread(left_open, here.bootstrap_servers, own)
+        await until(lambda: status(service).blocked_by_open_transaction, "named")
+        (blocked,) = status(service).blocked_by_open_transaction
+        assert (blocked.topic, blocked.offsets) == (own, 1)
+        await asyncio.to_thread(pinning.abort_transaction, 20)
+        await until(lambda: not status(service).blocked_by_open_transaction, "over")
+
+
+def left_open(servers: str, topic: str) -> Producer:
+    """A transaction with one record."""
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": f"foreign-{topic}"})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(topic, key=b"k0", value=b"{}", partition=0)
+    assert producer.flush(20) == 0
+    return producer

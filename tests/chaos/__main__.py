@@ -1,0 +1,55 @@
+"""`python -m tests.chaos --seconds 300 --seed 7`: exit code 0 only with zero violations and everything healed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tests.chaos.report import restores_in_short
+from tests.chaos.run import Plan, run
+from tests.chaos.schedule import Kind
+
+BUILD = Path(__file__).resolve().parents[2] / "build" / "chaos"
+SHOWN = 20
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=300.0, help="of faults; then it heals")
+    parser.add_argument("--seed", type=int, default=1, help="of the schedule and the load")
+    parser.add_argument("--processes", type=int, default=3)
+    parser.add_argument("--partitions", type=int, default=3)
+    parser.add_argument(
+        "--only", type=Kind, nargs="+", choices=list(Kind), metavar="KIND", help="draw only these"
+    )
+    return parser.parse_args()
+
+
+def main() -> int:
+    given = arguments()
+    kinds = frozenset(given.only or Kind)
+    plan = Plan(given.seed, given.seconds, kinds, given.processes, given.partitions)
+    folder = BUILD / f"seed-{plan.seed}"
+    outcome = run(plan, folder, say)
+    say(outcome.verdict)
+    findings = [*outcome.problems, *outcome.violations]
+    for finding in findings[:SHOWN]:
+        say(f"BAD: {finding}")
+    if len(findings) > SHOWN:
+        say(f"BAD: … and {len(findings) - SHOWN} more")
+    say(f"faults: {', '.join(f'{count} {kind}' for kind, count in outcome.by_kind.items())}")
+    say(restores_in_short(outcome.restores))
+    say(f"report: {folder / 'report.md'}")
+    if not outcome.good:
+        say(f"logs:   {folder / 'logs'}")
+    return 0 if outcome.good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""What the cluster says of itself, by confluent-kafka: who leads what, who coordinates, where logs end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+
+from snapreplay.snapshots.program import names
+
+ANSWER_S = 10.0
+TRANSACTIONS = "__transaction_state"
+
+
+class Facts:
+    """Asks afresh each time. Raises KafkaException when no broker answers in 10 s."""
+
+    def __init__(self, bootstrap_servers: str, app_id: str) -> None:
+        self._app_id = app_id
+        self._servers = bootstrap_servers
+        self.admin = self._client()
+
+    def leader(self, topic: str, partition: int) -> int:
+        """Node id; -1 when there is none."""
+        return self.replicas(topic)[partition][0]
+
+    def replicas(self, topic: str) -> list[tuple[int, list[int]]]:
+        """Per partition (leader, replicas in order of preference), node ids."""
+        found = self.admin.list_topics(topic, timeout=ANSWER_S).topics[topic].partitions
+        return [(found[number].leader, list(found[number].replicas)) for number in sorted(found)]
+
+    def preferred(self, topic: str) -> dict[int, list[int]]:
+        """Partition → its replicas, the one that should lead first."""
+        return {number: nodes for number, (_, nodes) in enumerate(self.replicas(topic))}
+
+    def in_sync(self, topics: Sequence[str]) -> bool:
+        """Whether every replica of these topics is in sync."""
+        found = self.admin.list_topics(timeout=ANSWER_S).topics
+        partitions = [each for topic in topics for each in found[topic].partitions.values()]
+        return all(len(each.isrs) == len(each.replicas) for each in partitions)
+
+    def coordinator(self, partition: int) -> int:
+        """Node id of the broker that coordinates this partition's transactions; -1 when there is none."""
+        leaders = self.replicas(TRANSACTIONS)
+        number = java_hash(names.transactional_id(self._app_id, partition)) % len(leaders)
+        return leaders[number][0]
+
+    def ends(self, topic: str, partitions: int, *, committed: bool) -> list[int]:
+        """Last stable offsets, or with `committed` False high watermarks."""
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
+        # A client of its own: one that has missed a change of leader is refused with FENCED_LEADER_EPOCH, for ever.
+        client = self._client()
+        answers = client.list_offsets(asked, isolation_level=level, request_timeout=ANSWER_S)
+        by_number = {
+            one.partition: answer.result(ANSWER_S).offset for one, answer in answers.items()
+        }
+        return [by_number[number] for number in range(partitions)]
+
+    def _client(self) -> AdminClient:
+        return AdminClient(
+            {
+                "bootstrap.servers": self._servers,
+                "log_level": 0,
+                "socket.timeout.ms": int(ANSWER_S * 1000),
+            }
+        )
+
+
+def java_hash(text: str) -> int:
+    """String.hashCode without its sign bit, by which Kafka finds the coordinator of an id."""
+    value = 0
+    for character in text:
+        value = (31 * value + ord(character)) & 0xFFFFFFFF
+    return value & 0x7FFFFFFF

@@ -1,0 +1,110 @@
+"""What is done to service processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from snapreplay.service.core.phase import RECOVERING
+from tests.chaos.processes import Process, until
+from tests.chaos.schedule import Fault
+from tests.chaos.world import Hit, World
+
+SLOW_S = 0.15
+"""Makes each phase of a restore long enough to be seen from outside."""
+
+ALL_PHASES_S = 40.0
+STEPS_DOWN_S = 20.0
+DOWN = {"failed", "fenced", "closed"}
+
+
+@contextmanager
+def kill_process(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
+    """SIGKILL; the same name starts again when the fault is over, at once or after its session."""
+    slot = world.slot(fault.pick)
+    hit(f"SIGKILL of {slot.process.name}")
+    slot.kill()
+    try:
+        yield
+    finally:
+        slot.start()
+
+
+@contextmanager
+def stop_process(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
+    """SIGTERM: its last snapshot, its LeaveGroup, exit code 0; then it starts again."""
+    slot = world.slot(fault.pick)
+    hit(f"SIGTERM of {slot.process.name}")
+    slot.stop()
+    try:
+        yield
+    finally:
+        slot.start()
+
+
+@contextmanager
+def zombie(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
+    """Stopped in the middle of whatever it did, for longer than its session and its transaction; others own its
+    partitions when it goes on and believes that nothing happened."""
+    process = world.slot(fault.pick).process
+    hit(f"SIGSTOP of {process.name}")
+    process.pause()
+    try:
+        yield
+    finally:
+        process.resume()
+        hit(f"SIGCONT of {process.name}")
+
+
+@contextmanager
+def replaced(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
+    """As the zombie; meanwhile somebody starts a successor of the same name. The old one has to step down."""
+    slot = world.slot(fault.pick)
+    old = slot.process
+    hit(f"SIGSTOP of {old.name}")
+    old.pause()
+    new = slot.start()
+    hit(f"{new.name} takes its name")
+    try:
+        yield
+    finally:
+        old.expected_down = True
+        old.resume()
+        hit(f"SIGCONT of {old.name}")
+        _wait_down(old, hit)
+        old.kill()
+
+
+@contextmanager
+def kill_in_restore(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
+    """Killed, and again in every phase of the restores that follow, as far as the time goes."""
+    slot = world.slot(fault.pick)
+    world.wires.slow(slot.bundle, SLOW_S)
+    over_s = world.timeline.now_s() + ALL_PHASES_S
+    try:
+        for phase in RECOVERING:
+            slot.kill()
+            process = slot.start()
+            left_s = over_s - world.timeline.now_s()
+            seen = until(lambda p=process, at=phase: at in p.phases().values(), left_s)  # type: ignore[misc] # bound at once
+            hit(
+                f"SIGKILL of {process.name} {'in ' + phase if seen else 'before it was in ' + phase}"
+            )
+        slot.kill()
+    finally:
+        world.wires.slow(slot.bundle, 0.0)
+        slot.start()
+    yield
+
+
+def _wait_down(old: Process, hit: Hit) -> None:
+    """Until the old process owns nothing that it could believe to be its own."""
+
+    def down() -> bool:
+        status = old.get("/restore-status")
+        return status is not None and {p["phase"] for p in status["partitions"]} <= DOWN
+
+    if until(down, STEPS_DOWN_S):
+        hit(f"{old.name} stepped down: {old.phases()}")
+    else:
+        hit(f"{old.name} has not stepped down in {STEPS_DOWN_S:.0f} s: {old.phases()}")

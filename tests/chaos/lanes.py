@@ -1,0 +1,64 @@
+"""Carries out a schedule: each lane in a thread, one fault after the other."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Sequence
+
+from tests.chaos.faults.performers import PERFORMERS
+from tests.chaos.schedule import Fault, Lane
+from tests.chaos.world import World
+
+
+def carry_out(world: World, faults: Sequence[Fault], seconds: float) -> None:
+    """Returns when every fault that was begun is healed.
+
+    A fault takes as long as the machine needs (a broker's restart, replicas in sync); those of its lane that come
+    later begin later, and those that would begin after `seconds` do not.
+    """
+    ended = threading.Event()
+    lanes = [
+        threading.Thread(
+            target=_lane, args=(world, [f for f in faults if f.lane is lane], seconds, ended)
+        )
+        for lane in Lane
+    ]
+    for lane in lanes:
+        lane.start()
+    try:
+        for lane in lanes:
+            lane.join()
+    finally:
+        ended.set()
+        for lane in lanes:
+            lane.join()
+
+
+def _lane(world: World, faults: Sequence[Fault], seconds: float, ended: threading.Event) -> None:
+    for fault in faults:
+        if ended.wait(max(0.0, fault.begin_s - world.timeline.now_s())):
+            return
+        if world.timeline.now_s() > seconds:
+            return
+        if not _one(world, fault, ended):
+            return
+
+
+def _one(world: World, fault: Fault, ended: threading.Event) -> bool:
+    """Whether it could be begun and healed; if not, its lane ends, and so does the hope for this run."""
+    injected = world.timeline.begin(fault)
+    try:
+        if fault.snapshot:
+            accepted = world.trigger_snapshots(f"before fault {fault.number}")
+            world.timeline.hit(injected, f"full snapshots asked for in {accepted} processes")
+        with PERFORMERS[fault.kind](world, fault, lambda text: world.timeline.hit(injected, text)):
+            ended.wait(fault.hold_s)
+    except Exception as error:  # noqa: BLE001 - whatever it was, the other lanes must heal theirs
+        world.timeline.problem(
+            f"{fault.kind} could not be carried out: {type(error).__name__}: {error}\n"
+            + traceback.format_exc()
+        )
+        return False
+    world.timeline.healed(injected)
+    return True

@@ -1,0 +1,72 @@
+"""A schedule is carried out lane by lane, and what cannot be done fails the run."""
+
+import threading
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.chaos import lanes
+from tests.chaos.faults.performers import PERFORMERS
+from tests.chaos.schedule import Fault, Kind
+from tests.chaos.timeline import Timeline
+
+
+def fault(number: int, kind: Kind, begin_s: float) -> Fault:
+    return Fault(number, kind, begin_s, 0.0, 0, snapshot=False)
+
+
+@pytest.fixture
+def world() -> Any:
+    """Only what a lane itself touches."""
+    return SimpleNamespace(timeline=Timeline())
+
+
+def test_every_kind_has_its_performer():
+    """What can be drawn can be done."""
+    assert set(PERFORMERS) == set(Kind)
+
+
+def test_a_fault_that_cannot_be_carried_out_is_a_problem_and_ends_its_lane(world, monkeypatch):
+    """The lane's next faults are not begun, those of other lanes are; a fault of the same lane before it stays."""
+
+    @contextmanager
+    def well(world, fault, hit):
+        hit("done")
+        yield
+
+    @contextmanager
+    def badly(world, fault, hit):
+        raise OSError("no such broker")
+        yield
+
+    monkeypatch.setitem(PERFORMERS, Kind.KILL_BROKER, well)
+    monkeypatch.setitem(PERFORMERS, Kind.KILL_LEADER, badly)
+    monkeypatch.setitem(PERFORMERS, Kind.MUTE, well)
+    planned = [
+        fault(0, Kind.KILL_BROKER, 0.0),
+        fault(1, Kind.KILL_LEADER, 0.0),
+        fault(2, Kind.KILL_BROKER, 0.0),
+        fault(3, Kind.MUTE, 0.0),
+    ]
+    lanes.carry_out(world, planned, seconds=60)
+    healed = {one.fault.number: one.healed_s is not None for one in world.timeline.injected}
+    assert healed == {0: True, 1: False, 3: True}
+    (problem,) = world.timeline.problems
+    assert "kill-leader could not be carried out: OSError: no such broker" in problem
+
+
+def test_what_would_begin_after_the_end_is_left_out(world, monkeypatch):
+    """A machine that is slow carries out less, never for longer."""
+    over = threading.Event()
+
+    @contextmanager
+    def slow(world, fault, hit):
+        over.wait(0.3)
+        yield
+
+    monkeypatch.setitem(PERFORMERS, Kind.MUTE, slow)
+    lanes.carry_out(world, [fault(n, Kind.MUTE, 0.0) for n in range(20)], seconds=0.5)
+    assert [one.fault.number for one in world.timeline.injected] == [0, 1]
+    assert not world.timeline.problems

@@ -1,0 +1,97 @@
+"""Looks at every process several times a second and writes down what its partitions do."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from tests.chaos.processes import Process, Slot
+from tests.chaos.timeline import Timeline
+
+LOOK_S = 0.1
+
+
+@dataclass(frozen=True)
+class Restore:
+    """A recovery that ended LIVE. `seconds` from its fence to LIVE, all attempts together."""
+
+    process: str
+    partition: int
+    owner_epoch: int
+    at_s: float
+    seconds: float
+    attempts: int
+    road: str | None
+    from_snapshot: bool
+    fallback: bool
+    proof_equal: bool | None
+
+
+class Watch:
+    """A thread per slot, from `with` to its end: a stopped process that keeps one waiting hides no other."""
+
+    def __init__(self, slots: list[Slot], timeline: Timeline) -> None:
+        self._slots = slots
+        self._timeline = timeline
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=self._look, args=(slot,)) for slot in slots]
+        self._phases: dict[tuple[str, int], str] = {}
+        self._known: set[tuple[str, int, int]] = set()
+        self.restores: list[Restore] = []
+
+    def __enter__(self) -> Watch:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _look(self, slot: Slot) -> None:
+        while not self._ended.wait(LOOK_S):
+            for process in slot.lives[-2:]:  # two while one is replaced by the other
+                if not process.ended:
+                    self._read(process)
+
+    def _read(self, process: Process) -> None:
+        status = process.get("/restore-status")
+        if status is None:
+            return
+        for each in status["partitions"]:
+            self._phase(process, each)
+            if each["phase"] == "live" and each["finished_at"] is not None:
+                self._restored(process, each)
+
+    def _phase(self, process: Process, status: Any) -> None:
+        key, phase = (process.name, status["partition"]), status["phase"]
+        if self._phases.get(key) == phase:
+            return
+        self._phases[key] = phase
+        error = status["error"]
+        why = f": {error['kind']}: {error['message']}" if error and phase != "live" else ""
+        self._timeline.note("phase", f"partition {key[1]} {phase} in {process.name}{why}")
+        if phase == "failed" and not process.expected_down:
+            self._timeline.problem(f"partition {key[1]} FAILED in {process.name}{why}")
+
+    def _restored(self, process: Process, status: Any) -> None:
+        key = (process.name, status["partition"], status["owner_epoch"])
+        if key in self._known:
+            return
+        self._known.add(key)
+        proof = status["proof"]
+        restore = Restore(
+            *key,
+            at_s=self._timeline.now_s(),
+            seconds=sum(status["seconds_per_phase"].values()),
+            attempts=status["attempts"],
+            road=status["road"],
+            from_snapshot=status["snapshot"] is not None,
+            fallback=status["fallback"] is not None,
+            proof_equal=proof["equal"] if proof else None,
+        )
+        self.restores.append(restore)
+        if restore.proof_equal is False:
+            self._timeline.problem(f"restore without an equal digest: {restore}")

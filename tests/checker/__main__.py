@@ -1,0 +1,67 @@
+"""`python -m tests.checker --bootstrap-servers … --app-id …`: exit code 0 when every rule held."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+
+from tests.checker.judge import verify
+from tests.checker.verdict import Verdict
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.checker", description=__doc__)
+    parser.add_argument("--bootstrap-servers", required=True)
+    parser.add_argument("--app-id", required=True)
+    parser.add_argument("--inputs", nargs="+", default=(), metavar="TOPIC")
+    parser.add_argument("--outputs", nargs="+", default=(), metavar="TOPIC")
+    parser.add_argument("--outcomes", type=Path, help="file or folder of journals")
+    parser.add_argument("--urls", nargs="+", default=(), help="of all processes: one owner each")
+    parser.add_argument("--deadline-seconds", type=float, default=60.0)
+    parser.add_argument("--not-healed", action="store_true", help="the processes are gone")
+    parser.add_argument("--report", type=Path, help="write the verdict as JSON, too")
+    return parser.parse_args()
+
+
+def main() -> int:
+    given = arguments()
+    began = time.monotonic()
+    verdict = verify(
+        given.bootstrap_servers,
+        given.app_id,
+        outcomes=given.outcomes,
+        deadline_seconds=given.deadline_seconds,
+        urls=given.urls,
+        inputs=given.inputs,
+        outputs=given.outputs,
+        healed=not given.not_healed,
+    )
+    seconds = time.monotonic() - began
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    sys.stdout.write(f"{verdict}\n\n  {seconds:.1f} s, {peak_mib} MiB at most\n")
+    if given.report:
+        given.report.write_text(json.dumps(as_json(verdict, seconds, peak_mib), indent=1) + "\n")
+    return 0 if verdict.good else 1
+
+
+def as_json(verdict: Verdict, seconds: float, peak_mib: int) -> dict[str, object]:
+    return {
+        "good": verdict.good,
+        "violations": [
+            {"check": each.check, "where": each.where, "what": each.what}
+            for each in verdict.violations
+        ],
+        "totals": dict(verdict.totals),
+        "counts": dict(verdict.counts),
+        "unchecked": verdict.unchecked,
+        "seconds": seconds,
+        "peak_mib": peak_mib,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

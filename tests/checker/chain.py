@@ -1,0 +1,160 @@
+"""T-ZengLiang as a chain: one owner after the other, one batch after the other, each where the last one ended."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+
+from tests.checker import wire
+from tests.checker.verdict import Check, Verdict
+
+KEPT_MIN = 2
+"""Snapshots that an owner keeps at least, whatever its settings."""
+
+
+class Chain:
+    """One partition's committed claims, changes and increments, in order.
+
+    Attributes:
+        last: the newest increment so far, at `last_offset`; None before the first.
+        pending: changes since, each with the value it was decoded from.
+    """
+
+    def __init__(self, app_id: str, where: str, log_start: int, verdict: Verdict) -> None:
+        self.last: wire.Increment | None = None
+        self.last_offset = -1
+        self.pending: list[tuple[wire.Changes, bytes]] = []
+        self._app_id = app_id
+        self._where = where
+        self._log_start = log_start
+        self._verdict = verdict
+        self._epoch = -1
+
+    def claim(self, offset: int, claim: wire.Claim) -> None:
+        if claim.app_id != self._app_id:
+            self._add(Check.FENCE, offset, f"claim of app {claim.app_id!r}")
+        self._drop_pending(offset, "a claim")
+        self._epoch = offset
+
+    def changes(self, changes: wire.Changes, value: bytes) -> None:
+        self.pending.append((changes, value))
+
+    def increment(self, offset: int, found: wire.Increment) -> list[wire.Changes]:
+        """Judge it as the next one of the chain; its changes, intact or not."""
+        problems = [
+            *((Check.FENCE, what) for what in self._of_owner(offset, found)),
+            *((Check.CHAIN, what) for what in self._of_link(offset, found)),
+            *((Check.CHAIN, what) for what in self._of_ranges(found)),
+            *((Check.CHAIN, what) for what in self._of_pointers(offset, found)),
+            *((Check.CHAIN, what) for what in self._of_changes(found)),
+            *((Check.ORDER, what) for what in self._of_positions(found)),
+        ]
+        for check, what in problems:
+            self._add(check, offset, f"batch {found.batch}: {what}")
+        changes = [each for each, _ in self.pending]
+        self.pending = []
+        self.last, self.last_offset = found, offset
+        return changes
+
+    def end(self) -> None:
+        self._drop_pending(self.last_offset + 1, "the end of the log")
+
+    def _of_owner(self, offset: int, found: wire.Increment) -> Iterator[str]:
+        epoch = found.owner_epoch
+        if found.app_id != self._app_id:
+            yield f"written by app {found.app_id!r}"
+        if epoch >= offset:
+            yield f"owner epoch {epoch} lies behind it"
+        if self.last is not None and epoch < self.last.owner_epoch:
+            yield f"owner epoch {epoch} after {self.last.owner_epoch}"
+        if self._epoch >= 0 and epoch < self._epoch:
+            yield f"of owner epoch {epoch}, after the claim at {self._epoch}"
+        elif epoch != self._epoch and epoch >= self._log_start:
+            yield f"its owner's claim at {epoch} is not there"
+
+    def _of_link(self, offset: int, found: wire.Increment) -> Iterator[str]:
+        if found.begins_anew:
+            return
+        last = self.last
+        if last is None:
+            if found.batch > 0 and self._log_start == 0:
+                yield "the log begins with it, there is no genesis"
+            if found.batch == 0 and (found.previous_offset != -1 or found.ranges or found.pointers):
+                yield "a genesis with a past"
+            if found.batch == 0 and found.positions != found.start_offsets:
+                yield f"a genesis at {found.positions}, which begins at {found.start_offsets}"
+            return
+        if found.batch != last.batch + 1:
+            yield f"after batch {last.batch} at {self.last_offset}"
+        if found.previous_offset != self.last_offset:
+            yield f"its predecessor is at {found.previous_offset}, the one before it at {self.last_offset}: a fork"
+        if found.start_offsets != last.start_offsets:
+            yield f"its genesis began at {found.start_offsets}, before it was {last.start_offsets}"
+
+    def _of_ranges(self, found: wire.Increment) -> Iterator[str]:
+        """Each range begins where the last one of its topic ended, and the positions are where they end."""
+        known = self.last is not None and not found.begins_anew
+        reached = dict(self.last.positions) if self.last is not None and known else {}
+        for each in found.ranges:
+            before = reached.get(each.topic)
+            if each.start >= each.end:
+                yield f"empty range {each}"
+            if before is not None and each.start != before:
+                yield f"range {each} begins not at {before}, where the last one ended"
+            reached[each.topic] = each.end
+        for topic, position in found.positions.items():
+            if reached.get(topic, position) != position:
+                yield f"position {position} of {topic}, its ranges end at {reached[topic]}"
+        applied = sum(each.records for each in found.ranges) - found.record_count
+        skipped = sum(end - start for _, start, end in found.skipped)
+        if not 0 <= applied <= skipped:
+            yield f"{found.record_count} records applied of ranges {found.ranges}, {skipped} offsets skipped"
+
+    def _of_positions(self, found: wire.Increment) -> Iterator[str]:
+        if self.last is None or found.begins_anew:
+            return
+        for topic, before in self.last.positions.items():
+            if found.positions.get(topic, -1) < before:
+                yield f"position of {topic} falls from {before} to {found.positions.get(topic)}"
+
+    def _of_pointers(self, offset: int, found: wire.Increment) -> Iterator[str]:
+        """Those of the predecessor, and at most one new one in front."""
+        if any(each.increment_offset >= offset for each in found.pointers):
+            yield "it points to a snapshot of a later batch"
+        if self.last is None or found.begins_anew:
+            return
+        before, now = self.last.pointers, found.pointers
+        new = bool(now) and now[0] not in before
+        kept = now == before[: len(now)] and len(now) >= min(len(before), KEPT_MIN)
+        if not kept and not (new and now[1:] == before[: len(now) - 1]):
+            yield f"pointers {_names(now)} do not follow from {_names(before)}"
+
+    def _of_changes(self, found: wire.Increment) -> Iterator[str]:
+        ref = found.changes
+        if self.last is None and self._log_start > 0:
+            return  # they may be trimmed: the retention floor is an increment
+        if ref is None:
+            if self.pending:
+                yield f"{len(self.pending)} changes records before it, it speaks of none"
+            return
+        checksum = 0
+        for part, (changes, value) in enumerate(self.pending):
+            checksum = zlib.crc32(value, checksum)
+            if (changes.batch, changes.part) != (found.batch, part):
+                yield f"changes of batch {changes.batch} part {changes.part} before it at place {part}"
+        entries = sum(len(each) for changes, _ in self.pending for each in changes.stores.values())
+        seen = wire.ChangesRef(len(self.pending), entries, checksum)
+        if seen != ref:
+            yield f"{seen} before it, it speaks of {ref}"
+
+    def _drop_pending(self, offset: int, what: str) -> None:
+        if self.pending:
+            self._add(Check.ATOMICITY, offset, f"{what} follows changes that have no increment")
+        self.pending = []
+
+    def _add(self, check: Check, offset: int, what: str) -> None:
+        self._verdict.add(check, f"{self._where}-{offset}", what)
+
+
+def _names(pointers: Iterable[wire.Pointer]) -> list[str]:
+    return [f"{each.snapshot_id}@{each.manifest_offset}" for each in pointers]

@@ -1,0 +1,73 @@
+"""What services were told of their commits, against what is visible; what recoveries found, against the whole log."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+
+from tests.checker import wire
+from tests.checker.journal import Restored, Told
+from tests.checker.reading import Bounds, Record
+from tests.checker.verdict import Check, Verdict
+
+
+class Honesty:
+    """One partition. `visit` every record of T-ZengLiang in order, `claimed` at every committed claim, then `end`."""
+
+    def __init__(self, told: Told, where: str, bounds: Bounds, verdict: Verdict) -> None:
+        self._refused = told.refused
+        self._restores = dict(told.restores)
+        self._where = where
+        self._bounds = bounds
+        self._verdict = verdict
+        self._commits: Iterator[tuple[int, int]] = told.commits()
+        self._next = next(self._commits, None)
+
+    def visit(self, record: Record) -> None:
+        self._missing_below(record.offset)
+        value = record.value or b""
+        if self._next is not None and self._next[0] == record.offset:
+            self._verdict.counts["reported commits checked"] += 1
+            if not record.committed:
+                self._add(record.offset, "reported committed, but it is aborted")
+            elif zlib.crc32(value) != self._next[1]:
+                self._add(record.offset, "reported committed, but another record is there")
+            self._next = next(self._commits, None)
+        if self._refused and record.committed and zlib.crc32(value) in self._refused:
+            self._add(record.offset, "reported refused, but it is visible")
+
+    def claimed(self, epoch: int, last_offset: int, last: wire.Increment | None) -> None:
+        """`last`: the newest increment before this claim, by a scan of everything."""
+        told = self._restores.pop(epoch, None)
+        if told is None:
+            return
+        if last is None:
+            self._verdict.counts["restores not checked, trimmed"] += 1
+            return
+        self._verdict.counts["restores checked"] += 1
+        digest = str(last.digest) if last.digest is not None else None
+        scanned = Restored(epoch, last_offset, last.batch, digest)
+        if told != scanned:
+            self._state(epoch, f"a restore found {told}, the log says {scanned}")
+
+    def end(self) -> None:
+        self._missing_below(self._bounds.high)
+        for epoch, told in self._restores.items():
+            if epoch < self._bounds.start:
+                self._verdict.counts["restores not checked, trimmed"] += 1
+            elif epoch < self._bounds.high:
+                self._state(epoch, f"{told} was restored under a claim that is not there")
+
+    def _missing_below(self, end: int) -> None:
+        while self._next is not None and self._next[0] < end:
+            if self._next[0] < self._bounds.start:
+                self._verdict.counts["reported commits not checked, trimmed"] += 1
+            else:
+                self._add(self._next[0], "reported committed, but nothing is there")
+            self._next = next(self._commits, None)
+
+    def _add(self, offset: int, what: str) -> None:
+        self._verdict.add(Check.OUTCOMES, f"{self._where}-{offset}", what)
+
+    def _state(self, epoch: int, what: str) -> None:
+        self._verdict.add(Check.STATE, f"{self._where}-{epoch}", what)

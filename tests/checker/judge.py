@@ -1,0 +1,104 @@
+"""The whole judgement, partition by partition."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from tests.checker import journal
+from tests.checker.healing import last_increment, wait_healed
+from tests.checker.journal import Told
+from tests.checker.partition import Names, PartitionJudge
+from tests.checker.reading import LogMoved, Logs
+from tests.checker.verdict import Verdict
+
+TRIES = 5
+"""A running owner may trim what is being read: that partition is judged again."""
+
+
+def verify(
+    bootstrap_servers: str,
+    app_id: str,
+    *,
+    outcomes: Path | None = None,
+    deadline_seconds: float,
+    urls: Sequence[str] = (),
+    inputs: Sequence[str] = (),
+    outputs: Sequence[str] = (),
+    healed: bool = True,
+) -> Verdict:
+    """Judge everything the app has written. Call it when the load has ended.
+
+    Waits until no transaction is open and the input is covered, for as long as the deadline allows; that it does not
+    come to that is a violation of "healed". Then reads each partition once, up to where it ended then.
+
+    Args:
+        outcomes: a file or folder of journals that `tests.checker.outcomes` wrote; None: rule 6 and the restores'
+            part of rule 5 are not checked.
+        deadline_seconds: for the healing. A read fails when it does not move for a minute, whatever this is.
+        urls: of all running processes ("http://host:port"): exactly one must be LIVE in each partition.
+        inputs, outputs: topics; by default those of the genesis, and the one other topic that ends in the app id.
+        healed: False: the app is not to come to rest (its processes are gone), rule 9 is not checked.
+
+    Raises:
+        ValueError: the app's topics are not there.
+        Stalled: a read did not move.
+    """
+    verdict = Verdict()
+    if outcomes is None:
+        verdict.unchecked.append("outcomes and restores: no journal was given")
+    with closing(Logs(bootstrap_servers)) as logs:
+        names = _names(logs, app_id, inputs, outputs)
+        if healed:
+            wait_healed(logs, names, urls, deadline_seconds, verdict)
+        told = journal.read(outcomes, verdict)  # last: whoever had to come back has told by now
+        for partition in range(names.partitions):
+            _merge(verdict, _partition(logs, names, partition, told.get(partition, Told())))
+    return verdict
+
+
+def _partition(logs: Logs, names: Names, partition: int, told: Told) -> Verdict:
+    for tried in itertools.count(1):
+        try:
+            judge = PartitionJudge(logs, names, partition, told)
+            judge.judge()
+        except LogMoved:
+            if tried == TRIES:
+                raise
+        else:
+            return judge.verdict
+        finally:
+            logs.end_reads()
+    raise AssertionError("not reached")
+
+
+def _merge(verdict: Verdict, part: Verdict) -> None:
+    verdict.violations += part.violations
+    verdict.totals += part.totals
+    verdict.counts += part.counts
+    verdict.unchecked += part.unchecked
+
+
+def _names(logs: Logs, app_id: str, inputs: Sequence[str], outputs: Sequence[str]) -> Names:
+    topics = logs.topics()
+    increments = f"{app_id}-increments"
+    if increments not in topics:
+        raise ValueError(f"there is no topic {increments}: is {app_id!r} the app id?")
+    partitions = topics[increments]
+    known = tuple(inputs) or _inputs(logs, increments, partitions)
+    found = tuple(outputs) or tuple(
+        name for name in topics if name.endswith(f"-{app_id}") and name not in known
+    )
+    if len(found) != 1:
+        raise ValueError(f"{app_id} has the outputs {found}: name one, --outputs TOPIC")
+    return Names(app_id, known, found[0], partitions)
+
+
+def _inputs(logs: Logs, increments: str, partitions: int) -> tuple[str, ...]:
+    for partition in range(partitions):
+        last = last_increment(logs, increments, partition)
+        if last is not None:
+            return tuple(last.positions)
+    raise ValueError(f"{increments} holds no increment: name the inputs, --inputs TOPIC")

@@ -1,0 +1,178 @@
+"""One partition, judged in one pass over its logs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.checker import wire
+from tests.checker.chain import Chain
+from tests.checker.fold import Fold
+from tests.checker.honesty import Honesty
+from tests.checker.journal import Told
+from tests.checker.outputs import Outputs
+from tests.checker.reading import Logs, Record
+from tests.checker.snapshots import Point, SnapshotLog
+from tests.checker.state import Image
+from tests.checker.verdict import Check, Verdict
+
+
+@dataclass(frozen=True)
+class Names:
+    """The topics of an app."""
+
+    app_id: str
+    inputs: tuple[str, ...]
+    output: str
+    partitions: int
+
+    @property
+    def increments(self) -> str:
+        return f"{self.app_id}-increments"
+
+    @property
+    def snapshots(self) -> str:
+        return f"{self.app_id}-snapshots"
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return (*self.inputs, self.output, self.increments, self.snapshots)
+
+
+class PartitionJudge:
+    """Use once: `judge()`, then look at `verdict`."""
+
+    def __init__(self, logs: Logs, names: Names, partition: int, told: Told) -> None:
+        self.verdict = Verdict()
+        self._logs = logs
+        self._names = names
+        self._where = f"{names.increments}-{partition}"
+        # Outputs before increments: an output that is seen has its increment within the bounds.
+        output_bounds = logs.bounds(names.output, partition)
+        self._bounds = logs.bounds(names.increments, partition)
+        inputs = {topic: logs.bounds(topic, partition) for topic in names.inputs}
+        snapshot_bounds = logs.bounds(names.snapshots, partition)
+        self._snapshots = SnapshotLog(logs, names.snapshots, partition, snapshot_bounds)
+        self._chain = Chain(names.app_id, self._where, self._bounds.start, self.verdict)
+        self._honesty = Honesty(told, self._where, self._bounds, self.verdict)
+        odd_output = self._odd(f"{names.output}-{partition}")
+        seen = logs.both(names.output, partition, output_bounds, odd_output)
+        outputs = Outputs(names.output, partition, seen, self.verdict)
+        outputs.trimmed = output_bounds.start > 0
+        self._fold = Fold(logs, partition, inputs, outputs, names.output, self.verdict)
+        self._records = logs.both(names.increments, partition, self._bounds, self._odd(self._where))
+        self._image: Image | None = None
+        self._image_differs = False
+        self._points: dict[int, Point] = {}
+        self._wanted: frozenset[int] = frozenset()
+
+    def judge(self) -> None:
+        self._snapshots.scan(self.verdict)
+        self._wanted = self._snapshots.wanted()
+        for record in self._records:
+            self._honesty.visit(record)
+            if record.committed:
+                self._take(record)
+            else:
+                self.verdict.counts["aborted records in the increments"] += 1
+        self._end()
+
+    def _take(self, record: Record) -> None:
+        if wire.is_foreign(record.value, record.headers):
+            self.verdict.counts["foreign records"] += 1
+            return
+        value = record.value or b""
+        try:
+            entry = wire.decode(value)
+        except wire.Damaged as error:
+            self.verdict.add(Check.CHAIN, f"{self._where}-{record.offset}", f"damaged: {error}")
+            return
+        if isinstance(entry, wire.Claim):
+            self.verdict.counts["claims"] += 1
+            self._honesty.claimed(record.offset, self._chain.last_offset, self._chain.last)
+            self._chain.claim(record.offset, entry)
+        elif isinstance(entry, wire.Changes):
+            self._chain.changes(entry, value)
+        elif isinstance(entry, wire.Increment):
+            self._increment(record.offset, entry)
+        else:
+            what = f"a {type(entry).__name__.lower()} among the increments"
+            self.verdict.add(Check.CHAIN, f"{self._where}-{record.offset}", what)
+
+    def _increment(self, offset: int, found: wire.Increment) -> None:
+        self.verdict.counts["increments"] += 1
+        where = f"{self._where}-{offset}"
+        first = self._chain.last is None
+        changes = self._chain.increment(offset, found)
+        if first or found.begins_anew:
+            self._begin(offset, found, where, anew=not first)
+        else:
+            self._advance_image(offset, found, changes)
+            self._fold.batch(found, self._image, where)
+        self._compare_image(found, where)
+        if offset in self._wanted:
+            self._points[offset] = Point(found.batch, found.digest, found.positions)
+        for pointer in reversed(found.pointers):
+            self._snapshots.judge(pointer, self._points, self.verdict)
+
+    def _begin(self, offset: int, found: wire.Increment, where: str, *, anew: bool) -> None:
+        if found.batch == 0:
+            self._image = Image()
+        else:
+            self._image = self._loaded(found.owner_epoch if found.begins_anew else offset)
+        if found.batch > 0 and not anew:
+            what = (
+                f"{where}: the log begins with batch {found.batch}; the chain before it was trimmed"
+            )
+            self.verdict.unchecked.append(what)
+        if anew or found.begins_anew:
+            self._fold.begin_anew(found, self._image, where)
+        else:
+            self._fold.begin(found, self._image, where)
+
+    def _advance_image(
+        self, offset: int, found: wire.Increment, changes: list[wire.Changes]
+    ) -> None:
+        """By the changes. Lean batches have none: then from the next snapshot on, if there is one."""
+        if self._image is not None and (found.changes is not None or not found.ranges):
+            for each in changes:
+                self._image.apply(each)
+            return
+        self.verdict.counts["batches without changes"] += 1
+        self._image = self._loaded(offset)
+
+    def _loaded(self, offset: int) -> Image | None:
+        """The state after the increment at `offset`, from a snapshot of it."""
+        manifest = self._snapshots.covering(offset) if offset in self._wanted else None
+        return Image(self._snapshots.entries(manifest)) if manifest is not None else None
+
+    def _compare_image(self, found: wire.Increment, where: str) -> None:
+        if self._image is None or found.digest is None:
+            return
+        self.verdict.counts["digests checked by changes"] += 1
+        differs = self._image.digest != found.digest
+        if differs and not self._image_differs:
+            what = f"batch {found.batch} has digest {found.digest}, snapshot and changes {self._image.digest}"
+            self.verdict.add(Check.STATE, where, what)
+        self._image_differs = differs
+
+    def _end(self) -> None:
+        self._chain.end()
+        self._honesty.end()
+        last = self._chain.last
+        if last is None:
+            what = f"no increment, not even the genesis (log start {self._bounds.start})"
+            self.verdict.add(Check.CHAIN, self._where, what)
+            return
+        self._fold.end(last.positions)
+        self._snapshots.judge_last(last.pointers, self.verdict)
+        if self._bounds.high > self._bounds.stable:
+            count = self._bounds.high - self._bounds.stable
+            what = f"{self._where}: {count} offsets above the last stable one, in open transactions"
+            self.verdict.unchecked.append(what)
+
+    def _odd(self, where: str) -> Callable[[int, str], None]:
+        def note(offset: int, what: str) -> None:
+            self.verdict.add(Check.ORDER, f"{where}-{offset}", what)
+
+        return note

@@ -1,0 +1,148 @@
+"""The checker judges what the real service really wrote: through kills, trims and restores."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.partition.recoverer import Recoverer
+from tests.checker import Check, app, load, outcomes, verify
+from tests.soak.service import Service
+from tests.support.accepting import accepted
+from tests.support.stage import Stage
+from tests.support.tampering import trim
+
+DEADLINE_S = 60.0
+
+
+async def prepared(broker: Any, app_id: str, partitions: int, **tables: Any) -> Stage:
+    return await Stage(broker.bootstrap_servers, app.make(app_id), partitions, **tables).prepare()
+
+
+def until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)  # between two looks, bounded by the deadline
+
+
+async def test_two_lives_with_trimmed_logs_are_found_good(
+    broker: Any, unique: Callable[[str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything that a healthy service writes holds, and the checker has really looked at it."""
+    app_id, journal = unique("checked"), tmp_path / "outcomes.jsonl"
+    monkeypatch.setattr(KafkaCluster, "fence", KafkaCluster.fence)  # both are put back at the end
+    monkeypatch.setattr(Recoverer, "recover", Recoverer.recover)
+    outcomes.install(journal)
+    stage = await prepared(
+        broker, app_id, 2, snapshot={"every_records": 150}, batch={"records_max": 50}
+    )
+    for seed in range(2):
+        async with stage.running() as service:
+            await asyncio.to_thread(load.send, broker.bootstrap_servers, app_id, 2, seed, 800)
+            await stage.all_processed(service)
+    verdict = await asyncio.to_thread(
+        verify, broker.bootstrap_servers, app_id, outcomes=journal, deadline_seconds=DEADLINE_S
+    )
+    assert verdict.good, str(verdict)
+    counts = verdict.counts
+    assert counts["input records"] == counts["output records"] == 1600
+    assert counts["restores reported"] == 4
+    assert counts["snapshots checked"] >= 4
+    assert counts["reported commits checked"] > 10
+    assert counts["reported commits not checked, trimmed"] > 10
+    assert counts["digests checked by fold of the input"] == counts["digests checked by changes"]
+    assert len(verdict.unchecked) == 2, verdict.unchecked
+
+
+async def test_a_killed_process_has_lost_nothing(
+    broker: Any, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """SIGKILL at work, another process of that name: all rules hold; one address given twice is two owners."""
+    app_id, servers = unique("killed"), broker.bootstrap_servers
+    await prepared(broker, app_id, 1)
+
+    def story() -> None:
+        with closing(Service("p0", servers, app_id, tmp_path)) as service:
+            with load.Load(servers, app_id, 1, seed=7, rate=1000) as feeding:
+                for enough in (1000, 2000):
+                    service.start()
+                    until(partial(at_work, service, feeding, enough))
+                    service.kill()
+                service.start()
+            until(lambda: service.url)
+            url = service.url or ""
+            judge(servers, app_id, tmp_path / "outcomes.jsonl", [url], good=True)
+            judge(servers, app_id, tmp_path / "outcomes.jsonl", [url, url], good=False)
+
+    await asyncio.to_thread(story)
+
+
+def at_work(service: Service, feeding: load.Load, enough: int) -> bool:
+    """LIVE, and that many records were sent."""
+    phases = [each["phase"] for each in service.partitions()]
+    return phases == ["live"] and feeding.sent > enough
+
+
+def judge(servers: str, app_id: str, journal: Path, urls: list[str], *, good: bool) -> None:
+    seconds = DEADLINE_S if good else 0.5
+    verdict = verify(servers, app_id, outcomes=journal, urls=urls, deadline_seconds=seconds)
+    assert set(verdict.totals) == (set() if good else {Check.HEALED}), str(verdict)
+    assert verdict.counts["restores reported"] == 3
+    assert verdict.counts["restores checked"] > 0
+    assert verdict.counts["input records"] > 2000
+
+
+async def test_what_does_not_heal_is_a_violation(broker: Any, unique: Callable[[str], str]) -> None:
+    """Input that nobody processes, and a transaction that nobody ends, are seen as what they are."""
+    app_id, servers = unique("sick"), broker.bootstrap_servers
+    await prepared(broker, app_id, 1)
+    await asyncio.to_thread(load.send, servers, app_id, 1, 1, 10)
+
+    def found() -> str:
+        verdict = verify(servers, app_id, deadline_seconds=0.5)
+        assert set(verdict.totals) == {Check.HEALED}, str(verdict)
+        return "\n".join(map(str, verdict.violations))
+
+    assert "processed up to 0, the input ends at" in await asyncio.to_thread(found)
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": f"{app_id}-foreign"})
+    producer.init_transactions(DEADLINE_S)
+    producer.begin_transaction()
+    producer.produce(f"accounts-{app_id}", b"left open", partition=0)
+    producer.flush(DEADLINE_S)
+    assert (
+        f"accounts-{app_id}-0: last stable offset 0, high watermark 1"
+        in await asyncio.to_thread(found)
+    )
+    producer.abort_transaction(DEADLINE_S)
+
+
+async def test_an_operators_decision_is_judged_from_there_on(
+    broker: Any, unique: Callable[[str], str]
+) -> None:
+    """After an accepted gap the chain begins anew, from the state that was accepted; that much is said."""
+    app_id, servers = unique("decided"), broker.bootstrap_servers
+    stage = await prepared(broker, app_id, 1)
+    for seed in (1, 2):
+        async with stage.running() as service:
+            await asyncio.to_thread(load.send, servers, app_id, 1, seed, 100)
+            await stage.all_processed(service)
+        if seed == 1:
+            await asyncio.to_thread(load.send, servers, app_id, 1, 3, 50)
+            high = (await stage.read(f"payments-{app_id}"))[0][-1].offset
+            trim(servers, f"payments-{app_id}", 0, high)
+            failed = await stage.failure()
+            await accepted(stage, failed.error.hint)
+    verdict = await asyncio.to_thread(verify, servers, app_id, deadline_seconds=DEADLINE_S)
+    assert verdict.good, str(verdict)
+    assert any("an operator's decision begins the chain anew" in why for why in verdict.unchecked)
+    assert verdict.counts["input records"] > 100

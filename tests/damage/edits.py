@@ -1,0 +1,161 @@
+"""What can become of records in a topic: of their bytes, and of their order. Pure."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+import zstandard
+
+from snapreplay.snapshots.format.envelope import BODY_BYTES_MAX, HEADER_BYTES, MAGIC, Kind, kind_of
+
+
+@dataclass
+class Slot:
+    """A record at its offset; to be changed in place."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+Slots = list[Slot]
+Edit = Callable[[Slots], None]
+Change = Callable[[bytes], bytes | None]
+
+REGIONS = {
+    "magic": 0,
+    "format version": 4,
+    "kind": 5,
+    "compression": 6,
+    "reserved byte": 7,
+    "checksum": 8,
+    "first byte of the body": HEADER_BYTES,
+    "last byte of the body": -1,
+}
+
+
+def of_kind(slots: Slots, kind: Kind) -> Slots:
+    """In order, as long as nothing is damaged yet."""
+    return [slot for slot in slots if kind_of(slot.value or b"") is kind]
+
+
+def change(kind: Kind, number: int, how: Change) -> Edit:
+    """Of the records of this kind the one with this index."""
+
+    def edit(slots: Slots) -> None:
+        slot = of_kind(slots, kind)[number]
+        slot.value = how(slot.value or b"")
+
+    return edit
+
+
+def drop(kind: Kind, number: int) -> Edit:
+    """Nothing is left at its offset."""
+    return lambda slots: slots.remove(of_kind(slots, kind)[number])
+
+
+def replace_by_foreign(kind: Kind, number: int) -> Edit:
+    """Somebody else's record lies at its offset."""
+
+    def edit(slots: Slots) -> None:
+        slot = of_kind(slots, kind)[number]
+        slot.key, slot.value, slot.headers = b"k", b"hello", ()
+
+    return edit
+
+
+def exchange(kind: Kind, first: int, second: int) -> Edit:
+    """Two records have changed places."""
+
+    def edit(slots: Slots) -> None:
+        one, other = of_kind(slots, kind)[first], of_kind(slots, kind)[second]
+        one.value, other.value = other.value, one.value
+
+    return edit
+
+
+def overwrite(kind: Kind, number: int, by: Kind) -> Edit:
+    """The bytes of a record of another kind, whole, lie where this one's were."""
+
+    def edit(slots: Slots) -> None:
+        of_kind(slots, kind)[number].value = of_kind(slots, by)[0].value
+
+    return edit
+
+
+# ------------------------------------------------------------------------- bytes of one value
+
+
+def flips() -> Iterator[Change]:
+    """One bit in each region, and in the middle of the body."""
+    for at in REGIONS.values():
+        yield lambda value, at=at: _xor(value, at % len(value))  # type: ignore[misc]  # bound now
+    yield lambda value: _xor(value, (HEADER_BYTES + len(value)) // 2)
+
+
+def cuts() -> Iterator[Change]:
+    """Shortened, emptied, made longer."""
+    yield lambda value: value[: len(value) // 2]
+    yield lambda value: value[:HEADER_BYTES]
+    yield lambda value: value[:3]
+    yield lambda _: b""
+    yield lambda _: None
+    yield lambda value: value + b"\0"
+
+
+def bombs() -> Iterator[Change]:
+    """Right checksums around bodies that would fill the memory."""
+    yield lambda value: sealed(value, _zstd(bytes(BODY_BYTES_MAX + 1)), compression=1)
+    yield lambda value: sealed(value, _zstd(bytes(BODY_BYTES_MAX + 1), told=False), compression=1)
+    yield lambda value: sealed(value, _claiming(2**62), compression=1)
+    yield lambda value: sealed(value, b"\xdf\xff\xff\xff\xff", compression=0)  # map of 2^32-1
+    yield lambda value: sealed(value, b"\xdd\xff\xff\xff\xff" * 1000, compression=0)  # arrays in it
+
+
+def from_the_future() -> Iterator[Change]:
+    """Intact records that only a newer build knows: version, kind, compression."""
+    yield lambda value: sealed(value, value[HEADER_BYTES:], version=2)
+    yield lambda value: sealed(value, value[HEADER_BYTES:], kind=99)
+    yield lambda value: sealed(value, value[HEADER_BYTES:], compression=2)
+
+
+def sealed(
+    value: bytes,
+    body: bytes,
+    *,
+    version: int | None = None,
+    kind: int | None = None,
+    compression: int | None = None,
+) -> bytes:
+    """The envelope of `value` with other contents and a right checksum."""
+    given = zip((version, kind, compression), value[4:7], strict=True)
+    described = bytes(old if new is None else new for new, old in given) + value[7:8]
+    checksum = zlib.crc32(body, zlib.crc32(described))
+    return MAGIC + described + checksum.to_bytes(4, "big") + body
+
+
+def with_fields(**fields: object) -> Change:
+    """The same record with other contents, intact: what a defect would write. The body is not compressed."""
+
+    def how(value: bytes) -> bytes:
+        body = msgspec.msgpack.decode(value[HEADER_BYTES:])
+        return sealed(value, msgspec.msgpack.encode({**body, **fields}))
+
+    return how
+
+
+def _xor(value: bytes, at: int) -> bytes:
+    return value[:at] + bytes([value[at] ^ 1]) + value[at + 1 :]
+
+
+def _zstd(content: bytes, *, told: bool = True) -> bytes:
+    return zstandard.ZstdCompressor(write_content_size=told).compress(content)
+
+
+def _claiming(size_bytes: int) -> bytes:
+    """A frame of nothing whose header promises this much: magic, descriptor (8-byte size, one segment), size."""
+    return b"\x28\xb5\x2f\xfd\xe0" + size_bytes.to_bytes(8, "little")

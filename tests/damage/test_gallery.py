@@ -1,0 +1,83 @@
+"""The table of damages in docs/reliability.md is what happens: every row of it in memory, some of them again on Kafka
+(test_broker.py)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.damage import memory
+from tests.damage.edits import of_kind
+from tests.damage.ends import ends, row, table, told
+from tests.damage.gallery import Case, Trim, cases
+from tests.damage.memory import Outcome, World
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs/reliability.md"
+CASES = {f"{case.record}, {case.damage}": case for case in cases()}
+
+
+@pytest.fixture(scope="module")
+async def worlds() -> dict[bool, World]:
+    """With and without changes in the log."""
+    return {changes: await memory.world(changes=changes) for changes in (True, False)}
+
+
+def damaged(world: World, edits: Any) -> World:
+    """A copy with these edits made."""
+    copy = world.copy()
+    for part, edit in edits:
+        topic = f"{copy.app.app_id}-{part}"
+        slots = copy.cluster.slots(topic)
+        log = copy.cluster.logs[topic]
+        if isinstance(edit, Trim):
+            at = of_kind(slots, edit.kind)[edit.number].offset if edit.kind else len(log.records)
+            log.start_offset = at
+        else:
+            edit(slots)
+            copy.cluster.rewrite(topic, slots)
+    return copy
+
+
+def checked(world: World, outcome: Outcome, case: Case) -> str:
+    """How it ended; where it went LIVE the state is right."""
+    snapshots = [pointer.snapshot_id for pointer in world.last.pointers]
+    assert case.says in told(outcome.restore, outcome.error)
+    if outcome.error is None:
+        assert outcome.entries == world.entries
+        assert outcome.last == world.last
+        assert outcome.restore.proof
+        assert outcome.restore.proof.equal
+    error = type(outcome.error).__name__ if outcome.error else None
+    return ends(outcome.restore, snapshots, error)
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_every_damage_ends_as_the_document_says(worlds, name):
+    """All its variants end in the same way, with the words of the table in the status; LIVE only with the right state
+    and proof."""
+    case = CASES[name]
+    world = worlds[case.changes]
+    found = set()
+    for edits in case.edits:
+        outcome = await memory.recovered(damaged(world, edits))
+        found.add(row(case.record, case.damage, checked(world, outcome, case), case.says))
+    (told_row,) = found
+    assert told_row in table(DOCUMENT.read_text())
+
+
+def test_the_document_has_no_row_that_is_not_tried():
+    """Nor one twice."""
+    rows = [each.split(" | ")[:2] for each in table(DOCUMENT.read_text())]
+    assert rows == [[f"| {case.record}", case.damage] for case in cases()]
+
+
+async def test_undamaged_it_recovers_from_the_newest_snapshot(worlds):
+    """What the others are compared with."""
+    for world in worlds.values():
+        outcome = await memory.recovered(world.copy())
+        assert (outcome.error, outcome.restore.fallback_reason) == (None, None)
+        assert outcome.entries == world.entries
+        assert outcome.restore.snapshot
+        assert outcome.restore.snapshot.snapshot_id == world.last.pointers[0].snapshot_id

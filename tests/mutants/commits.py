@@ -1,0 +1,143 @@
+"""Rules of a batch: its transaction, its outputs, its place in the input."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+PRODUCER = ("tests/service/kafka/test_producer.py", "tests/service/kafka/test_producer_ends.py")
+FOLD = "tests/snapshots/program/test_fold.py"
+LIVE = "tests/service/partition/test_live.py"
+COMMITTER = "tests/service/partition/test_committer.py"
+
+MUTANTS = (
+    Mutant(
+        "answers-unchecked",
+        "every send's answer is checked before the commit: the client commits a transaction with holes",
+        "service/kafka/producer.py",
+        "                bases[target].append(await self._acknowledged(target, sent))",
+        "                bases[target].append(0)",
+        PRODUCER,
+    ),
+    Mutant(
+        "producer-reused-after-an-unanswered-request",
+        "a request without an answer ends the producer: its late copy could decide the next transaction",
+        "service/kafka/producer.py",
+        "                self._unanswered = self._unanswered or isinstance(request, _WATCHED)\n",
+        "",
+        PRODUCER,
+    ),
+    Mutant(
+        "producer-kept-after-an-error",
+        "whatever raised in a transaction ends the producer",
+        "service/kafka/producer.py",
+        "        except (*CLIENT_ERRORS, SnapreplayError) as error:\n            await self.discard()\n"
+        "            raise commit_error(",
+        "        except (*CLIENT_ERRORS, SnapreplayError) as error:\n"
+        "            raise commit_error(",
+        PRODUCER,
+    ),
+    Mutant(
+        "commit-tried-again",
+        "a commit in doubt is never tried again on the same producer: only the log knows",
+        "service/kafka/producer.py",
+        "                return await self._transaction(partition, outputs, records)\n",
+        "                try:\n"
+        "                    return await self._transaction(partition, outputs, records)\n"
+        "                except CommitInDoubt:\n"
+        "                    return await self._transaction(partition, outputs, records)\n",
+        ("tests/service/kafka", "tests/simulation"),
+    ),
+    Mutant(
+        "increment-not-last",
+        "the increment is the transaction's last record",
+        "service/partition/committer.py",
+        "        records.append(LogRecord(topic, encode(increment), headers=headers_of(increment)))",
+        "        records.insert(0, LogRecord(topic, encode(increment), headers=headers_of(increment)))",
+        (COMMITTER, "tests/service/partition/test_advance.py"),
+    ),
+    Mutant(
+        "merged-before-the-answer",
+        "a batch becomes the committed state only when its transaction was answered OK",
+        "service/partition/committer.py",
+        "        try:\n            offsets = await pending.task\n",
+        "        if pending.applied is not None:\n            self._store.merge()\n"
+        "        try:\n            offsets = await pending.task\n",
+        (COMMITTER, "tests/simulation"),
+        (
+            (
+                "service/partition/committer.py",
+                "            self._store.merge()\n        self.chain = ",
+                "            pass\n        self.chain = ",
+            ),
+        ),
+    ),
+    Mutant(
+        "position-instead-of-the-next-offset",
+        "an offset means next: what was applied is offset + 1",
+        "snapshots/program/fold.py",
+        "                position = offset + 1\n",
+        "                position = offset\n",
+        (FOLD,),
+    ),
+    Mutant(
+        "ranges-end-at-the-last-record",
+        "ranges are half-open: the end is the next offset",
+        "snapshots/program/coverage.py",
+        "        self._extend(last.topic, last.offset + 1, count)\n",
+        "        self._extend(last.topic, last.offset, count)\n",
+        ("tests/snapshots/program/test_coverage.py", FOLD),
+    ),
+    Mutant(
+        "output-encoded-at-batch-end",
+        "an output is encoded when it is sent, by value",
+        "snapshots/program/out.py",
+        '        value_bytes = _encode(topic, "value", value_codec, value)\n',
+        '        value_bytes = _encode(topic, "value", value_codec, value)\n'
+        "        self.late = [*getattr(self, 'late', ()), (len(self.staged), value_codec, value)]\n",
+        ("tests/snapshots/program/test_out.py", "tests/attacks/test_a5_live_objects.py"),
+        (
+            (
+                "snapshots/program/out.py",
+                '    __slots__ = ("_ways", "input_key", "staged")\n',
+                '    __slots__ = ("__dict__", "_ways", "input_key", "staged")\n',
+            ),
+            (
+                "snapshots/program/fold.py",
+                "        outputs, out.staged = out.staged, []\n",
+                "        outputs, out.staged = out.staged, []\n"
+                "        for at, codec, value in getattr(out, 'late', ()):\n"
+                "            if at < len(outputs) and value is not None:\n"
+                "                import msgspec\n\n"
+                "                outputs[at] = msgspec.structs.replace(\n"
+                "                    outputs[at], value=codec.encode(value)\n"
+                "                )\n"
+                "        out.late = []\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "half-a-record-stays",
+        "a record that fails leaves nothing: neither changes nor outputs",
+        "snapshots/program/fold.py",
+        "            del staged[outputs_before:]\n",
+        "",
+        (FOLD, "tests/attacks/test_a6_half_a_record.py"),
+    ),
+    Mutant(
+        "a-failed-batch-keeps-its-changes",
+        "a batch that failed is dropped whole before it runs again record by record",
+        "snapshots/program/fold.py",
+        "            self._store.rollback()\n        else:\n            self._store.drop()\n",
+        "            pass\n        else:\n            self._store.drop()\n",
+        (FOLD,),
+    ),
+    Mutant(
+        "pipelined-batch-reads-the-old-state",
+        "the next batch is applied on top of the one that is committing",
+        "service/partition/live.py",
+        "        if not self._in_place:\n            await self._settle_and_mark(wait=True)\n",
+        "        if not self._in_place:\n            self._store.drop()\n"
+        "            await self._settle_and_mark(wait=True)\n",
+        (LIVE,),
+    ),
+)

@@ -1,0 +1,179 @@
+"""Rules of a recovery: fence, claim, locate, load, advance, check."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+RECOVERER = "tests/service/partition/test_recoverer.py"
+CLAIMING = "tests/service/partition/test_claiming.py"
+INCREMENTS = "tests/service/partition/test_increments.py"
+CORE = "tests/service/core/test_recovery.py"
+READER = "tests/service/kafka/test_reader.py"
+
+MUTANTS = (
+    Mutant(
+        "no-fence",
+        "the transactional id is of app and partition, so that its start fences every older owner",
+        "snapshots/program/names.py",
+        '    return f"{app_id}-{partition}"',
+        '    import uuid\n\n    return f"{app_id}-{partition}-{uuid.uuid4().hex}"',
+        ("tests/simulation", RECOVERER),
+    ),
+    Mutant(
+        "no-claim",
+        "a claim is committed after the fence, and searched for at its own offset",
+        "service/core/recovery.py",
+        "            return replace(recovery, phase=Phase.CLAIMING), WriteClaim()",
+        "            return replace(recovery, phase=Phase.LOCATING, owner_epoch=0), SeeClaim(\n"
+        '                "", 0, fresh_client=False\n            )',
+        (CORE, RECOVERER),
+    ),
+    Mutant(
+        "claim-not-waited-for",
+        "the reader must deliver the claim before anything else it says is believed",
+        "service/partition/claiming.py",
+        "        if bounds.end_offset > effect.offset:\n            return await _delivered(",
+        "        if bounds.end_offset <= effect.offset:\n"
+        "            return events.ClaimSeen(bounds.start_offset, None)\n"
+        "        if bounds.end_offset > effect.offset:\n            return await _delivered(",
+        (CLAIMING, "tests/simulation"),
+    ),
+    Mutant(
+        "foreign-claim-taken-for-ours",
+        "the record at the claim's offset must carry the claim's id",
+        "service/partition/claiming.py",
+        "claim.claim_id != effect.claim_id",
+        "not claim.claim_id",
+        (CLAIMING,),
+    ),
+    Mutant(
+        "no-window-beyond-end-minus-2",
+        "windows grow backwards until the last increment is found",
+        "service/core/locate.py",
+        "    return _window(claim_offset, window.start_offset, window.reach * GROWTH, log_start_offset)",
+        "    return None",
+        ("tests/service/core/test_locate.py", "tests/log_tail"),
+    ),
+    Mutant(
+        "windows-leave-a-gap",
+        "each window ends where the one before it began",
+        "service/core/locate.py",
+        "    return _window(claim_offset, window.start_offset, window.reach * GROWTH, log_start_offset)",
+        "    return _window(\n"
+        "        claim_offset, window.start_offset - 1, window.reach * GROWTH, log_start_offset\n    )",
+        ("tests/service/core/test_locate.py", "tests/log_tail"),
+    ),
+    Mutant(
+        "first-increment-of-the-window",
+        "the last increment before the claim counts, not the first one found",
+        "service/partition/increments.py",
+        '            if kind_of(record.value or b"") is Kind.INCREMENT:\n                candidate, behind',
+        '            if candidate is None and kind_of(record.value or b"") is Kind.INCREMENT:\n'
+        "                candidate, behind",
+        (INCREMENTS, RECOVERER),
+    ),
+    Mutant(
+        "equal-instead-of-at-least",
+        "done means position >= end: a position passes markers and may pass the end",
+        "service/kafka/reader.py",
+        "        while position < end_offset:",
+        "        while position != end_offset:",
+        (READER,),
+    ),
+    Mutant(
+        "an-empty-poll-is-the-end",
+        "an empty poll says nothing: aborted records, markers and slow brokers give none",
+        "service/kafka/reader.py",
+        "            if records:\n                yield records\n            if self.position",
+        "            if not records:\n                return\n            yield records\n            if self.position",
+        (READER,),
+    ),
+    Mutant(
+        "records-beyond-the-end",
+        "what lies at or behind end_offset is not part of what was asked for",
+        "service/kafka/reader.py",
+        "                records = [record for record in records if record.offset < end_offset]\n",
+        "                pass\n",
+        (READER, INCREMENTS),
+    ),
+    Mutant(
+        "read-uncommitted",
+        "the log and the inputs are read with read_committed",
+        "service/kafka/config.py",
+        '"read_committed" if read_committed else "read_uncommitted"',
+        '"read_uncommitted"',
+        (READER,),
+    ),
+    Mutant(
+        "offset-reset-earliest",
+        "a position out of range is an error, never a silent jump",
+        "service/kafka/config.py",
+        '        "auto_offset_reset": "none",',
+        '        "auto_offset_reset": "earliest",',
+        (READER,),
+    ),
+    Mutant(
+        "digest-unchecked-by-batch",
+        "after every batch the digest is the recorded one",
+        "service/partition/advance.py",
+        "    if recorded is not None and store.digest == recorded:\n        return\n",
+        "    if recorded is not None:\n        return\n",
+        ("tests/service/partition/test_advance.py",),
+    ),
+    Mutant(
+        "digest-unchecked-at-the-end",
+        "LIVE only with the digest of the last increment",
+        "service/partition/advance.py",
+        "    if store.digest != last.digest:\n",
+        "    if store.digest is None:\n",
+        ("tests/service/partition/test_advance.py", RECOVERER),
+    ),
+    Mutant(
+        "snapshot-sums-unchecked",
+        "a snapshot adds up to what its manifest says",
+        "service/partition/loading.py",
+        "    if sums != manifest.entries_digest:",
+        "    if sums is None:",
+        ("tests/service/partition/test_loading.py",),
+    ),
+    Mutant(
+        "skip-list-ignored",
+        "replay skips exactly what the increment lists",
+        "service/partition/replay.py",
+        "            records += without_skipped(await cursor.take(part), increment.skipped)",
+        "            records += await cursor.take(part)",
+        ("tests/service/partition/test_replay.py",),
+    ),
+    Mutant(
+        "record-count-unchecked",
+        "a range must still hold as many records as were processed",
+        "service/partition/replay.py",
+        "    if len(records) != part.record_count:",
+        "    if len(records) > part.record_count:",
+        ("tests/service/partition/test_replay.py", "tests/attacks/test_a4_the_same_input.py"),
+    ),
+    Mutant(
+        "anchor-unchecked",
+        "the input still holds the record that was processed last",
+        "service/partition/inputs.py",
+        "    if record is None or anchor_of(record) == anchor:",
+        "    if record is None or anchor_of(record) is not None:",
+        ("tests/service/partition/test_inputs.py",),
+    ),
+    Mutant(
+        "trimmed-input-jumped-over",
+        "an input trimmed beyond our position is never skipped silently",
+        "service/partition/inputs.py",
+        "    if position < bounds.start_offset:\n        raise InputTrimmed(",
+        "    if position < 0:\n        raise InputTrimmed(",
+        ("tests/service/partition/test_inputs.py",),
+    ),
+    Mutant(
+        "broken-link-accepted",
+        "each increment names its predecessor and counts one further",
+        "service/partition/increments.py",
+        "            _check_link(log, step, batch, previous_offset)\n",
+        "",
+        (INCREMENTS,),
+    ),
+)

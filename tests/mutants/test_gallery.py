@@ -1,0 +1,28 @@
+"""The gallery fits the source: a mutant that cannot be applied any more would be missed by nobody."""
+
+from collections import Counter
+
+import pytest
+
+from tests.mutants.gallery import GALLERY
+from tests.mutants.mutant import ROOT, Mutant, patched
+
+
+@pytest.mark.parametrize("mutant", GALLERY, ids=lambda mutant: mutant.name)
+def test_every_mutant_changes_the_source_in_one_place_and_is_python(mutant: Mutant) -> None:
+    """And what it leaves is Python: a syntax error would be caught by anything."""
+    for path, text in patched(mutant).items():
+        assert text != (ROOT / path).read_text()
+        compile(text, str(path), "exec")
+
+
+def test_names_are_used_once_and_tests_exist() -> None:
+    """A mutant is tried by its name; a test that was renamed would be an error for pytest, not a catch."""
+    assert max(Counter(mutant.name for mutant in GALLERY).values()) == 1
+    assert len(GALLERY) >= 25
+    for mutant in GALLERY:
+        assert mutant.tests, mutant.name
+        for test in mutant.tests:
+            path, _, function = test.partition("::")
+            assert (ROOT / path).exists(), test
+            assert function.partition("[")[0] in (ROOT / path).read_text() if function else True

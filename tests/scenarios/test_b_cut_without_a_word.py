@@ -1,0 +1,69 @@
+"""Scenario (b): a broker's network is cut and nobody is told, no RST, no answer. It stays the leader, so seek and poll
+give nothing for as long as it lasts: never taken for an empty log, or for the log's end."""
+
+import asyncio
+import logging
+
+import pytest
+
+from snapreplay.snapshots.program import names
+from tests.scenarios.ground import still
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(400)]
+log = logging.getLogger(__name__)
+RECORDS = 1000
+SILENCE_S = 12.0
+"""Several requests of 2 s each, their repetitions, and at least one new client of the reader (after 5 s)."""
+
+# The step that the restore is about to take, the topic whose leader falls silent then, the road it is on.
+STEPS = {
+    "ReadWindow": (names.increments_topic, "changes"),
+    "Load": (names.snapshots_topic, "changes"),
+    "Advance": (names.increments_topic, "changes"),
+    "CheckInputs": ("payments-{}".format, "replay"),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_silence_is_not_the_end_of_a_log(wide, step):
+    """Each step of a restore that reads meets it: it waits in its phase, in its first attempt, FAILED never; when the
+    link is whole again it goes on to LIVE."""
+    topic_of, road = STEPS[step]
+    three, here = wide.three, await wide.ledger("silence", 1)
+    await here.feed(RECORDS)
+    child = wide.start(here, snapshot__every_records=300)
+    await wide.took_in(child, RECORDS)
+    child.kill()
+
+    gate = wide.gate(step)
+    child = wide.start(here, gate=gate, restore__road=road)
+    await wide.stands_at(child, gate)
+    await wide.serves(child)
+    (before,) = child.partitions().values()
+    three.cut(wide.leader(topic_of(here.app.app_id)), "clients")
+    gate.open()
+    await still(child, SILENCE_S, before["phase"])
+    three.heal()
+    await wide.all_live(child, 1)
+    (after,) = child.partitions().values()
+    assert after["proof"]["equal"]
+    assert after["fallback"] is None
+    assert after["attempts"] == before["attempts"] == 1
+    assert await asyncio.to_thread(child.terminate) == 0
+    log.info("%s: silence at %s, seconds %s", three.kind, step, after["seconds_per_phase"])
+    await wide.judge(here)
+
+
+@pytest.mark.parametrize("direction", ["in", "out"])
+async def test_a_link_that_is_cut_one_way_loses_nothing_under_load(wide, direction):
+    """A leader that hears but is not heard, and the other way round, for longer than a transaction's deadline."""
+    three, here = wide.three, await wide.ledger(f"one-way-{direction}", 1)
+    await here.feed(3 * RECORDS)
+    child = wide.start(here)
+    await wide.took_in(child, RECORDS // 2)
+    three.cut(wide.leader(here.app.inputs[0].name), "clients", direction)
+    await asyncio.sleep(SILENCE_S)  # the scenario itself
+    three.heal()
+    await wide.took_in(child, 3 * RECORDS)
+    assert await asyncio.to_thread(child.terminate) == 0
+    await wide.judge(here)

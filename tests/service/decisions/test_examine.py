@@ -1,0 +1,69 @@
+"""Finding out what a recovery would find, without a trace."""
+
+import pytest
+
+from snapreplay.service.decisions.examine import Examiner
+from snapreplay.snapshots.format.envelope import Kind
+from snapreplay.snapshots.state.store import store_of
+from tests.support.tampering import flip, tamper, trim
+
+pytestmark = pytest.mark.kafka
+
+
+async def examined(then, **tables):
+    context = await then.here.context(**tables)
+    examiner = Examiner(context, store_of(context.app.state()))
+    try:
+        return examiner, await examiner.examine()
+    finally:
+        await examiner.close()
+
+
+async def test_a_partition_that_would_go_live_has_nothing_the_matter(past):
+    """The state is restored and proven, and the log is as it was: nobody was fenced, nothing claimed."""
+    then = await past()
+    before = await then.here.read(then.increments)
+    examiner, error = await examined(then)
+    assert error is None
+    assert examiner.last.increment.batch == 8
+    assert examiner.store.digest == examiner.last.increment.digest
+    assert await then.here.read(then.increments) == before
+    assert examiner.end_offset > before[0][-1].offset
+
+
+async def test_a_live_owner_does_not_notice(past):
+    """It goes on committing with the producer it has."""
+    then = await past()
+    async with then.here.running() as service:
+        epoch = service.restore_status()[0].owner_epoch
+        assert (await examined(then))[1] is None
+        await then.here.feed(20)
+        await then.here.assert_exactly_once(service)
+        assert service.restore_status()[0].owner_epoch == epoch
+
+
+async def test_it_fails_as_a_recovery_does(past):
+    """The same class and message as the status of a service that tried."""
+    then = await past()
+    await tamper(then.here, then.increments, Kind.INCREMENT, flip)
+    _, error = await examined(then)
+    status = await then.here.failure()
+    assert (type(error).__name__, error.message) == (status.error.kind, status.error.message)
+
+
+async def test_the_state_comes_by_changes_where_the_input_is_gone(past):
+    """The road by replay is closed; an input that fails the examination does not take the state with it."""
+    then = await past()
+    await then.here.feed(20)
+    trim(then.here.bootstrap_servers, then.input, 0, 130)
+    context = await then.here.context(restore={"road": "replay"})
+    examiner = Examiner(context, store_of(context.app.state()))
+    try:
+        error = await examiner.examine()
+        assert type(error).__name__ == "InputTrimmed"
+        assert examiner.last is not None
+        assert examiner.store.digest != examiner.last.increment.digest
+        assert await examiner.bring_forward()
+        assert examiner.store.digest == examiner.last.increment.digest
+    finally:
+        await examiner.close()

@@ -1,0 +1,37 @@
+"""Findings about permissions: what was tried, what Kafka said, and the ACL that is missing."""
+
+import pytest
+
+from snapreplay.service.doctor import access_checks as checks
+from snapreplay.service.doctor.facts import Refusal
+from snapreplay.service.kafka.inquiry import Probe
+from tests.support.healthy import facts, only
+
+
+@pytest.mark.parametrize(
+    ("what", "acl"),
+    [
+        ("idempotent writes", "--operation IdempotentWrite --cluster"),
+        ("x-increments", "--operation Write --topic x-increments"),
+        ("balances-x", "--operation Write --topic balances-x"),
+        ("x-doctor", "--operation Write --transactional-id x --resource-pattern-type prefixed"),
+    ],
+)
+def test_what_may_not_be_written(what, acl):
+    """Each with the ACL that allows it."""
+    finding = only(checks.writes, facts(probe=Probe({what: "AuthorizationFailed"})))
+    assert (finding.where, finding.problem) == (what, "may not be written: AuthorizationFailed")
+    assert acl in finding.remedy
+
+
+def test_what_could_not_be_looked_at():
+    """It is a finding too: the rest of the report does not speak of it."""
+    refused = (Refusal("describing", "group x", "not allowed", "give it"),)
+    finding = only(checks.refusals, facts(refusals=refused))
+    assert finding.problem == "describing: not allowed"
+    assert finding.remedy == "give it"
+
+
+def test_without_a_probe_nothing_is_said():
+    """Without an app nothing is written."""
+    assert not list(checks.writes(facts(probe=None)))

@@ -1,0 +1,70 @@
+"""Findings about what a recovery needs: each appears for its reason, and only then."""
+
+from dataclasses import replace
+
+import pytest
+
+from snapreplay.service.doctor import state_checks as checks
+from snapreplay.service.doctor.facts import InputSeen, StateSeen
+from tests.support.healthy import HOUR_MS, NOW_MS, SNAPSHOT, STATE, WEEK_MS, facts, only, topic
+
+
+@pytest.mark.parametrize(
+    ("state", "said", "remedy"),
+    [
+        (StateSeen(0, None), "not even the genesis", "snapreplay init"),
+        (replace(STATE, missing="input gone"), "input gone", "backup"),
+        (replace(STATE, unusable="snapshot 5c1d cannot be used: crc"), "crc", "trigger-snapshot"),
+    ],
+)
+def test_partitions_that_could_not_be_recovered(state, said, remedy):
+    """While the owner lives a snapshot helps; a crash first would be too late."""
+    finding = only(checks.recoverable, facts(states=(state,)))
+    assert finding.where == "partition 0"
+    assert said in finding.problem
+    assert remedy in finding.remedy
+
+
+def test_b4_a_snapshot_older_than_half_of_what_the_input_retains():
+    """Only where replay is the only road: what came after the snapshot will be deleted."""
+    old = replace(STATE, newest=replace(SNAPSHOT, created_at_ms=NOW_MS - WEEK_MS // 2 - HOUR_MS))
+    assert not list(checks.snapshot_age(facts(states=(old,))))
+    finding = only(checks.snapshot_age, facts(states=(old,), settings={"changes": False}))
+    assert "3.5 days old" in finding.problem
+    young = facts(settings={"changes": False})
+    assert not list(checks.snapshot_age(young))
+
+
+def test_an_input_that_keeps_everything_has_no_age():
+    """retention.ms=-1, or compaction alone."""
+    old = replace(STATE, newest=replace(SNAPSHOT, created_at_ms=0))
+    for config in ({"retention.ms": "-1"}, {"cleanup.policy": "compact"}):
+        topics = {**facts().topics, "payments-x": topic("payments-x", **config)}
+        seen = facts(states=(old,), topics=topics, settings={"changes": False})
+        assert not list(checks.snapshot_age(seen))
+
+
+def test_b16_records_older_than_a_topic_keeps_them():
+    """By Kafka's clock they are due at once: unread in the input, and in an output that is given their time."""
+    old = InputSeen("payments-x", 7, NOW_MS - 2 * WEEK_MS)
+    seen = facts(states=(replace(STATE, inputs=(old,)),))
+    found = list(checks.record_times(seen))
+    assert [finding.where for finding in found] == ["payments-x", "balances-x"]
+    assert "deleted unread" in found[0].problem
+    assert "timestamp_ms=" in found[1].problem
+    assert "retention.ms=-1" in found[1].remedy
+    assert not list(checks.record_times(facts()))
+
+
+def test_b16_a_topic_that_takes_its_own_time_is_safe():
+    """LogAppendTime: the record's time does not count."""
+    old = replace(STATE, inputs=(InputSeen("payments-x", 7, NOW_MS - 2 * WEEK_MS),))
+    own = {"message.timestamp.type": "LogAppendTime"}
+    topics = {name: topic(name, **own) for name in facts().topics}
+    assert not list(checks.record_times(facts(states=(old,), topics=topics)))
+
+
+def test_an_input_without_records_has_no_time():
+    """Nothing was seen, nothing is said."""
+    empty = replace(STATE, inputs=(InputSeen("payments-x", 0, None),))
+    assert not list(checks.record_times(facts(states=(empty,))))

@@ -1,0 +1,132 @@
+"""Findings about topics: each appears for its reason, with the command that repairs it, and only then."""
+
+from dataclasses import replace
+
+import pytest
+
+from snapreplay.service.doctor import topic_checks as checks
+from snapreplay.service.kafka.inquiry import Replicas
+from snapreplay.service.ports import TopicPartition
+from tests.support.healthy import facts, only, topic, with_topic, without_topic
+
+
+@pytest.mark.parametrize("name", ["payments-x", "balances-x"])
+def test_a_missing_input_or_output(name):
+    """With the command that makes it."""
+    finding = only(checks.existence, without_topic(name))
+    assert f"--create --topic {name}" in finding.remedy
+
+
+def test_missing_topics_of_our_own():
+    """Both: a new app. One of the two: state was lost, and creating an empty one is not the remedy."""
+    both = list(checks.existence(without_topic("x-increments", "x-snapshots")))
+    assert ["topics ensure" in finding.remedy for finding in both] == [True, True]
+    one = only(checks.existence, without_topic("x-snapshots"))
+    assert "state was lost" in one.problem
+    assert "topics ensure" not in one.remedy
+
+
+def test_partition_counts_that_differ():
+    """All counts are named."""
+    finding = only(checks.partition_counts, with_topic("payments-x", partition_count=3))
+    assert "payments-x has 3" in finding.problem
+    assert "x-increments has 2" in finding.problem
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "wanted"),
+    [
+        ("cleanup.policy", "compact", "delete"),
+        ("retention.ms", "86400000", "-1"),
+        ("retention.bytes", "1000", "-1"),
+    ],
+)
+def test_own_topics_that_kafka_would_empty(setting, value, wanted):
+    """The exact command."""
+    finding = only(checks.kept_for_ever, with_topic("x-increments", **{setting: value}))
+    assert finding.remedy == (
+        "kafka-configs.sh --bootstrap-server k1:9092 --alter --topic x-increments"
+        f" --add-config {setting}={wanted}"
+    )
+
+
+def test_a_compacted_input_of_an_app_that_replays():
+    """With changes in the log it may be compacted."""
+    compacted = {"payments-x": topic("payments-x", **{"cleanup.policy": "compact"})}
+    seen = facts(topics={**facts().topics, **compacted})
+    assert not list(checks.replayable(seen))
+    replaying = facts(topics=seen.topics, settings={"changes": False})
+    assert "cleanup.policy=compact" in only(checks.replayable, replaying).problem
+
+
+@pytest.mark.parametrize("name", ["payments-x", "balances-x", "x-increments", "x-snapshots"])
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"replication_factor": 2}, "replication factor 2 with 3 brokers"),
+        ({"min.insync.replicas": "1"}, "acknowledged with one copy"),
+        ({"min.insync.replicas": "3"}, "one broker away stops every write"),
+        ({"unclean.leader.election.enable": "true"}, "unclean.leader.election.enable"),
+    ],
+)
+def test_topics_that_can_lose_what_was_committed(name, changed, said):
+    """Every topic of the app counts, inputs and outputs too."""
+    found = [f for f in checks.durability(with_topic(name, **changed)) if said in f.problem]
+    assert [finding.where for finding in found] == [name]
+    assert not list(checks.durability(facts()))
+
+
+def test_one_broker_can_hold_one_copy():
+    """What one broker cannot do is said once, about the cluster."""
+    alone = {t.name: topic(t.name, replication_factor=1) for t in facts().topics.values()}
+    ones = {n: replace_config(t, {"min.insync.replicas": "1"}) for n, t in alone.items()}
+    assert not list(checks.durability(facts(topics=ones, brokers=facts().brokers[:1])))
+    refused = facts(topics=alone, brokers=facts().brokers[:1])
+    assert all("nothing can be written" in f.problem for f in checks.durability(refused))
+
+
+def replace_config(was, config):
+    """The topic with another configuration."""
+    return type(was)(
+        was.name, was.partition_count, was.replication_factor, {**was.config, **config}
+    )
+
+
+@pytest.mark.parametrize(
+    ("replicas", "said"),
+    [
+        (Replicas(-1, (1, 2, 3), ()), "no leader"),
+        (Replicas(1, (1, 2, 3), (1,)), "1 replicas in sync, min.insync.replicas=2"),
+        (Replicas(1, (1, 2, 3), (1, 3)), "replicas [2] are not in sync"),
+    ],
+)
+def test_partitions_that_are_not_well(replicas, said):
+    """Partition, nodes and the command that shows more."""
+    sick = {**facts().replicas, TopicPartition("payments-x", 1): replicas}
+    finding = only(checks.replicas, facts(replicas=sick))
+    assert finding.where == "payments-x-1"
+    assert said in finding.problem
+
+
+def test_records_that_do_not_fit():
+    """Our topics must take our records; chunks may be larger than usual."""
+    small = with_topic("x-snapshots", **{"max.message.bytes": "500000"})
+    assert "max.message.bytes=500000" in only(checks.record_sizes, small).problem
+
+
+def test_dead_letters_that_do_not_fit():
+    """The dead-letter topic takes what the inputs take."""
+    settings = {"errors": {"policy": "dead_letter"}}
+    letters = {"x-dead-letters": topic("x-dead-letters")}
+    large = {"payments-x": topic("payments-x", **{"max.message.bytes": "8000000"})}
+    topics = {**facts().topics, **letters}
+    assert not list(checks.record_sizes(facts(topics=topics, settings=settings)))
+    finding = only(checks.record_sizes, facts(topics={**topics, **large}, settings=settings))
+    assert "max.message.bytes=8000000" in finding.remedy
+
+
+def test_without_an_app_there_are_no_topics_to_miss():
+    """Only the cluster is looked at."""
+    seen = replace(facts(), app=None, topics={}, replicas={})
+    for check in (checks.existence, checks.partition_counts, checks.durability, checks.replicas):
+        assert not list(check(seen))

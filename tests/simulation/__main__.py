@@ -1,0 +1,63 @@
+"""Runs histories: `python -m tests.simulation --seeds 10000`, or one of them again: `--seed 4711 --trace`."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Iterator
+
+from tests.simulation.run import Tally, replay_command, run_block, run_seed
+
+BLOCK = 50
+
+
+def main() -> int:
+    """1 when a promise was broken, or (over 2,000 seeds and more) something was never met."""
+    options = _options()
+    if options.seed is not None:
+        return _one(options.seed, trace=options.trace)
+    total, began = Tally(), time.monotonic()
+    end = options.start + options.seeds
+    blocks = [range(at, min(at + BLOCK, end)) for at in range(options.start, end, BLOCK)]
+    for tally in _results(blocks):
+        total.add(tally)
+        for seed, problem in tally.problems.items():
+            sys.stdout.write(f"\nseed {seed}: {problem}\n  {replay_command(seed)}\n")
+        sys.stdout.write(f"\r{total.seeds} of {options.seeds}, {len(total.problems)} broken")
+        sys.stdout.flush()
+    seconds = time.monotonic() - began
+    sys.stdout.write(
+        f"\r{total.table()}\n{seconds:.0f} s, never met: {total.missed or 'nothing'}\n"
+    )
+    return 1 if total.problems or (options.seeds >= 2000 and total.missed) else 0
+
+
+def _results(blocks: list[range]) -> Iterator[Tally]:
+    """Of both cores; in the order in which they are ready."""
+    with multiprocessing.Pool(os.cpu_count(), maxtasksperchild=40) as pool:
+        yield from pool.imap_unordered(run_block, blocks)
+
+
+def _one(seed: int, *, trace: bool) -> int:
+    outcome = run_seed(seed, trace=True)
+    if trace:
+        sys.stdout.write("\n".join(outcome.lines) + "\n")
+    verdict = outcome.problem or "every promise was kept"
+    sys.stdout.write(f"seed {seed}: {verdict}\ntrace {outcome.trace_digest}\n")
+    return 1 if outcome.problem else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=10_000, help="how many (10,000)")
+    parser.add_argument("--start", type=int, default=0, help="the first one (0)")
+    parser.add_argument("--seed", type=int, help="only this one")
+    parser.add_argument("--trace", action="store_true", help="with --seed: one line per event")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

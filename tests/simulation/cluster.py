@@ -1,0 +1,130 @@
+"""`ports.Cluster` and `ports.Group` in memory: one per simulated process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from snapreplay.service.ports import (
+    ClusterFacts,
+    NewTopic,
+    OffsetBeyondEnd,
+    TopicFacts,
+    TopicPartition,
+    Unreachable,
+)
+from snapreplay.service.settings import Settings
+from tests.simulation.broker import Concurrent
+from tests.simulation.network import Link
+from tests.simulation.producer import REQUEST_SECONDS, SimAppender, SimProducer
+from tests.simulation.reader import SimReader, Waits
+
+ADMIN_SECONDS = 1.0
+BACKOFF_SECONDS = 0.02
+
+
+class SimCluster:
+    """See `ports.Cluster`."""
+
+    def __init__(self, link: Link, settings: Settings, slice_records: int = 5000) -> None:
+        timeouts = settings.timeouts
+        self._link, self._broker = link, link.network.broker
+        self._commit_s = timeouts.commit_ms / 1000
+        self._fence_s = timeouts.fence_ms / 1000
+        self._transaction_s = timeouts.transaction_ms / 1000
+        self._waits = Waits(timeouts.metadata_ms / 1000, timeouts.progress_ms / 1000)
+        self._slice_records = slice_records
+
+    async def reader(
+        self,
+        *,
+        read_committed: bool = True,
+        large: bool = False,
+        patient: bool = False,
+    ) -> SimReader:
+        """See `ports.Cluster.reader`."""
+        await self._link.connect(REQUEST_SECONDS)
+        return SimReader(
+            self._link,
+            self._waits,
+            read_committed=read_committed,
+            slice_records=self._slice_records,
+        )
+
+    async def fence(self, transactional_id: str) -> SimProducer:
+        """See `ports.Cluster.fence`."""
+        deadline = _now() + self._fence_s
+        start = partial(self._broker.init_producer, transactional_id, self._transaction_s)
+        while True:
+            try:
+                epoch = await self._link.call("fence", start, max(0.0, deadline - _now()))
+            except Concurrent:
+                if _now() > deadline:
+                    raise Unreachable(f"{transactional_id} was not fenced in time") from None
+                await asyncio.sleep(BACKOFF_SECONDS)
+                continue
+            self._link.network.trace(self._link.owner.name, f"fenced {transactional_id} {epoch}")
+            return SimProducer(self._link, transactional_id, epoch, self._commit_s)
+
+    async def appender(self) -> SimAppender:
+        """See `ports.Cluster.appender`."""
+        await self._link.connect(self._commit_s)
+        return SimAppender(self._link, self._commit_s)
+
+    async def topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
+        """See `ports.Cluster.topics`."""
+        await self._link.call("admin", _nothing, ADMIN_SECONDS)
+        counts = self._broker.partition_counts
+        return {
+            name: TopicFacts(name, counts[name], 1, {}) for name in sorted(names) if name in counts
+        }
+
+    async def topic_names(self) -> list[str]:
+        """See `ports.Cluster.topic_names`."""
+        return sorted(self._broker.partition_counts)
+
+    async def create_topics(self, topics: Sequence[NewTopic]) -> None:
+        """See `ports.Cluster.create_topics`."""
+        for topic in topics:
+            self._broker.create(topic.name, topic.partition_count)
+
+    async def facts(self) -> ClusterFacts:
+        """See `ports.Cluster.facts`."""
+        longest_ms = str(int(self._transaction_s * 1000))
+        broker_config = {"transaction.max.timeout.ms": longest_ms}
+        return ClusterFacts(self._broker.cluster_id, 1, broker_config)
+
+    async def delete_records(self, partition: TopicPartition, before_offset: int) -> int:
+        """See `ports.Cluster.delete_records`."""
+        log = self._broker.logs[partition]
+
+        def trim() -> int:
+            if before_offset > log.end:
+                raise OffsetBeyondEnd(f"{partition} cannot be trimmed below {before_offset}")
+            return log.trim(before_offset)
+
+        if before_offset < 0:
+            raise ValueError(f"delete_records needs an explicit offset, not {before_offset}")
+        start = await self._link.call("delete", trim, ADMIN_SECONDS)
+        self._link.network.trace(self._link.owner.name, f"trimmed {partition} to {start}")
+        return start
+
+
+class SimGroup:
+    """See `ports.Group`. `asked` answers for this process at the coordinator."""
+
+    def __init__(self, link: Link, asked: Callable[[int], bool]) -> None:
+        self._link, self._asked = link, asked
+
+    async def gives_us(self, partition: int) -> bool:
+        """See `ports.Group.gives_us`."""
+        return await self._link.call("group", partial(self._asked, partition), ADMIN_SECONDS)
+
+
+def _nothing() -> None:
+    """A connection is made."""
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,30 @@
+"""What the seeds together must have gone through, or the simulator proves less than it says."""
+
+from __future__ import annotations
+
+from tests.simulation.faults import fault_kinds
+from tests.simulation.scenario import EVENTS
+
+PHASES = ("assigned", "fencing", "claiming", "locating", "loading", "advancing", "live")
+
+WANTED: tuple[str, ...] = (
+    *fault_kinds(),
+    *dict.fromkeys(EVENTS),
+    *(f"phase {name}" for name in (*PHASES, "fenced", "failed", "closed")),
+    "road changes",
+    "road replay",
+    "road none",
+    "start genesis",
+    "start snapshot",
+    "recovery with several attempts",
+    "stale leader",
+    "trigger succeeded",
+    "trigger skipped",
+    "trigger failed",
+    "stepped down for a younger process of the same name",
+    "hotfix",
+    "epilogue restart",
+    "epilogue changed code",
+    "changed code refused",
+)
+"""Fault kinds as "site.kind", events, phases, roads, and what else is rare."""

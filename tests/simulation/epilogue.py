@@ -1,0 +1,65 @@
+"""What comes after a healed history: everybody starts again, or somebody deploys code that computes something else."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from snapreplay.service.core.phase import Phase
+from tests.simulation import program
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+STARTED_SECONDS = 30.0
+DECIDED = (Phase.LIVE, Phase.FAILED)
+
+
+async def play(world: World) -> None:
+    """
+    Raises:
+        Violation: a partition is LIVE with another state than before, or not at all.
+    """
+    match world.scenario.epilogue:
+        case "restart":
+            await _restart(world, world.version)
+            world.judge(live=True)
+        case "changed code":
+            await _restart(world, program.CHANGED)
+            _check_changed(world)
+        case "none":
+            return
+
+
+async def _restart(world: World, version: int) -> None:
+    """All processes die at once; one starts, and gets all partitions."""
+    world.network.met(f"epilogue {world.scenario.epilogue}")
+    world.version = version
+    world.epilogue = True
+    for process in list(world.processes):
+        world.processes.remove(process)
+        process.crash()
+        world.group.members.pop(process.instance_id, None)
+    world.group.assignment.clear()
+    process = world.start("z")
+    deadline = world.loop.time() + STARTED_SECONDS
+    while world.loop.time() < deadline:
+        await asyncio.sleep(0.2)
+        statuses = process.board.all()
+        decided = all(status.phase in DECIDED for status in statuses)
+        if decided and len(statuses) == world.scenario.partitions and world.quiet:
+            return
+    world.network.misused(f"not started again after {STARTED_SECONDS} s: {process.board.all()}")
+
+
+def _check_changed(world: World) -> None:
+    """Other handlers are refused where they would have to replay; else the state is what it was."""
+    process = world.processes[-1]
+    stories = world.judge(live=False)
+    for story in stories:
+        status = process.board.get(story.number)
+        kind = status.error.kind if status is not None and status.error is not None else ""
+        if status is not None and status.phase is Phase.FAILED and kind == "CodeChanged":
+            world.network.met("changed code refused")
+            continue
+        world.check_view(story)

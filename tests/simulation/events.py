@@ -1,0 +1,184 @@
+"""What happens to the world beside the faults of single requests."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from snapreplay.service.ports import TopicPartition
+from snapreplay.snapshots.format.envelope import Kind, decode, kind_of
+from snapreplay.snapshots.format.records import Increment, Manifest
+from snapreplay.snapshots.program import names
+from tests.simulation import program
+from tests.simulation.log import Log, Transaction, TxnState
+from tests.simulation.network import NOWHERE
+from tests.simulation.process import Process
+from tests.simulation.scenario import Event
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+FOREIGN = "foreign"
+TOPICS = {
+    "increments": names.increments_topic(program.APP_ID),
+    "snapshots": names.snapshots_topic(program.APP_ID),
+    "output": program.OUTPUT,
+}
+
+
+def happen(world: World, event: Event) -> None:
+    """Bring it about, if it can happen now."""
+    if world.healing:
+        return
+    process = world.rng.choice(world.processes) if world.processes else None
+    world.network.trace("world", f"event {event.kind}")
+    what, _, where = event.kind.partition(" ")
+    match what:
+        case "pin":
+            _pin(world, _target(world, where), event.seconds)
+        case "stale":
+            _stale(world, 2 * event.seconds)
+        case "rebalance":
+            world.group.rebalance()
+        case "trim":
+            _trim_input(world)
+        case "foreign":
+            _log(world, _target(world, "increments")).append(None, b"foreign", (), 0, None)
+        case "orphan":
+            _orphan(world)
+        case _ if process is not None:
+            _to_process(world, what, process, event.seconds)
+        case _:
+            return
+    world.network.met(event.kind)
+
+
+def end_foreign(world: World) -> None:
+    """Transactions that others left open are ended."""
+    for log in world.broker.logs.values():
+        for transaction in list(log.open_transactions):
+            if transaction.transactional_id == FOREIGN:
+                _end(log, transaction, commit=True)
+
+
+def _to_process(world: World, what: str, process: Process, seconds: float) -> None:
+    match what:
+        case "crash":
+            process.crash()
+        case "stall":
+            process.stall(seconds + 1.0)
+        case "cut":
+            world.group.cut(process, seconds + 1.0)
+        case "twin" if not process.stalled:
+            process.stall(2.0 + seconds)
+            world.start(process.instance_id)
+        case "trigger":
+            process.soon(_trigger, world, process)
+        case "start" if len(world.processes) < 3:
+            free = [name for name in "abc" if name not in world.group.members]
+            if free:
+                world.start(free[0])
+        case "stop" if len(world.processes) > 1 and process.supervisor is not None:
+            world.processes.remove(process)
+            process.spawn(_leave(world, process))
+
+
+async def _leave(world: World, process: Process) -> None:
+    await process.stop(final_snapshot=world.scenario.final_snapshot)
+    world.group.leave(process)
+
+
+def _trigger(world: World, process: Process) -> None:
+    """A snapshot on demand, of everything that is LIVE there."""
+
+    def done(number: int, state: str, snapshot_id: str | None, _: str) -> None:
+        world.network.met(f"trigger {state}")
+        if state == "succeeded" and snapshot_id is not None and not process.dead:
+            world.triggered.append((number, snapshot_id))
+
+    for number, runner in process.supervisor.runners.items() if process.supervisor else ():
+        runner.request_snapshot("trigger", partial(done, number))
+
+
+def _target(world: World, where: str) -> TopicPartition:
+    number = world.rng.randrange(world.scenario.partitions)
+    if where == "input":
+        return TopicPartition(world.rng.choice(program.INPUTS[: world.scenario.inputs]), number)
+    return TopicPartition(TOPICS[where], number)
+
+
+def _log(world: World, target: TopicPartition) -> Log:
+    return world.broker.logs[target]
+
+
+def _pin(world: World, target: TopicPartition, seconds: float) -> None:
+    """Another transactional id leaves a transaction open: nothing behind it is visible until it ends."""
+    log, transaction = _log(world, target), Transaction(FOREIGN, 0, world.loop.time())
+    if target.topic in program.INPUTS:
+        transaction.transactional_id = "feeder"
+        log.append(b"k0", b"1", (), 1_000_000, transaction)
+        transaction.transactional_id = FOREIGN
+    else:
+        log.append(None, b"foreign", (), 0, transaction)
+    commit = world.rng.random() < 0.5
+    world.loop.call_later(
+        2 * seconds, partial(_end, log, transaction, commit=commit), context=NOWHERE
+    )
+
+
+def _end(log: Log, transaction: Transaction, *, commit: bool) -> None:
+    if transaction.state is TxnState.ONGOING:
+        transaction.state = TxnState.COMMITTED if commit else TxnState.ABORTED
+        log.mark(transaction)
+
+
+def _stale(world: World, seconds: float) -> None:
+    """A broker is cut off from its peers, but not from clients: of the partitions that it led it goes on answering
+    what it knew."""
+    broker, number = world.broker, world.rng.randrange(world.scenario.partitions)
+    inputs = program.INPUTS[: world.scenario.inputs]
+    for topic in (TOPICS["increments"], TOPICS["snapshots"], *inputs):
+        target = TopicPartition(topic, number)
+        if world.rng.random() < 0.7:
+            broker.stale[target] = broker.logs[target].view
+            world.loop.call_later(
+                seconds, broker.heal, target, broker.stale[target], context=NOWHERE
+            )
+
+
+def _trim_input(world: World) -> None:
+    """Retention deletes what no recovery can need: below the oldest kept snapshot, or what is processed."""
+    number = world.rng.randrange(world.scenario.partitions)
+    log = _log(world, TopicPartition(TOPICS["increments"], number))
+    increments = [
+        decode(record.value or b"")
+        for record in log.committed()
+        if kind_of(record.value or b"") is Kind.INCREMENT
+    ]
+    last = increments[-1]
+    if not isinstance(last, Increment):
+        return
+    covered = last.positions
+    if world.scenario.road == "replay":
+        if len(last.pointers) < world.scenario.kept:
+            return
+        oldest = last.pointers[-1]
+        manifest = decode(_value(world, oldest.manifest_offset, number))
+        if not isinstance(manifest, Manifest):
+            return
+        covered = manifest.positions
+    for topic, position in covered.items():
+        _log(world, TopicPartition(topic, number)).trim(position)
+
+
+def _value(world: World, offset: int, number: int) -> bytes:
+    record = _log(world, TopicPartition(TOPICS["snapshots"], number)).records[offset]
+    return record.value or b"" if record is not None else b""
+
+
+def _orphan(world: World) -> None:
+    """Garbage in T-QuanLiang, as a zombie may write it: records that nothing points to."""
+    log = _log(world, _target(world, "snapshots"))
+    known = [record for record in log.records if record is not None]
+    for record in known[-2:]:
+        log.append(None, record.value, record.headers, 0, None)

@@ -1,0 +1,94 @@
+"""Which fault happens at which request: drawn from the seed, counted by kind.
+
+Each seed has its own selection of kinds and its own rates, so that some histories are full of one thing and free of
+another. Between two faults of a site lies a drawn number of requests.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+CRASHES = ("crash_before", "crash_after")
+STALLS = ("stall_before", "stall_after")
+
+MENU: dict[str, tuple[str, ...]] = {
+    "fence": ("lost", "answer_lost", "late", "slow", *CRASHES, *STALLS),
+    "fill": ("deadline", "late", "unanswered", "fenced", "crash_between", "stall_between"),
+    "end": ("lost", "answer_lost", "late", "unanswered", "late_copy", "slow", *CRASHES, *STALLS),
+    "bounds": ("lost", "slow", "renew", "crash_before", "stall_after"),
+    "read": ("slow", "stuck", "renew", "crash_before", "stall_after"),
+    "poll": ("empty", "lost", "slow", "crash_before", "stall_after"),
+    "append": ("lost", "answer_lost", "late", "slow", "refused", *CRASHES, *STALLS),
+    "delete": ("lost", "answer_lost", "late", "slow", *CRASHES),
+    "connect": ("lost", "slow", "crash_before"),
+    "admin": ("lost", "slow"),
+    "group": ("lost", "slow"),
+}
+"""Site of a request → what may go wrong there. `network` and `producer` say what each one is."""
+
+MEAN_CALLS: dict[str, float] = {
+    "fence": 4,
+    "fill": 10,
+    "end": 7,
+    "bounds": 14,
+    "read": 14,
+    "poll": 60,
+    "append": 5,
+    "delete": 3,
+    "connect": 25,
+    "admin": 4,
+    "group": 3,
+}
+"""Requests between two faults of a site, on average, at intensity 1."""
+
+LIFE_ENDING = (*CRASHES, "crash_between")
+PAUSING = (*STALLS, "stall_between")
+
+
+class Faults:
+    """`active` is switched off when the world heals."""
+
+    def __init__(self, rng: random.Random, crashes_max: int, stalls_max: int) -> None:
+        self.active = False
+        self.counts: Counter[str] = Counter()
+        self._rng = rng
+        self._intensity = rng.choice((0.3, 0.6, 1.0, 2.0))
+        kinds = sorted({kind for menu in MENU.values() for kind in menu})
+        allowed = {kind for kind in kinds if rng.random() < 0.6}
+        self._menu = {site: [kind for kind in MENU[site] if kind in allowed] for site in MENU}
+        self._left = {site: self._gap(site) for site in MENU}
+        self._crashes_left, self._stalls_left = crashes_max, stalls_max
+
+    def draw(self, site: str) -> str | None:
+        """The fault of this request; None, most of the time."""
+        if not self.active:
+            return None
+        self._left[site] -= 1
+        if self._left[site] > 0:
+            return None
+        self._left[site] = self._gap(site)
+        if not self._menu[site]:
+            return None
+        kind = self._rng.choice(self._menu[site])
+        if not self._afford(kind):
+            return None
+        self.counts[f"{site}.{kind}"] += 1
+        return kind
+
+    def _afford(self, kind: str) -> bool:
+        if kind in LIFE_ENDING:
+            self._crashes_left -= 1
+            return self._crashes_left >= 0
+        if kind in PAUSING:
+            self._stalls_left -= 1
+            return self._stalls_left >= 0
+        return True
+
+    def _gap(self, site: str) -> int:
+        return 1 + int(self._rng.expovariate(self._intensity / MEAN_CALLS[site]))
+
+
+def fault_kinds() -> list[str]:
+    """All that can be drawn, as "site.kind"."""
+    return [f"{site}.{kind}" for site, menu in MENU.items() for kind in menu]

@@ -1,0 +1,125 @@
+"""The group's coordinator: static members, sessions, rebalances whose news reach members at different times."""
+
+from __future__ import annotations
+
+import random
+
+from snapreplay.service.ports import Unreachable
+from tests.simulation.network import NOWHERE, Network
+from tests.simulation.process import Process
+
+SESSION_SECONDS = 1.5
+REBALANCE_SECONDS = 0.1
+NEWS_SECONDS = 0.3
+"""At most this long until a member hears of its new assignment: the old and the new owner overlap."""
+
+
+class Group:
+    """Who owns what. Members are known by instance id: a restarted one gets its partitions back at once."""
+
+    def __init__(self, network: Network, rng: random.Random, partitions: int) -> None:
+        self._network, self._rng = network, rng
+        self._partitions = partitions
+        self.members: dict[str, Process] = {}
+        self.assignment: dict[str, set[int]] = {}
+        self._cut: set[str] = set()
+        self._due = False
+
+    def join(self, process: Process) -> None:
+        """A second process of the same name replaces the first, who is not told."""
+        known = process.instance_id in self.assignment
+        self.members[process.instance_id] = process
+        if known:
+            self._tell(process)
+        else:
+            self._rebalance_soon()
+
+    def leave(self, process: Process) -> None:
+        if self.members.get(process.instance_id) is process:
+            del self.members[process.instance_id]
+            self._rebalance_soon()
+
+    def rebalance(self) -> None:
+        """A new assignment, at random."""
+        self._due = False
+        names = sorted(self.members)
+        self.assignment = {name: set() for name in names}
+        self._rng.shuffle(names)
+        for number in range(self._partitions):
+            if names:
+                self.assignment[names[number % len(names)]].add(number)
+        self._network.trace("group", f"assigns {self.assignment}")
+        for process in self.members.values():
+            self._tell(process)
+
+    def silent(self, process: Process, seconds: float) -> None:
+        """No heartbeat for `seconds`: expelled after the session; it joins again when it is back."""
+        if seconds > SESSION_SECONDS:
+            self._later(SESSION_SECONDS, process, self._expel)
+            self._later(seconds + 0.1, process, self._join_again)
+
+    def gone(self, process: Process) -> None:
+        """It crashed, nobody says goodbye."""
+        self._later(SESSION_SECONDS, process, self._expel)
+
+    def cut(self, process: Process, seconds: float) -> None:
+        """The process reaches every broker but the coordinator."""
+        self._cut.add(process.name)
+        self.silent(process, seconds)
+        self._later(seconds, process, lambda whose: self._cut.discard(whose.name))
+
+    def heal(self, alive: list[Process]) -> None:
+        """Everybody reaches the coordinator; who was expelled, or replaced by one that is gone, joins again."""
+        self._cut.clear()
+        for process in alive:
+            self._later(SESSION_SECONDS + REBALANCE_SECONDS, process, self._join_again)
+
+    def gives(self, process: Process, partition: int) -> bool:
+        """
+        Raises:
+            Unreachable: it is cut off from the coordinator.
+        """
+        if process.name in self._cut:
+            raise Unreachable("the coordinator does not answer")
+        name = process.instance_id
+        return self.members.get(name) is process and partition in self.assignment.get(name, ())
+
+    def owner(self, partition: int) -> Process | None:
+        for name, partitions in self.assignment.items():
+            if partition in partitions:
+                return self.members.get(name)
+        return None
+
+    def _rebalance_soon(self) -> None:
+        """One for all who come and go at about the same time."""
+        if not self._due:
+            self._due = True
+            self._network.loop.call_later(REBALANCE_SECONDS, self._if_due, context=NOWHERE)
+
+    def _if_due(self) -> None:
+        if self._due:
+            self.rebalance()
+
+    def _later(self, seconds: float, process: Process, what: object) -> None:
+        self._network.loop.call_later(seconds, what, process, context=NOWHERE)  # type: ignore[arg-type]  # takes a process
+
+    def _expel(self, process: Process) -> None:
+        back = not process.dead and not process.stalled and process.name not in self._cut
+        if not back:
+            self.leave(process)
+
+    def _join_again(self, process: Process) -> None:
+        if process.dead or process.stepped_down or process.stopping or process.supervisor is None:
+            return
+        if process.stalled or process.name in self._cut:
+            self._later(0.1, process, self._join_again)
+        elif process.instance_id not in self.members:
+            self.join(process)
+
+    def _tell(self, process: Process) -> None:
+        self._later(NEWS_SECONDS * self._rng.random(), process, self._hears)
+
+    def _hears(self, process: Process) -> None:
+        name = process.instance_id
+        if self.members.get(name) is process and name in self.assignment:
+            process.soon(process.assigned, set(self.assignment[name]))

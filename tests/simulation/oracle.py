@@ -1,0 +1,250 @@
+"""What must be true of the logs, decided from the logs alone: no line of the product's chain, planner or recovery.
+
+Only the decoder of the formats is shared. Trimmed records are still in the simulator's memory, so the whole history
+is judged, from the genesis on.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from snapreplay.service.ports import TopicPartition
+from snapreplay.snapshots.format.envelope import Kind, decode, kind_of
+from snapreplay.snapshots.format.records import Chunk, Increment, Manifest, Pointer
+from snapreplay.snapshots.program import names
+from snapreplay.snapshots.program.record import RawRecord
+from snapreplay.snapshots.state.digest import digest_of
+from tests.simulation import program
+from tests.simulation.broker import Broker
+from tests.simulation.log import Log, Transaction
+from tests.simulation.program import Plain, Produced
+from tests.simulation.scenario import Scenario
+
+_pack = msgspec.msgpack.encode
+
+
+class Violation(AssertionError):
+    """Something that must never be true was."""
+
+
+@dataclass
+class History:
+    """One state partition as its logs tell it: the states after each batch, and which snapshots were pointed to."""
+
+    number: int
+    plain: Plain
+    states: dict[int, dict[str, str]] = field(default_factory=dict)
+    positions: dict[str, int] = field(default_factory=dict)
+    pointed: set[str] = field(default_factory=set)
+    last: Increment | None = None
+    last_offset: int = -1
+
+
+class Oracle:
+    """Judges one partition at a time; every refusal names partition, batch and offset."""
+
+    def __init__(self, broker: Broker, scenario: Scenario) -> None:
+        self._broker, self._scenario = broker, scenario
+        self._seen_pointers: dict[str, Pointer] = {}
+
+    def history(self, number: int) -> History:
+        """Follow the chain from its genesis.
+
+        Raises:
+            Violation.
+        """
+        log = self._log(names.increments_topic(program.APP_ID), number)
+        outputs = _by_transaction(self._log(program.OUTPUT, number))
+        letters = _by_transaction(self._log(names.dead_letters_topic(program.APP_ID), number))
+        story = History(number, Plain(self._scenario.fat))
+        for increment, record, owner in _increments(log, number):
+            self._follow(story, increment, record.offset, owner)
+            transaction = log.transactions[record.offset]
+            _require(transaction is not None, f"{number}: batch outside of a transaction")
+            skipped = self._check_batch(story, increment, outputs.pop(transaction, []))
+            _check_letters(story, increment, skipped, letters.pop(transaction, []))
+            self._check_state(story, increment)
+        where = f"partition {number}"
+        _require(not outputs, f"{where}: outputs without an increment: {list(outputs.values())}")
+        _require(not letters, f"{where}: dead letters without an increment")
+        return story
+
+    def check_end(self, story: History, targets: dict[str, int]) -> None:
+        """After healing: everything is consumed, and what a restore needs is there.
+
+        `targets`: input topic → offset after its last record.
+        """
+        where, last = f"partition {story.number}", story.last
+        _require(last is not None, f"{where}: no increment")
+        if last is None:
+            return
+        for topic, target in targets.items():
+            at = last.positions.get(topic, -1)
+            _require(at >= target, f"{where}: {topic} consumed up to {at} of {target}")
+        starts = (
+            self._log(names.increments_topic(program.APP_ID), story.number).start,
+            self._log(names.snapshots_topic(program.APP_ID), story.number).start,
+        )
+        for pointer in last.pointers:
+            there = starts[0] <= pointer.increment_offset and starts[1] <= min(
+                pointer.first_chunk_offset, pointer.manifest_offset
+            )
+            _require(there, f"{where}: {pointer} needs what was trimmed, logs start at {starts}")
+        whole = starts[0] == 0 or len(last.pointers) >= self._scenario.kept
+        _require(whole, f"{where}: trimmed to {starts} with {len(last.pointers)} snapshots")
+
+    def _follow(self, story: History, increment: Increment, offset: int, owner: int) -> None:
+        """The link to the batch before, and the fence."""
+        where = f"partition {story.number} offset {offset}: batch {increment.batch}"
+        before = story.last.batch if story.last else -1
+        _require(increment.batch == before + 1, f"{where} follows batch {before}")
+        linked = increment.previous_offset == story.last_offset
+        _require(linked, f"{where} names {increment.previous_offset}, not {story.last_offset}")
+        fenced = increment.owner_epoch == owner
+        _require(fenced, f"{where} of owner {increment.owner_epoch} after the claim at {owner}")
+        if story.last is None:
+            story.positions = dict(increment.genesis.start_offsets)
+        story.last, story.last_offset = increment, offset
+
+    def _check_batch(
+        self, story: History, increment: Increment, produced: list[RawRecord]
+    ) -> list[tuple[str, int]]:
+        """Outputs: one per applied record, in order, with the right result. Returns the skipped records."""
+        where = f"partition {story.number} batch {increment.batch}"
+        found = [program.parse(record.value or b"") for record in produced]
+        applied, skipped = self._records(story, increment)
+        _require(len(applied) == increment.record_count, f"{where}: record count")
+        expected = []
+        for record, output in zip(applied, found, strict=False):
+            text, key = (record.value or b"").decode(), (record.key or b"").decode()
+            _require(not program.refused(output.version, text), f"{where}: poison was applied")
+            result = story.plain.apply(output.version, key, text)
+            expected.append(Produced(output.version, record.topic, record.offset, result))
+        same = found == expected and len(applied) == len(found)
+        _require(same, f"{where}: outputs {found}, expected {expected} of {len(applied)} records")
+        return skipped
+
+    def _records(
+        self, story: History, increment: Increment
+    ) -> tuple[list[RawRecord], list[tuple[str, int]]]:
+        """The input records of a batch in the order applied, and those it skipped."""
+        where = f"partition {story.number} batch {increment.batch}"
+        skip = {
+            (part.topic, offset)
+            for part in increment.skipped
+            for offset in range(part.start_offset, part.end_offset)
+        }
+        applied: list[RawRecord] = []
+        skipped: list[tuple[str, int]] = []
+        for part in increment.ranges:
+            at = story.positions[part.topic]
+            _require(part.start_offset == at, f"{where}: {part} does not begin at {at}")
+            story.positions[part.topic] = part.end_offset
+            log = self._log(part.topic, story.number)
+            inside = range(part.start_offset, part.end_offset)
+            seen = [log.visible(offset, committed_only=True) for offset in inside]
+            records = [record for record in seen if record is not None]
+            _require(len(records) == part.record_count, f"{where}: {part} holds {len(records)}")
+            for record in records:
+                if (record.topic, record.offset) in skip:
+                    bad = program.refused(program.GOOD, (record.value or b"").decode())
+                    _require(bad, f"{where}: a good record was skipped: {record}")
+                    skipped.append((record.topic, record.offset))
+                else:
+                    applied.append(record)
+        same = increment.positions == story.positions
+        _require(same, f"{where}: positions {increment.positions}, ranges say {story.positions}")
+        return applied, skipped
+
+    def _check_state(self, story: History, increment: Increment) -> None:
+        where = f"partition {story.number} batch {increment.batch}"
+        entries = story.plain.entries()
+        story.states[increment.batch] = entries
+        digest = digest_of(encoded(entries).items())
+        _require(increment.digest == digest, f"{where}: digest {increment.digest}, not {digest}")
+        for pointer in increment.pointers:
+            if pointer.snapshot_id not in story.pointed:
+                story.pointed.add(pointer.snapshot_id)
+                self._check_snapshot(story, pointer)
+
+    def _check_snapshot(self, story: History, pointer: Pointer) -> None:
+        """A pointed snapshot is complete, and holds the state after its batch."""
+        where = f"partition {story.number} snapshot {pointer.snapshot_id} of batch {pointer.batch}"
+        log = self._log(names.snapshots_topic(program.APP_ID), story.number)
+        manifest = _decoded(log, pointer.manifest_offset, where)
+        if not isinstance(manifest, Manifest):
+            raise Violation(f"{where}: {manifest!r} is no manifest")
+        same = (manifest.snapshot_id, manifest.batch) == (pointer.snapshot_id, pointer.batch)
+        _require(same, f"{where}: the manifest is of {manifest.snapshot_id}")
+        entries: dict[bytes, bytes] = {}
+        for ref in manifest.chunks:
+            chunk = _decoded(log, ref.offset, where)
+            if not isinstance(chunk, Chunk) or chunk.snapshot_id != pointer.snapshot_id:
+                raise Violation(f"{where}: no chunk at {ref.offset}")
+            for part in chunk.slices:
+                entries.update(part.entries)
+        expected = encoded(story.states[pointer.batch])
+        _require(entries == expected, f"{where}: holds {entries}, not {expected}")
+
+    def _log(self, topic: str, number: int) -> Log:
+        return self._broker.logs[TopicPartition(topic, number)]
+
+
+def encoded(entries: dict[str, str]) -> dict[bytes, bytes]:
+    """As the state keeps them."""
+    return {_pack(key): _pack(value) for key, value in entries.items()}
+
+
+def _increments(log: Log, number: int) -> Iterator[tuple[Increment, RawRecord, int]]:
+    """Every committed increment with its record and the newest claim before it."""
+    owner = -1
+    for record in log.committed():
+        kind = kind_of(record.value or b"")
+        if kind is Kind.CLAIM:
+            owner = record.offset
+        elif kind is Kind.INCREMENT:
+            increment = decode(record.value or b"")
+            if not isinstance(increment, Increment):
+                raise Violation(f"{number}: {increment!r} at {record.offset}")
+            yield increment, record, owner
+
+
+def _by_transaction(log: Log) -> dict[Transaction | None, list[RawRecord]]:
+    """Committed records of the product's own transactions."""
+    found: dict[Transaction | None, list[RawRecord]] = defaultdict(list)
+    for record in log.committed():
+        transaction = log.transactions[record.offset]
+        if transaction is None or transaction.transactional_id.startswith(program.APP_ID):
+            found[transaction].append(record)
+    return found
+
+
+def _check_letters(
+    story: History,
+    increment: Increment,
+    skipped: list[tuple[str, int]],
+    letters: list[RawRecord],
+) -> None:
+    """One dead letter per skipped record, in order."""
+    found = []
+    for letter in letters:
+        headers = {name.rpartition(".")[2]: value.decode() for name, value in letter.headers}
+        found.append((headers["topic"], int(headers["offset"])))
+    where = f"partition {story.number} batch {increment.batch}"
+    _require(found == skipped, f"{where}: dead letters {found}, skipped {skipped}")
+
+
+def _decoded(log: Log, offset: int, where: str) -> object:
+    record = log.records[offset] if 0 <= offset < log.end else None
+    if record is None:
+        raise Violation(f"{where}: nothing at offset {offset}")
+    return decode(record.value or b"")
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise Violation(what)

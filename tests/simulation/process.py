@@ -1,0 +1,158 @@
+"""One simulated process: the real supervisor and runners, on ports in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from snapreplay.service.clock import wall_ms
+from snapreplay.service.core.located import DuplicateInstance
+from snapreplay.service.partition.context import ClusterView, Identity
+from snapreplay.service.partition.tasks import ended
+from snapreplay.service.preflight import inspect
+from snapreplay.service.settings import Settings
+from snapreplay.service.status import StatusBoard
+from snapreplay.service.supervisor import Supervisor
+from snapreplay.snapshots.errors import RetryableError
+from snapreplay.snapshots.program.app import App
+from tests.simulation.cluster import SimCluster, SimGroup
+from tests.simulation.loop import Host
+from tests.simulation.network import NOWHERE, Link, Network
+
+STALL_SECONDS = (0.05, 0.3, 1.2, 2.5, 5.0)
+"""Shorter and longer than the commit deadline (1 s), the session (1.5 s) and the transaction timeout (2 s)."""
+
+
+class Home(Protocol):
+    """What a process needs of the world around it."""
+
+    network: Network
+
+    def joined(self, process: Process) -> None: ...
+
+    def went_silent(self, process: Process, seconds: float) -> None: ...
+
+    def crashed(self, process: Process) -> None: ...
+
+    def gives(self, process: Process, partition: int) -> bool: ...
+
+
+class Process(Host):
+    """Mirrors `embed.Service` without HTTP and threads. `begin` once."""
+
+    def __init__(
+        self, home: Home, name: str, app: App[Any], settings: Settings, slice_records: int
+    ) -> None:
+        super().__init__()
+        self.name, self.app, self.settings = name, app, settings
+        self.instance_id = settings.instance_id
+        self.dead = False
+        self.packets_lost = False
+        self.stepped_down = False
+        self.stopping = False
+        self.board = StatusBoard()
+        self.supervisor: Supervisor | None = None
+        self._bringing_up: asyncio.Task[None] | None = None
+        self.identity = Identity(uuid.uuid4().hex, self.instance_id, name, 1, wall_ms())
+        self._home = home
+        self._network = home.network
+        self.link = Link(home.network, self)
+        self.cluster = SimCluster(self.link, settings, slice_records)
+
+    def begin(self) -> None:
+        self._bringing_up = self.spawn(self._bring_up())
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run it as a part of this process."""
+        return self.context.copy().run(self._network.loop.create_task, work)
+
+    def soon(self, what: Callable[..., object], *arguments: Any) -> None:
+        """Call it as a part of this process: held back while that is stalled."""
+        self._network.loop.call_soon(what, *arguments, context=self.context.copy())
+
+    def assigned(self, partitions: set[int]) -> None:
+        """What the group says, when the process hears it."""
+        if self.supervisor is not None and not self.dead:
+            self.supervisor.assigned(partitions)
+
+    def crash(self) -> None:
+        """As by SIGKILL: nothing of it reaches the broker any more, except what was sent already."""
+        if self.dead:
+            return
+        self._network.trace(self.name, "crashes")
+        self.dead = True
+        self.packets_lost = self._network.rng.random() < 0.5
+        self._network.loop.resume(self)
+        for task in self.tasks:
+            task.cancel()
+        self._home.crashed(self)
+
+    def stall(self, seconds: float | None = None) -> None:
+        """As by SIGSTOP, and SIGCONT later."""
+        if self.stalled or self.dead:
+            return
+        if seconds is None:
+            seconds = self._network.rng.choice(STALL_SECONDS) * (0.5 + self._network.rng.random())
+        self._network.trace(self.name, f"stalls for {seconds:.2f} s")
+        self.stalled = True
+        self._network.loop.call_later(seconds, self._continue, context=NOWHERE)
+        self._home.went_silent(self, seconds)
+
+    def wake(self) -> None:
+        if self.stalled:
+            self._continue()
+
+    async def stop(self, *, final_snapshot: bool) -> None:
+        """As on SIGTERM, without leaving the group."""
+        self.stopping = True
+        if self._bringing_up is not None:
+            await ended(self._bringing_up)
+        if self.supervisor is not None:
+            await self.supervisor.stop(final_snapshot=final_snapshot, deadline_seconds=20.0)
+
+    @property
+    def left_over(self) -> list[asyncio.Task[Any]]:
+        return [task for task in self.tasks if not task.done()]
+
+    def _continue(self) -> None:
+        if self.stalled:
+            self._network.trace(self.name, "continues")
+            self._network.loop.resume(self)
+
+    async def _bring_up(self) -> None:
+        view = await self._inspect()
+        self.supervisor = Supervisor(
+            self.app,
+            self.settings,
+            self.cluster,
+            view,
+            self.identity,
+            self.board,
+            self._duplicate,
+        )
+        self.supervisor.group = SimGroup(self.link, lambda number: self._home.gives(self, number))
+        self._home.joined(self)
+
+    async def _inspect(self) -> ClusterView:
+        while True:
+            try:
+                return await inspect(self.app, self.settings, self.cluster)
+            except RetryableError:
+                await asyncio.sleep(0.5)
+
+    def _duplicate(self, error: DuplicateInstance) -> None:
+        """As `embed.Service` does: this process stays down. Whoever started it twice ends it."""
+        self._network.met("stepped down for a younger process of the same name")
+        self.stepped_down = True
+        if self.supervisor is not None:
+            for runner in self.supervisor.runners.values():
+                runner.refuse(error)
+        self._network.loop.call_later(0.5, self.crash, context=NOWHERE)
+
+
+def seeded_uuid(rng: random.Random) -> Callable[[], uuid.UUID]:
+    """`uuid.uuid4` of a seed."""
+    return lambda: uuid.UUID(int=rng.getrandbits(128), version=4)

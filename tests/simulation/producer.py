@@ -1,0 +1,205 @@
+"""`ports.Producer` and `ports.Appender` in memory.
+
+A transaction is filled in steps (a partition joins it, a batch is appended), then ended; faults between any two:
+
+    deadline      some steps are applied, then our deadline passes
+    late          the same, and the other steps arrive after it
+    unanswered    a request was repeated: all went well, but the producer must be renewed
+    late_copy     the same at the end, and the first copy arrives later, perhaps within another transaction
+    fenced        refused without a successor: a stale coordinator, or a timeout
+
+An output that ends in `program.BULKY` is refused by its topic, always: everything before it is in the transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from snapreplay.service.ports import (
+    CommitInDoubt,
+    LogRecord,
+    RefusedRecord,
+    TopicPartition,
+    Unreachable,
+)
+from snapreplay.snapshots.program.record import Output
+from tests.simulation.broker import Concurrent, InvalidTxnState, Writable, fenced
+from tests.simulation.network import Link
+from tests.simulation.program import BULKY, OUTPUT
+
+REQUEST_SECONDS = 0.2
+BULKY_END = BULKY.encode()
+Step = Callable[[], object]
+UNCLEAN = (Unreachable, InvalidTxnState)
+
+
+class SimProducer:
+    """See `ports.Producer`. Its start was the fence, which gave it its epoch."""
+
+    def __init__(self, link: Link, transactional_id: str, epoch: int, commit_s: float) -> None:
+        self._link, self._broker = link, link.network.broker
+        self._id, self._epoch, self._commit_s = transactional_id, epoch, commit_s
+        self._unanswered = False
+        self._discarded = False
+        self._began = 0.0
+
+    @property
+    def needs_renewal(self) -> bool:
+        return self._unanswered or self._discarded
+
+    async def commit(
+        self, partition: int, outputs: Sequence[Output], records: Sequence[LogRecord]
+    ) -> tuple[int, ...]:
+        """See `ports.Producer.commit`."""
+        if self._discarded:
+            self._link.network.misused(f"producer {self._id} was used after its end")
+        if self.needs_renewal:
+            raise self._doubt(Unreachable("it must be renewed"))
+        self._began = _now()
+        offsets: list[int] = []
+        try:
+            await self._fill(self._steps(partition, outputs, records, offsets))
+            self._in_time()
+            await self._end()
+        except UNCLEAN as error:
+            raise self._doubt(error) from error
+        except BaseException:
+            self._discarded = True
+            raise
+        self._link.network.trace(self._link.owner.name, f"committed {self._id} {offsets}")
+        return tuple(offsets)
+
+    async def discard(self) -> None:
+        """See `ports.Producer.discard`."""
+        self._discarded = True
+
+    def _steps(
+        self,
+        partition: int,
+        outputs: Sequence[Output],
+        records: Sequence[LogRecord],
+        offsets: list[int],
+    ) -> list[Step]:
+        """Per target partition: join, append. The order of the targets is anybody's guess."""
+        batches: dict[TopicPartition, list[Writable]] = {}
+        for output in outputs:
+            count = self._broker.partition_counts[output.topic]
+            chosen = partition % count if output.partition is None else output.partition
+            batches.setdefault(TopicPartition(output.topic, chosen), []).append(output)
+        for record in records:
+            batches.setdefault(TopicPartition(record.topic, partition), []).append(record)
+        own = TopicPartition(records[-1].topic, partition)
+        targets = list(batches)
+        self._link.rng.shuffle(targets)
+        steps: list[Step] = []
+        for target in targets:
+            steps.append(partial(self._broker.add_partition, self._id, self._epoch, target))
+            steps.append(partial(self._append, target, batches[target], target == own, offsets))
+        return steps
+
+    def _append(
+        self, target: TopicPartition, batch: list[Writable], own: bool, offsets: list[int]
+    ) -> None:
+        bulky = any((record.value or b"").endswith(BULKY_END) for record in batch)
+        if bulky and target.topic == OUTPUT:
+            raise RefusedRecord(
+                f"a record for {target.topic} is too large", topic=target.topic, error="too large"
+            )
+        first = self._broker.produce(self._id, self._epoch, target, batch)
+        if own:
+            offsets[:] = range(first, first + len(batch))
+
+    async def _fill(self, steps: list[Step]) -> None:
+        fault = self._link.draw("fill")
+        if fault is None:
+            await self._insist(partial(_all, steps))
+            return
+        done = self._link.rng.randrange(len(steps) + 1)
+        await self._insist(partial(_all, steps[:done]))
+        match fault:
+            case "deadline" | "late":
+                if fault == "late":
+                    delay = self._commit_s + self._link.network.pause(5.0)
+                    self._link.send(delay, partial(_all, steps[done:]))
+                await self._until_deadline()
+            case "unanswered":
+                await asyncio.sleep(REQUEST_SECONDS)
+                self._unanswered = True
+                await self._insist(partial(_all, steps[done:]))
+            case "fenced":
+                raise fenced(self._id)
+            case "crash_between":
+                await self._link.crash()
+            case _:
+                await self._link.stall()
+                await self._insist(partial(_all, steps[done:]))
+
+    async def _insist(self, effect: Step) -> None:
+        """While the coordinator is busy with the last transaction, ask again."""
+        while True:
+            try:
+                await self._link.rpc(effect)
+            except Concurrent:
+                self._in_time()
+                await asyncio.sleep(0.005)
+            else:
+                return
+
+    async def _end(self) -> None:
+        broker, network = self._broker, self._link.network
+        effect = partial(broker.end_transaction, self._id, self._epoch, commit=True)
+        fault = self._link.draw("end")
+        if fault in ("unanswered", "late_copy"):
+            if fault == "late_copy":
+                self._link.send(REQUEST_SECONDS + network.pause(5.0), effect)
+            await asyncio.sleep(REQUEST_SECONDS)
+            self._unanswered, fault = True, None
+        left = max(0.0, self._began + self._commit_s - _now())
+        await self._link.perform(fault, effect, left)
+
+    async def _until_deadline(self) -> None:
+        await asyncio.sleep(max(0.0, self._began + self._commit_s - _now()))
+        raise Unreachable("the deadline of the transaction has passed")
+
+    def _in_time(self) -> None:
+        """After a stall the answer and the deadline are both there; either may be looked at first."""
+        if _now() - self._began > self._commit_s and self._link.rng.random() < 0.5:
+            raise Unreachable("the deadline of the transaction has passed")
+
+    def _doubt(self, error: Exception) -> CommitInDoubt:
+        self._discarded = True
+        return CommitInDoubt(
+            f"the transaction of {self._id} ended without a clean OK: {error!r}",
+            transactional_id=self._id,
+        )
+
+
+class SimAppender:
+    """See `ports.Appender`."""
+
+    def __init__(self, link: Link, deadline_s: float) -> None:
+        self._link, self._deadline_s = link, deadline_s
+
+    async def append(self, record: LogRecord, partition: int) -> int:
+        """See `ports.Appender.append`."""
+        log = self._link.network.broker.logs[TopicPartition(record.topic, partition)]
+        written_at_ms = int(_now() * 1000)
+        effect = partial(log.append, record.key, record.value, record.headers, written_at_ms, None)
+        fault = self._link.draw("append")
+        if fault == "refused":
+            raise RefusedRecord("a record is refused", topic=record.topic, error="simulated")
+        return await self._link.perform(fault, effect, self._deadline_s)
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+def _all(steps: list[Step]) -> None:
+    for step in steps:
+        step()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

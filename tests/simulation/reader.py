@@ -1,0 +1,253 @@
+"""`ports.Reader` in memory, with what the adapter makes of a broker's answers.
+
+renew    the connection breaks; the new one may lead to another replica, a stale one perhaps
+stuck    no progress until the progress timeout
+empty    a poll gives nothing although there is something
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from snapreplay.service.ports import (
+    Bounds,
+    OffsetBeyondEnd,
+    OffsetTrimmed,
+    ReadStalled,
+    TopicPartition,
+)
+from snapreplay.snapshots.program.record import InputRecord
+from tests.simulation.log import View
+from tests.simulation.network import Link
+
+PATIENCE_SECONDS = 0.5
+"""Without progress for longer, a reader makes a new connection."""
+
+STALE_SHARE = 0.6
+"""Of connections made while a broker is cut off from its peers."""
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Timeouts in seconds."""
+
+    metadata: float
+    progress: float
+
+
+class SimReader:
+    """See `ports.Reader`."""
+
+    def __init__(
+        self, link: Link, waits: Waits, *, read_committed: bool, slice_records: int
+    ) -> None:
+        self._link, self._waits = link, waits
+        self._committed = read_committed
+        self._slice_records = slice_records
+        self._positions: dict[TopicPartition, int] = {}
+        self._ends: dict[TopicPartition, int] = {}
+        self._stale: bool | None = None
+
+    async def bounds(self, partition: TopicPartition) -> Bounds:
+        """See `ports.Reader.bounds`."""
+        fault = self._link.draw("bounds")
+        if fault == "renew":
+            self.reconnect()
+            fault = None
+
+        def answer() -> Bounds:
+            view = self.view(partition)
+            end = self._end(view)
+            return Bounds(min(view.start, end), end)
+
+        bounds = await self._link.perform(fault, answer, self._waits.metadata)
+        self._link.network.trace(self._link.owner.name, f"bounds {partition} {tuple(bounds)}")
+        return bounds
+
+    def read(
+        self, partition: TopicPartition, start_offset: int, end_offset: int
+    ) -> AsyncIterator[Sequence[InputRecord]]:
+        """See `ports.Reader.read`."""
+        self._positions = {partition: start_offset}
+        return _Slices(self, partition, end_offset)
+
+    async def read_at(self, partition: TopicPartition, offset: int) -> InputRecord | None:
+        """See `ports.Reader.read_at`; None also at or beyond the end."""
+        bounds = await self.bounds(partition)
+        if offset < bounds.start_offset:
+            raise _trimmed(partition, offset, bounds)
+        if offset >= bounds.end_offset:
+            return None
+        async for records in self.read(partition, offset, offset + 1):
+            return records[0]
+        return None
+
+    async def follow(self, positions: Mapping[TopicPartition, int]) -> None:
+        """See `ports.Reader.follow`."""
+        self._positions = dict(positions)
+        self._ends.clear()
+
+    async def poll(
+        self, records_max: int, timeout_ms: int
+    ) -> Mapping[TopicPartition, Sequence[InputRecord]]:
+        """See `ports.Reader.poll`."""
+        fault = self._link.draw("poll")
+        if fault == "empty":
+            await asyncio.sleep(timeout_ms / 1000)
+            return {}
+        if not self._pending():
+            await self._change(list(self._positions), timeout_ms / 1000)
+        return await self._link.perform(fault, lambda: self._take(records_max), PATIENCE_SECONDS)
+
+    def position(self, partition: TopicPartition) -> int:
+        """See `ports.Reader.position`."""
+        return self._positions[partition]
+
+    def end_offset(self, partition: TopicPartition) -> int | None:
+        """See `ports.Reader.end_offset`."""
+        return self._ends.get(partition)
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    def view(self, partition: TopicPartition) -> View:
+        """What the replica behind this connection answers."""
+        broker = self._link.network.broker
+        cut = broker.stale.get(partition)
+        if cut is None:
+            return broker.logs[partition].view
+        if self._stale is None:
+            self._stale = self._link.rng.random() < STALE_SHARE
+        if self._stale:
+            self._link.network.met("stale leader")
+        return cut if self._stale else broker.logs[partition].view
+
+    def reconnect(self) -> None:
+        """To whichever broker answers first."""
+        self._stale = None
+
+    def take(self, partition: TopicPartition, end_offset: int, most: int) -> list[InputRecord]:
+        """The next records below `end_offset`, as one fetch gives them; moves the position.
+
+        Raises:
+            OffsetTrimmed, OffsetBeyondEnd: out of range on this replica.
+        """
+        view, position = self.view(partition), self._positions[partition]
+        end = self._ends[partition] = self._end(view)
+        if position < view.start:
+            raise _trimmed(partition, position, Bounds(min(view.start, end), end))
+        if position > view.end:
+            raise _beyond(partition, position, Bounds(min(view.start, end), end))
+        log, found = self._link.network.broker.logs[partition], list[InputRecord]()
+        while position < min(end, end_offset) and len(found) < most:
+            record = log.visible(position, committed_only=self._committed)
+            position += 1
+            if record is not None:
+                found.append(record)
+        self._positions[partition] = position
+        return found
+
+    async def wait(self, partition: TopicPartition, stood_still: float) -> None:
+        """For more of a partition; a connection that gives nothing for long is made anew.
+
+        Raises:
+            ReadStalled: for longer than the progress timeout.
+        """
+        if stood_still > self._waits.progress:
+            raise _stalled(partition, self._positions[partition], self._waits.progress)
+        await self._change([partition], PATIENCE_SECONDS)
+        self.reconnect()
+
+    async def request(self, partition: TopicPartition) -> None:
+        """The way of one fetch.
+
+        Raises:
+            ReadStalled: nothing came back for the progress timeout.
+        """
+        fault = self._link.draw("read")
+        if fault == "renew":
+            self.reconnect()
+        elif fault == "stuck":
+            await asyncio.sleep(self._waits.progress)
+            raise _stalled(partition, self._positions[partition], self._waits.progress)
+        else:
+            await self._link.perform(fault, lambda: None, self._waits.progress)
+
+    def _end(self, view: View) -> int:
+        return view.stable if self._committed else view.end
+
+    def _pending(self) -> bool:
+        """Whether a poll would move; a position out of range counts, for it raises."""
+        views = ((self.view(partition), at) for partition, at in self._positions.items())
+        return any(at < self._end(view) or at > view.end for view, at in views)
+
+    def _take(self, records_max: int) -> dict[TopicPartition, Sequence[InputRecord]]:
+        found: dict[TopicPartition, Sequence[InputRecord]] = {}
+        for partition in self._positions:
+            records = self.take(partition, 1 << 62, records_max)
+            records_max -= len(records)
+            if records:
+                found[partition] = records
+        return found
+
+    async def _change(self, partitions: list[TopicPartition], seconds: float) -> None:
+        logs = self._link.network.broker.logs
+        changes = [logs[partition].change() for partition in partitions]
+        await asyncio.wait(changes, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for change in changes:
+            change.cancel()
+
+
+class _Slices:
+    """The iterator of one `read`: no generator, so nothing of it is left to be closed later."""
+
+    def __init__(self, reader: SimReader, partition: TopicPartition, end_offset: int) -> None:
+        self._reader, self._partition, self._end_offset = reader, partition, end_offset
+        self._moved_at = asyncio.get_running_loop().time()
+
+    def __aiter__(self) -> _Slices:
+        return self
+
+    async def __anext__(self) -> Sequence[InputRecord]:
+        reader, partition, loop = self._reader, self._partition, asyncio.get_running_loop()
+        while (before := reader.position(partition)) < self._end_offset:
+            await reader.request(partition)
+            records = reader.take(partition, self._end_offset, reader._slice_records)
+            if reader.position(partition) > before:
+                self._moved_at = loop.time()
+            else:
+                await reader.wait(partition, loop.time() - self._moved_at)
+            if records:
+                return records
+        raise StopAsyncIteration
+
+
+def _trimmed(partition: TopicPartition, offset: int, bounds: Bounds) -> OffsetTrimmed:
+    return OffsetTrimmed(
+        f"offset {offset} of {partition} is gone: the log starts at {bounds.start_offset}",
+        topic=partition.topic,
+        partition=partition.partition,
+        offset=offset,
+        **bounds._asdict(),
+    )
+
+
+def _beyond(partition: TopicPartition, offset: int, bounds: Bounds) -> OffsetBeyondEnd:
+    return OffsetBeyondEnd(
+        f"offset {offset} of {partition} is above its end {bounds.end_offset}: a stale leader,"
+        " or the log is shorter than it was",
+        topic=partition.topic,
+        partition=partition.partition,
+        offset=offset,
+        **bounds._asdict(),
+    )
+
+
+def _stalled(partition: TopicPartition, position: int, seconds: float) -> ReadStalled:
+    return ReadStalled(
+        f"reading {partition} has stood at {position} for {seconds} s",
+        topic=partition.topic,
+        partition=partition.partition,
+    )

@@ -1,0 +1,134 @@
+"""Runs seeds. The same seed gives the same history, event by event."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import hashlib
+import logging
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tests.simulation import coverage, scenario
+from tests.simulation.loop import VirtualLoop
+from tests.simulation.oracle import Violation
+from tests.simulation.world import World, seeded
+
+COLLECT_EVERY = 20
+"""Seeds whose cycles are collected together."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one seed. `problem` is None when every promise was kept; `lines` only when traced."""
+
+    seed: int
+    problem: str | None
+    counts: Counter[str]
+    virtual_seconds: float
+    lines: list[str]
+
+    @property
+    def trace_digest(self) -> str:
+        return hashlib.sha256("\n".join(self.lines).encode()).hexdigest()
+
+
+def run_seed(seed: int, *, trace: bool = False) -> Outcome:
+    """One whole history."""
+    rng = random.Random(seed)
+    drawn = scenario.draw(rng)
+    loop = VirtualLoop()
+    world = World(loop, drawn, rng)
+    if trace:
+        world.network.lines = [repr(drawn)]
+    problem = run_world(loop, world, rng)
+    lines = world.network.lines or []
+    return Outcome(seed, problem, world.network.faults.counts, loop.time(), lines)
+
+
+def run_world(loop: VirtualLoop, world: World, rng: random.Random) -> str | None:
+    """Let it happen. Returns which promise was broken, None when all were kept; the loop is closed."""
+    problem = None
+    collecting = gc.isenabled()
+    gc.disable()  # when a cycle is collected must not depend on what ran before
+    logging.disable(logging.CRITICAL)
+    try:
+        with seeded(loop, rng):
+            loop.run_until_complete(world.run())
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - whatever ends a history is its verdict
+        known = isinstance(error, Violation)
+        problem = str(error) if known else f"{type(error).__name__}: {error}"
+    finally:
+        _dispose(loop, world)
+        logging.disable(logging.NOTSET)
+        if collecting:
+            gc.enable()
+    return problem
+
+
+@dataclass
+class Tally:
+    """Of many seeds: what was met, and what went wrong."""
+
+    seeds: int = 0
+    virtual_seconds: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+    problems: dict[int, str] = field(default_factory=dict)
+
+    def add(self, other: Tally) -> None:
+        self.seeds += other.seeds
+        self.virtual_seconds += other.virtual_seconds
+        self.counts.update(other.counts)
+        self.problems.update(other.problems)
+
+    @property
+    def missed(self) -> list[str]:
+        """Fault kinds, events, phases and roads that no history went through."""
+        return sorted(set(coverage.WANTED) - {kind for kind, count in self.counts.items() if count})
+
+    def table(self) -> str:
+        """How often each kind was met, and by how many problems the run was stopped."""
+        width = max(map(len, coverage.WANTED))
+        rows = [f"  {kind:<{width}} {self.counts[kind]:>9}" for kind in coverage.WANTED]
+        head = (
+            f"{self.seeds} histories, {self.virtual_seconds / 3600:.1f} simulated hours,"
+            f" {len(self.problems)} broken promises"
+        )
+        return "\n".join([head, *rows])
+
+
+def run_block(seeds: range) -> Tally:
+    """Several seeds in one go."""
+    tally = Tally()
+    gc.collect()
+    gc.freeze()  # what is there now is not looked at again and again
+    for seed in seeds:
+        if seed % COLLECT_EVERY == 0:
+            gc.collect()
+        outcome = run_seed(seed)
+        tally.seeds += 1
+        tally.virtual_seconds += outcome.virtual_seconds
+        tally.counts.update(outcome.counts)
+        if outcome.problem is not None:
+            tally.problems[seed] = outcome.problem
+    gc.unfreeze()
+    gc.collect()
+    return tally
+
+
+def replay_command(seed: int) -> str:
+    return f"python -m tests.simulation --seed {seed} --trace"
+
+
+def _dispose(loop: VirtualLoop, world: World) -> None:
+    """After a violation tasks are left; nobody is to hear of them."""
+    for process in world.everybody:
+        process.dead = True
+        loop.resume(process)
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        loop.run_until_complete(asyncio.wait(left, timeout=60))
+    loop.close()

@@ -1,0 +1,171 @@
+"""What a seed means: how many of everything, which settings, which events at which time."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from snapreplay.service.settings import Settings
+
+Epilogue = Literal["none", "restart", "changed code"]
+
+EVENTS = (
+    "crash",
+    "stall",
+    "rebalance",
+    "cut",
+    "twin",
+    "pin increments",
+    "pin input",
+    "pin output",
+    "pin snapshots",
+    "stale broker",
+    "stale broker",
+    "stale broker",
+    "trigger",
+    "trim input",
+    "foreign record",
+    "orphan",
+    "start process",
+    "stop process",
+)
+"""What the simulator does by itself, beside the faults of single requests."""
+
+
+@dataclass(frozen=True)
+class Event:
+    at: float
+    kind: str
+    seconds: float
+    """How long it lasts, where it lasts."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Counts, switches and events of one seed. Times in virtual seconds."""
+
+    partitions: int
+    processes: int
+    inputs: int
+    records: int  # per input partition
+    changes: bool
+    road: Literal["changes", "replay"]
+    dead_letter: bool
+    every_records: int
+    kept: int
+    records_max: int
+    slice_records: int
+    linger_ms: int
+    fat: bool
+    poison: float  # share of the records
+    slow_markers: bool
+    chaos_seconds: float
+    events: tuple[Event, ...]
+    epilogue: Epilogue
+    final_snapshot: bool
+
+    def settings(self, instance_id: str) -> Settings:
+        return _settings(
+            instance_id,
+            _Knobs(
+                self.changes,
+                self.road,
+                self.dead_letter,
+                self.every_records,
+                self.kept,
+                self.records_max,
+                self.linger_ms,
+            ),
+        )
+
+
+def draw(rng: random.Random) -> Scenario:
+    """The scenario of a seeded generator."""
+    partitions = rng.choice((1, 1, 1, 1, 1, 2, 2, 2, 3, 4))
+    inputs = rng.choice((1, 1, 2))
+    changes = rng.random() < 0.7
+    chaos_seconds = rng.choice((2.0, 4.0, 8.0))
+    total = rng.choice((16, 32, 48, 64))
+    fat = rng.random() < 0.06
+    return Scenario(
+        partitions=partitions,
+        processes=rng.choice((1, 2, 2, 3)),
+        inputs=inputs,
+        records=max(4, total // (partitions * inputs)),
+        changes=changes,
+        road="changes" if changes and rng.random() < 0.6 else "replay",
+        dead_letter=rng.random() < 0.5,
+        every_records=rng.choice((0, 2, 3, 4, 6)),
+        kept=rng.choice((2, 2, 3)),
+        records_max=rng.choice((1, 3, 5, 8)),
+        slice_records=rng.choice((1, 3, 5000, 5000)),
+        linger_ms=rng.choice((0, 2)),
+        fat=fat,
+        poison=rng.choice((0.0, 0.0, 0.03, 0.1)),
+        slow_markers=rng.random() < 0.6,
+        chaos_seconds=chaos_seconds,
+        events=_events(rng, chaos_seconds),
+        epilogue=rng.choice(("none", "none", "none", "none", "restart", "changed code")),
+        final_snapshot=rng.random() < 0.5,
+    )
+
+
+def _events(rng: random.Random, chaos_seconds: float) -> tuple[Event, ...]:
+    count = rng.choice((0, 1, 3, 6))
+    drawn = [
+        Event(
+            chaos_seconds * rng.random(),
+            rng.choice(EVENTS),
+            rng.choice((0.1, 0.5, 1.5, 4.0)) * (0.5 + rng.random()),
+        )
+        for _ in range(count)
+    ]
+    return tuple(sorted(drawn, key=lambda event: event.at))
+
+
+class _Knobs(NamedTuple):
+    """What differs in the settings of two scenarios."""
+
+    changes: bool
+    road: Literal["changes", "replay"]
+    dead_letter: bool
+    every_records: int
+    kept: int
+    records_max: int
+    linger_ms: int
+
+
+@lru_cache(maxsize=4096)
+def _settings(instance_id: str, knobs: _Knobs) -> Settings:
+    """Checking them takes longer than a small history."""
+    return Settings.model_validate(
+        {
+            "kafka": {"request.timeout.ms": 200},
+            "instance_id": instance_id,
+            "changes": knobs.changes,
+            "batch": {"records_max": knobs.records_max, "linger_ms": knobs.linger_ms},
+            "snapshot": {
+                "every_records": knobs.every_records,
+                "every_seconds": 0,
+                "chunk_bytes_max": 10_000,
+            },
+            "restore": {"road": knobs.road, "retry_backoff_ms": 20, "retry_backoff_max_ms": 1000},
+            "errors": {
+                "policy": "dead_letter" if knobs.dead_letter else "fail",
+                "dead_letters_percent_max": 100,
+            },
+            "timeouts": {
+                "metadata_ms": 2000,
+                "progress_ms": 2000,
+                "fence_ms": 1000,
+                "commit_ms": 1000,
+                "transaction_ms": 2000,
+                "claim_grace_ms": 100,
+                "revoke_ms": 2000,
+                "shutdown_ms": 25_000,
+            },
+            "retention": {"snapshots_kept": knobs.kept},
+        }
+    )

@@ -1,0 +1,304 @@
+"""One history: processes over one broker, events and faults, healing, and the judgement."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from unittest import mock
+
+from snapreplay.service import clock
+from snapreplay.service.core.phase import Phase
+from snapreplay.service.genesis import init_app
+from snapreplay.service.partition import live
+from snapreplay.service.ports import TopicPartition
+from snapreplay.service.status import PartitionStatus
+from snapreplay.snapshots.program import names
+from snapreplay.snapshots.state.contract import Store
+from snapreplay.snapshots.state.mapstore import MapStore
+from snapreplay.snapshots.state.shards import Shards
+from tests.simulation import events, program
+from tests.simulation.broker import Broker
+from tests.simulation.epilogue import play
+from tests.simulation.faults import Faults
+from tests.simulation.feeder import Feeder
+from tests.simulation.group import Group
+from tests.simulation.loop import VirtualLoop
+from tests.simulation.network import Network
+from tests.simulation.oracle import History, Oracle, Violation
+from tests.simulation.process import Process, seeded_uuid
+from tests.simulation.scenario import Scenario
+from tests.simulation.watch import Watch
+
+HEALED_SECONDS = 150.0
+"""Virtual: an owner that lost its partition several times in a row stands back for up to a minute."""
+
+MARKERS_SECONDS = 3.0
+"""Virtual: by then the last transactions are ended, those that were left open by their timeout."""
+
+EPOCH_SECONDS = 1_700_000_000.0
+NEED_A_FIX = ("HandlerFailed", "CodeChanged")
+"""Why a partition may be FAILED while a hotfix is rolled out; any other reason is a violation."""
+
+SMALL = (8,)
+"""Shards of a map, instead of 1024: a snapshot visits each of them."""
+
+
+class World:
+    """Everything of one seed."""
+
+    def __init__(self, loop: VirtualLoop, scenario: Scenario, rng: random.Random) -> None:
+        self.loop, self.scenario, self.rng = loop, scenario, rng
+        self.broker = Broker(rng, slow_markers=scenario.slow_markers)
+        self.network = Network(loop, self.broker, Faults(rng, 5, 4), rng)
+        self.group = Group(self.network, rng, scenario.partitions)
+        self.oracle = Oracle(self.broker, scenario)
+        self.processes: list[Process] = []
+        self.healing = False
+        self.epilogue = False
+        self.version = program.GOOD
+        self.everybody: list[Process] = []
+        self.triggered: list[tuple[int, str]] = []
+        self._watch = Watch(self.network, self.failed)
+        self._started = 0
+        self.feeder = Feeder(self.broker, scenario, rng)
+
+    # ---------------------------------------------------------- for the processes
+
+    def joined(self, process: Process) -> None:
+        self.group.join(process)
+
+    def went_silent(self, process: Process, seconds: float) -> None:
+        self.group.silent(process, seconds)
+
+    def crashed(self, process: Process) -> None:
+        """Somebody starts it again, under the same name."""
+        self.group.gone(process)
+        if process in self.processes:
+            self.processes.remove(process)
+            self.loop.call_later(self.rng.choice((0.05, 0.5, 3.0)), self.replace, process)
+
+    def gives(self, process: Process, partition: int) -> bool:
+        return self.group.gives(process, partition)
+
+    def failed(self, process: Process, status: PartitionStatus) -> None:
+        """What an operator does about a FAILED partition: deploy the fix, or nothing, for it must not be."""
+        kind = status.error.kind if status.error else ""
+        if kind == "DuplicateInstance" or (self.epilogue and kind == "CodeChanged"):
+            return
+        if kind not in NEED_A_FIX or not self.scenario.poison or self.scenario.dead_letter:
+            text = status.error.message if status.error else ""
+            self.network.misused(
+                f"{process.name} FAILED partition {status.partition}: {kind}: {text}"
+            )
+            return
+        self.network.met("hotfix")
+        self.version = program.TOLERANT
+        for each in list(self.processes):
+            if each.app.version != str(self.version):
+                self.loop.call_later(0.2, each.crash)
+
+    # ---------------------------------------------------------- processes
+
+    def start(self, instance_id: str, version: int | None = None) -> Process:
+        """A process of the version that is deployed now."""
+        scenario = self.scenario
+        self._started += 1
+        app = program.app_of(version or self.version, scenario.inputs, fat=scenario.fat)
+        settings = scenario.settings(instance_id)
+        name = f"{instance_id}.{self._started}"
+        process = Process(self, name, app, settings, scenario.slice_records)
+        self._watch.attach(process)
+        self.processes.append(process)
+        self.everybody.append(process)
+        self.network.trace(name, "starts")
+        process.begin()
+        return process
+
+    def replace(self, process: Process) -> None:
+        """Unless somebody of its name is back already."""
+        there = any(each.instance_id == process.instance_id for each in self.processes)
+        if not there and not self.epilogue:
+            self.start(process.instance_id)
+
+    # ---------------------------------------------------------- the history
+
+    async def run(self) -> None:
+        """
+        Raises:
+            Violation: the promise is broken, here is where.
+        """
+        scenario = self.scenario
+        await self._prepare()
+        for number in range(scenario.processes):
+            self.start("abc"[number])
+        self.network.faults.active = True
+        began = self.loop.time()
+        self.feeder.schedule(self.loop, scenario.chaos_seconds)
+        for event in scenario.events:
+            self.loop.call_at(began + event.at, events.happen, self, event)
+        await asyncio.sleep(scenario.chaos_seconds)
+        self._heal()
+        await self._until_healed()
+        self.judge(live=True)
+        await play(self)
+        await self._end()
+
+    def judge(self, *, live: bool) -> list[History]:
+        """
+        Raises:
+            Violation.
+        """
+        if self.network.violations:
+            raise Violation("; ".join(self.network.violations))
+        stories = [self.oracle.history(number) for number in range(self.scenario.partitions)]
+        for story in stories:
+            self.oracle.check_end(story, self.targets(story.number))
+            if live:
+                self.check_view(story)
+        pointed = {(s.number, snapshot_id) for s in stories for snapshot_id in s.pointed}
+        for number, snapshot_id in self.triggered:
+            if (number, snapshot_id) not in pointed:
+                raise Violation(f"partition {number}: {snapshot_id} was reported, never pointed to")
+        return stories
+
+    def targets(self, number: int) -> dict[str, int]:
+        """Input topic → offset after its last record."""
+        found = {}
+        for topic in program.INPUTS[: self.scenario.inputs]:
+            records = self.broker.logs[TopicPartition(topic, number)].committed()
+            found[topic] = records[-1].offset + 1 if records else 0
+        return found
+
+    async def _prepare(self) -> None:
+        """Topics and genesis, without faults; the processes find both."""
+        scenario = self.scenario
+        own = (
+            names.increments_topic(program.APP_ID),
+            names.snapshots_topic(program.APP_ID),
+            names.dead_letters_topic(program.APP_ID),
+        )
+        for topic in (*program.INPUTS[: scenario.inputs], program.OUTPUT, *own):
+            self.broker.create(topic, scenario.partitions)
+        app = program.app_of(self.version, scenario.inputs, fat=scenario.fat)
+        first = Process(self, "init", app, scenario.settings("init"), 5000)
+        await first.spawn(init_app(first.app, first.settings, first.cluster))
+
+    def _heal(self) -> None:
+        """No more faults; the network, the group and whoever stood still are back."""
+        self.network.trace("world", "heals")
+        self.healing = True
+        self.network.faults.active = False
+        self.broker.stale.clear()
+        self.feeder.finish()
+        events.end_foreign(self)
+        for process in list(self.processes):
+            process.wake()
+            if process.stepped_down or self._replaced(process):
+                process.crash()
+        if not self.processes:
+            self.start("a")
+        self.group.heal(self.processes)
+
+    def _replaced(self, process: Process) -> bool:
+        return any(
+            each.instance_id == process.instance_id and each is not process
+            for each in self.processes[self.processes.index(process) + 1 :]
+        )
+
+    async def _until_healed(self) -> None:
+        targets = [self.targets(number) for number in range(self.scenario.partitions)]
+        deadline = self.loop.time() + HEALED_SECONDS
+        began = self.loop.time()
+        while not (
+            all(self._settled(number, targets[number]) for number in range(len(targets)))
+            and self.quiet
+        ):
+            if self.network.violations:
+                raise Violation("; ".join(self.network.violations))
+            if self.loop.time() > deadline:
+                raise Violation(f"not healed after {HEALED_SECONDS} s: {self._phases()}")
+            await asyncio.sleep(0.05)
+        self.network.trace("world", f"healed after {self.loop.time() - began:.1f} s")
+
+    @property
+    def quiet(self) -> bool:
+        """No transaction is open, all markers are written: LSO = HW everywhere."""
+        return all(log.stable == log.end for log in self.broker.logs.values())
+
+    def _settled(self, number: int, targets: dict[str, int]) -> bool:
+        """LIVE exactly where it is assigned, everything consumed."""
+        owner = self.group.owner(number)
+        for process in self.processes:
+            status = process.board.get(number)
+            if process is not owner:
+                if status is not None:
+                    return False
+                continue
+            if status is None or status.phase is not Phase.LIVE or not self.store_of(number):
+                return False
+            positions = {each.topic: each.position for each in status.inputs}
+            if any(positions.get(topic, -1) < target for topic, target in targets.items()):
+                return False
+        return owner is not None and owner in self.processes
+
+    def _phases(self) -> str:
+        found = [
+            f"{process.name}: {status.partition} {status.phase.value} {status.error}"
+            for process in self.processes
+            for status in process.board.all()
+        ]
+        loud = [
+            f"{log.partition}: {log.view}"
+            for log in self.broker.logs.values()
+            if log.stable < log.end
+        ]
+        return f"{self.group.assignment}, {loud}, " + "; ".join(found)
+
+    def store_of(self, number: int) -> Store | None:
+        """The state of the owner; None unless it is LIVE."""
+        owner = self.group.owner(number)
+        supervisor = owner.supervisor if owner is not None else None
+        runner = supervisor.runners.get(number) if supervisor is not None else None
+        return runner.store if runner is not None else None
+
+    def check_view(self, story: History) -> None:
+        """The state in memory is the fold of the whole committed input."""
+        store = self.store_of(story.number)
+        if store is None or story.last is None:
+            raise Violation(f"partition {story.number}: nobody is LIVE")
+        found, expected = dict(store.committed_view()), story.states[story.last.batch]
+        if found != expected:
+            raise Violation(f"partition {story.number}: the state is {found}, not {expected}")
+
+    async def _end(self) -> None:
+        """A graceful stop; nothing may be left of anybody."""
+        for process in list(self.processes):
+            stopping = process.spawn(process.stop(final_snapshot=self.scenario.final_snapshot))
+            await asyncio.wait([stopping])
+            self.group.members.pop(process.instance_id, None)
+            self.processes.remove(process)
+            left = process.left_over
+            if left and not process.dead:
+                raise Violation(f"{process.name} left tasks over: {left}")
+        await asyncio.sleep(MARKERS_SECONDS)
+        self.judge(live=False)
+
+
+@contextmanager
+def seeded(loop: VirtualLoop, rng: random.Random) -> Iterator[None]:
+    """Ids and wall time of a seed; small maps and patient idle loops, for speed."""
+    wall = SimpleNamespace(
+        time=lambda: EPOCH_SECONDS + loop.time(),
+        time_ns=lambda: int((EPOCH_SECONDS + loop.time()) * 1e9),
+    )
+    with (
+        mock.patch("uuid.uuid4", seeded_uuid(rng)),
+        mock.patch.object(clock, "time", wall),
+        mock.patch.object(live, "IDLE_POLL_MS", 400),
+        mock.patch.object(Shards.__init__, "__defaults__", SMALL),
+        mock.patch.object(MapStore.clear, "__defaults__", SMALL),
+    ):
+        yield

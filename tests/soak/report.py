@@ -1,0 +1,92 @@
+"""The soak's report, as Markdown."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tests.checker import Verdict
+from tests.soak.sampling import Restore, Sample, Seen
+from tests.soak.schedule import Kill
+from tests.soak.trend import Trend
+
+
+@dataclass
+class Outcome:
+    """A run. `records` were sent; `verdict` is the checker's."""
+
+    seed: int
+    minutes: float
+    seen: Seen
+    records: int = 0
+    kills: list[Kill] = field(default_factory=list)
+    trends: list[Trend] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    verdict: Verdict = field(default_factory=Verdict)
+
+    @property
+    def good(self) -> bool:
+        grows = any(each.grows for each in self.trends)
+        return self.verdict.good and not grows and not self.problems and not self.seen.problems
+
+
+def render(outcome: Outcome) -> str:
+    problems = [*outcome.problems, *outcome.seen.problems]
+    return "\n".join(
+        [
+            f"# Soak: {outcome.minutes:g} minutes, seed {outcome.seed}: {'good' if outcome.good else 'BAD'}",
+            "",
+            f"{outcome.records:,} records, {len(outcome.kills)} kills, {len(outcome.seen.restores)} restores,"
+            f" {len(outcome.seen.samples)} samples.",
+            "",
+            *(f"- BAD: {each}" for each in problems),
+            *_restores(outcome.seen.restores),
+            "",
+            "| process | samples | RSS MiB first / most / last | sockets | files | tasks |",
+            "| --- | ---: | ---: | ---: | ---: | ---: |",
+            *_lives(outcome.seen.samples),
+            "",
+            "| trend | points | minutes | mean | per minute | rise | |",
+            "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
+            *map(_trend, outcome.trends),
+            "",
+            "```",
+            str(outcome.verdict),
+            "```",
+        ]
+    )
+
+
+def _restores(restores: Sequence[Restore]) -> list[str]:
+    if not restores:
+        return ["No restore was seen."]
+    seconds = sorted(each.seconds for each in restores)
+    return [
+        f"Restores: median {statistics.median(seconds):.3f} s, longest {seconds[-1]:.3f} s,"
+        f" {sum(each.proven for each in restores)} of {len(restores)} proven by digest."
+    ]
+
+
+def _lives(samples: Sequence[Sample]) -> list[str]:
+    lives: dict[str, list[Sample]] = {}
+    for each in samples:
+        lives.setdefault(f"{each.name}.{each.incarnation}", []).append(each)
+    return [
+        f"| {name} | {len(life)} | {life[0].rss_mib:.0f} / {max(s.rss_mib for s in life):.0f} / {life[-1].rss_mib:.0f}"
+        f" | {_span(life, 'sockets')} | {_span(life, 'files')} | {_span(life, 'tasks')} |"
+        for name, life in lives.items()
+    ]
+
+
+def _span(life: Sequence[Sample], name: str) -> str:
+    values = [getattr(each, name) for each in life]
+    return f"{min(values)}–{max(values)}"
+
+
+def _trend(each: Trend) -> str:
+    grows = "**grows**" if each.grows else ""
+    return (
+        f"| {each.what} | {each.count} | {each.minutes:.1f} | {each.mean:.2f} | {each.per_minute:+.3f}"
+        f" | {each.rise:+.2f} | {grows} |"
+    )

@@ -1,0 +1,44 @@
+"""A soak of its own, and what a process has."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.soak.report import Outcome, render
+from tests.soak.run import run
+from tests.soak.sampling import Seen, of_process
+
+
+def test_sockets_and_files_of_a_process_are_counted() -> None:
+    """One socket more is one socket and one file more."""
+    _, _, sockets, files = of_process(os.getpid())
+    with socket.socket():
+        rss_mib, threads, sockets_after, files_after = of_process(os.getpid())
+    assert (sockets_after - sockets, files_after - files) == (1, 1)
+    assert rss_mib > 10
+    assert threads >= 1
+
+
+def test_a_problem_makes_the_report_bad() -> None:
+    """What ended by itself, or failed, is in the first line and in a line of its own."""
+    outcome = Outcome(7, 1.0, Seen([], [], ["partition 0 FAILED in p0"]))
+    assert not outcome.good
+    report = render(outcome)
+    assert report.startswith("# Soak: 1 minutes, seed 7: BAD")
+    assert "- BAD: partition 0 FAILED in p0" in report
+    assert Outcome(7, 1.0, Seen([], [], [])).good
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_two_minutes_of_kills_are_survived(tmp_path: Path) -> None:
+    """Nothing grows, nothing is lost, and the run really killed and restored."""
+    outcome = run(7, 2.0, tmp_path / "soak", lambda line: None)
+    assert outcome.good, render(outcome)
+    assert len(outcome.kills) >= 2
+    assert len(outcome.seen.restores) > 4
+    assert outcome.verdict.counts["input records"] == outcome.records > 0

@@ -1,0 +1,47 @@
+"""Doing what the hint of a FAILED partition says: the printed command, with its own options."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+from snapreplay.service.decisions.accept import Accepted, Proposal, carry_out, propose
+from tests.support.stage import Stage
+
+REASON = "seen and decided"
+
+
+def command_in(hint: str) -> list[str]:
+    """The words of the one `snapreplay accept` in a hint."""
+    (command,) = re.findall(r"`(snapreplay accept [^`]+)`", hint)
+    return shlex.split(command)
+
+
+def finding_in(hint: str) -> str:
+    """The id that the command names."""
+    words = command_in(hint)
+    return words[words.index("--finding") + 1]
+
+
+def settings_in(hint: str) -> dict[str, Any]:
+    """The settings that the command carries, as `Stage.settings` takes them."""
+    words = command_in(hint)
+    given = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
+    known: dict[str, dict[str, Any]] = {
+        "changes=false": {"changes": False},
+        "restore.road=replay": {"restore": {"road": "replay"}},
+    }
+    return {name: value for each in given for name, value in known[each].items()}
+
+
+async def proposed(here: Stage, hint: str, app: Any = None) -> Proposal:
+    """What `accept --dry-run` finds."""
+    settings = here.settings(**settings_in(hint))
+    return await propose(app or here.app, settings, here.cluster, 0, finding_in(hint), REASON)
+
+
+async def accepted(here: Stage, hint: str, app: Any = None) -> tuple[Proposal, Accepted]:
+    """What `accept` does."""
+    proposal = await proposed(here, hint, app)
+    return proposal, await carry_out(proposal)

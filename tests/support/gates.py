@@ -1,0 +1,93 @@
+"""A service process stands still at a chosen point, says so, and goes on when it is told: what a test does to it there
+happens at that point and no other.
+
+    gate = Gate(tmp_path / "gate", "ReadWindow")
+    with gate.armed():
+        child = children.start("ledger", app_id)
+    child.until(gate.reached, "the gate")
+    ...                                   # cut a broker's network, SIGSTOP the process, SIGKILL it
+    gate.open()
+
+A point is the name of an effect of the recovery (service/core/effects.py), held before it is performed, or of one of
+aiokafka's requests, held before it is sent; `passes` of them are let through first. Whoever else comes to a closed gate
+stands there too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from aiokafka.client import AIOKafkaClient
+
+from snapreplay.service.partition.recoverer import Recoverer
+
+VARIABLE = "TEST_GATE"
+LOOK_S = 0.01
+
+
+class Gate:
+    """The test's side of it: a folder of its own, in which the two sides leave files."""
+
+    def __init__(self, folder: Path, point: str, passes: int = 0) -> None:
+        folder.mkdir()
+        self._reached, self._open = folder / "reached", folder / "open"
+        self._told = json.dumps({"folder": str(folder), "point": point, "passes": passes})
+
+    @contextmanager
+    def armed(self) -> Iterator[None]:
+        """Processes that start in this block have the gate."""
+        with mock.patch.dict(os.environ, {VARIABLE: self._told}):
+            yield
+
+    def reached(self) -> bool:
+        """Whether somebody stands there, or stood."""
+        return self._reached.exists()
+
+    def open(self) -> None:
+        """For good."""
+        self._open.touch()
+
+
+class _Guard:
+    """The process's side of it."""
+
+    def __init__(self, folder: str, point: str, passes: int) -> None:
+        self._reached, self._open = Path(folder) / "reached", Path(folder) / "open"
+        self._point, self._passes = point, passes
+
+    async def pass_by(self, something: object) -> None:
+        if type(something).__name__ != self._point or self._open.exists():
+            return
+        if self._passes > 0:
+            self._passes -= 1
+            return
+        self._reached.touch()
+        while not self._open.exists():  # noqa: ASYNC110 - another process opens it
+            await asyncio.sleep(LOOK_S)
+
+
+def install_from_environment() -> None:
+    """In the process that is to stand still, before any client is made. Nothing happens without a gate."""
+    told = os.environ.get(VARIABLE)
+    if told is None:
+        return
+    guard = _Guard(**json.loads(told))
+    send, perform = AIOKafkaClient.send, Recoverer._perform
+
+    async def guarded_send(client: Any, node_id: int, request: Any, **keywords: Any) -> Any:
+        await guard.pass_by(request)
+        return await send(client, node_id, request, **keywords)
+
+    async def guarded_perform(recoverer: Recoverer, effect: Any) -> Any:
+        await guard.pass_by(effect)
+        return await perform(recoverer, effect)
+
+    mock.patch.object(AIOKafkaClient, "send", guarded_send).start()
+    mock.patch.object(Recoverer, "_perform", guarded_perform).start()

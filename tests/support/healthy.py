@@ -1,0 +1,95 @@
+"""Facts of a cluster and an app where nothing is the matter: tests change one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from snapreplay.service.doctor.facts import (
+    TRANSACTION_TOPIC,
+    Facts,
+    Finding,
+    InputSeen,
+    Log,
+    Machine,
+    SnapshotSeen,
+    StateSeen,
+)
+from snapreplay.service.kafka.inquiry import Broker, Probe, Replicas
+from snapreplay.service.ports import TopicFacts, TopicPartition
+from snapreplay.service.settings import Settings
+from snapreplay.service.topics import KEPT_FOR_EVER
+from tests.support import apps
+
+NOW_MS = 1_800_000_000_000
+HOUR_MS = 3_600_000
+WEEK_MS = 7 * 24 * HOUR_MS
+IO_CONFIG = {"cleanup.policy": "delete", "retention.ms": str(WEEK_MS)}
+COMMON = {
+    "min.insync.replicas": "2",
+    "max.message.bytes": "1048588",
+    "unclean.leader.election.enable": "false",
+    "message.timestamp.type": "CreateTime",
+}
+SNAPSHOT = SnapshotSeen("5c1d", NOW_MS - HOUR_MS, 1000, 50_000, 200_000)
+STATE = StateSeen(0, 41, newest=SNAPSHOT, inputs=(InputSeen("payments-x", 7, NOW_MS - 1000),))
+
+
+def facts(**changed: Any) -> Facts:
+    """Three brokers; the app `x` reads payments-x and writes balances-x, two partitions each."""
+    settings = changed.pop("settings", {})
+    app = apps.ledger("x")
+    given = Settings(kafka={"bootstrap.servers": "k1:9092,k2:9092"}, **settings)
+    empty = Facts(given, NOW_MS, (), app)
+    topics = {name: topic(name) for name in (*empty.inputs, *empty.outputs)}
+    topics |= {name: topic(name, **KEPT_FOR_EVER) for name in empty.own}
+    topics[TRANSACTION_TOPIC] = topic(TRANSACTION_TOPIC, partition_count=50)
+    partitions = [TopicPartition(name, number) for name in topics for number in (0, 1)]
+    healthy: dict[str, Any] = {
+        "brokers": tuple(Broker(n, f"k{n}:9092", apis={0: (3, 11)}) for n in (1, 2, 3)),
+        "broker_config": {
+            "transaction.max.timeout.ms": "900000",
+            "transactional.id.expiration.ms": str(WEEK_MS),
+        },
+        "topics": topics,
+        "replicas": dict.fromkeys(partitions, Replicas(1, (1, 2, 3), (1, 2, 3))),
+        "logs": tuple(Log(partition, 0, 100, 100) for partition in partitions),
+        "states": (STATE, replace(STATE, partition=1)),
+        "probe": Probe({}, NOW_MS, NOW_MS + 5, NOW_MS + 2),
+        "machine": Machine(available_bytes=2**30),
+    }
+    return replace(empty, **{**healthy, **changed})
+
+
+def topic(name: str, **changed: Any) -> TopicFacts:
+    """Partitioned twice, replicated three times; dotted names in `changed` are configuration."""
+    config = {**COMMON, **IO_CONFIG, **{k: v for k, v in changed.items() if "." in k}}
+    fields = {k: v for k, v in changed.items() if "." not in k}
+    return msgspec.structs.replace(TopicFacts(name, 2, 3, config), **fields)
+
+
+def with_topic(name: str, **changed: Any) -> Facts:
+    """Where one topic is otherwise."""
+    before = facts()
+    was = before.topics[name]
+    fields = {k: v for k, v in changed.items() if "." not in k}
+    config = was.config | {k: v for k, v in changed.items() if "." in k}
+    return facts(
+        topics={**before.topics, name: msgspec.structs.replace(was, config=config, **fields)}
+    )
+
+
+def without_topic(*names: str) -> Facts:
+    """Where topics are missing."""
+    return facts(topics={n: t for n, t in facts().topics.items() if n not in names})
+
+
+def only(check: Callable[[Facts], Iterator[Finding]], seen: Facts) -> Finding:
+    """The one finding of a check, which has none where nothing is the matter."""
+    assert not list(check(facts())), "the healthy cluster has a finding"
+    (finding,) = check(seen)
+    assert finding.remedy
+    return finding
