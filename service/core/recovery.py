@@ -113,7 +113,7 @@ class Recovery:
             reasons.append(self.closed_road.error.message)
         if self.damage is not None:
             reasons.append(self.damage)
-        return "; ".join(reasons) or None
+        return "; ".join(dict.fromkeys(reasons)) or None
 
     @property
     def chosen_road(self) -> Road:

@@ -13,6 +13,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 
+from snapreplay.service.kafka.closing import cut_producer
+
 PROBE_TOPIC_PREFIX = "__snapreplay_probe"
 # One attempt; a first transaction takes 0.3 s, up to 3 s on a loaded machine.
 _ATTEMPT_S = 10.0
@@ -83,24 +85,9 @@ async def _one_transaction(bootstrap_servers: str, topic: str) -> None:
         await producer.send_and_wait(topic, b"probe")
         await producer.commit_transaction()
         await producer.stop()
-    except BaseException as error:
-        await _force_closed(producer, error)
+    except BaseException:
+        await cut_producer(producer)
         raise
-
-
-async def _force_closed(producer: AIOKafkaProducer, error: BaseException) -> None:
-    """Close a producer in doubt, whose stop() may wait for ever, by its own private parts.
-
-    End its task, wake its waiters, cut its connections.
-    """
-    producer._closed = True  # else its destructor complains
-    sender = producer._sender.sender_task
-    while sender is not None and not sender.done():
-        sender.cancel()  # it swallows the first one
-        await asyncio.wait([sender], timeout=0.05)
-    producer._message_accumulator.fail_all(error)
-    producer._txn_manager.fatal_error(error)
-    await _bounded(producer.client.close())
 
 
 async def _bounded(closing: Awaitable[object]) -> None:

@@ -12,9 +12,11 @@ import logging
 import math
 
 from snapreplay.service.core.backoff import fenced_pause_seconds
+from snapreplay.service.core.locate import Window
 from snapreplay.service.partition.context import Context
-from snapreplay.service.partition.increments import newer_claim
+from snapreplay.service.partition.increments import last_in_window, newer_claim
 from snapreplay.service.partition.tasks import ended
+from snapreplay.service.ports import Bounds, Reader
 from snapreplay.snapshots.errors import ReleaseError, SnapreplayError
 from snapreplay.snapshots.format.records import Claim
 
@@ -99,7 +101,8 @@ class StandBack:
 
 
 async def newer_owner(context: Context, owner_epoch: int) -> Claim | None:
-    """The newest claim after ours, None when nobody claimed since.
+    """The newest claim after ours, None when nobody claimed since. One that its owner has trimmed by now counts, too:
+    what it committed bears its epoch.
 
     A fence and a transaction timeout raise the same error; only a newer claim tells them apart.
 
@@ -112,6 +115,29 @@ async def newer_owner(context: Context, owner_epoch: int) -> Claim | None:
         after = max(owner_epoch, bounds.start_offset - 1)
         if bounds.end_offset <= after + 1:
             return None
-        return await newer_claim(reader, context.increments, after, bounds.end_offset)
+        newer = await newer_claim(reader, context.increments, after, bounds.end_offset)
+        if newer is None and bounds.start_offset > owner_epoch:
+            newer = await _trimmed_claim(context, reader, owner_epoch, bounds)
+        return newer
     finally:
         await reader.close()
+
+
+async def _trimmed_claim(
+    context: Context, reader: Reader, owner_epoch: int, bounds: Bounds
+) -> Claim | None:
+    window = Window(bounds.start_offset, bounds.end_offset, 0)
+    found = await last_in_window(reader, context.increments, window)
+    if found is None or found.increment.owner_epoch <= owner_epoch:
+        return None
+    expected = context.expected
+    return Claim(
+        claim_id="",
+        app_id=expected.app_id,
+        cluster_id=expected.cluster_id,
+        process_id="",
+        instance_id="",
+        host="unknown (its claim is trimmed)",
+        pid=0,
+        started_at_ms=0,
+    )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from snapreplay.service.core import effects, events
+from snapreplay.service.core.caution import records_in
 from snapreplay.service.core.chain import Chain
 from snapreplay.service.core.kept import Kept, Warm
 from snapreplay.service.core.located import DuplicateInstance
@@ -221,6 +222,9 @@ class Recoverer:
                 last.increment.digest,
             )
             return events.KeptUnusable()
+        if effect.warm is Warm.MERGED:  # nobody has counted it
+            applied = last.increment.record_count
+            self._reporter.count(applied, records_in(last.increment) - applied)
         self._kept = kept.after(last)
         self._records_since = self._kept.records_since_snapshot
         self._reporter.warm(effect.warm, store.digest.count if store.digest else 0)

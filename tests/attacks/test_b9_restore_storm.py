@@ -82,6 +82,7 @@ async def test_b9_a_commit_without_an_answer_reloads_nothing(owner, broker, load
         assert (restore.proof.recorded == digest) == (warm == "dropped")
         await one.here.feed(10)
         await assert_exactly_once(one, 30)
+        assert one.status.records_total == 30
         assert len(loads) == 1, "the first start's"
         await one.end()
 

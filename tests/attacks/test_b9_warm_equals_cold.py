@@ -56,6 +56,10 @@ class Incarnation:
             self.fold.stage()
 
     def start(self, dice):
+        """A batch, or now and then an increment that only points."""
+        if dice.random() < 0.2:
+            self.committer.start(None)
+            return
         self.feed(dice, stage=True)
         self.committer.start(self.fold.seal())
 

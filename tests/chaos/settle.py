@@ -11,6 +11,7 @@ from tests.chaos.world import World
 
 SETTLE_S = 120.0
 LOOK_S = 0.2
+SAY_S = 5.0
 STEADY_LOOKS = 3
 """In a row without a finding: a partition may be LIVE twice for a moment after it moved."""
 
@@ -18,12 +19,15 @@ STEADY_LOOKS = 3
 def settle(world: World, inputs: tuple[str, ...]) -> float:
     """Wait until nothing is left to wait for; seconds it took. What is still wrong after two minutes is a problem."""
     began = time.monotonic()
-    good = 0
+    good, said_at = 0, began
     while good < STEADY_LOOKS:
         for slot in world.slots:
             slot.check()
         findings = unsettled(world, inputs)
         good = 0 if findings else good + 1
+        if findings and time.monotonic() - said_at > SAY_S:
+            said_at = time.monotonic()
+            world.timeline.note("run", f"not settled: {'; '.join(findings)}")
         if time.monotonic() - began > SETTLE_S:
             for finding in findings:
                 world.timeline.problem(f"{SETTLE_S:.0f} s after the last fault: {finding}")

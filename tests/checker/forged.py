@@ -26,7 +26,7 @@ STAGES = ("claim", "batch0", "batch1", "batch2", "snapshot2", "batch3", "claim3"
 PER_BATCH = {"payments": 3, "refunds": 2}
 EMPTY_BATCHES = (0, 6)
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-ANSWER_S = 30.0
+ANSWER_S = 60.0
 Body = dict[str, Any]
 
 
@@ -172,7 +172,8 @@ class Forgery:
         self.app_id = app_id
         self.owners = [Owner(app_id, number, fault) for number, fault in enumerate(faults)]
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-        common = {"bootstrap.servers": bootstrap_servers, "linger.ms": 0, "log_level": 0}
+        # `flush` does not wait for the linger time: one batch per partition and stage.
+        common = {"bootstrap.servers": bootstrap_servers, "linger.ms": 1000, "log_level": 0}
         self._producer = Producer(common | {"transactional.id": f"{app_id}-forger"})
         self._plain = Producer(common | {"enable.idempotence": True})
         names = ("increments", "snapshots")

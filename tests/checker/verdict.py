@@ -6,7 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-SHOWN = 20
+SHOWN = 5
+"""Violations in the table, per check."""
 KEPT = 1_000
 """Violations kept in words per check; all are counted."""
 
@@ -71,7 +72,8 @@ class Verdict:
     def __str__(self) -> str:
         """A table of the checks, what was looked at, what was not, and the first violations."""
         found = sum(self.totals.values())
-        lines = [f"verdict: {'all held' if self.good else f'{found} violations'}", ""]
+        words = "all held" if self.good else f"{found} violations"
+        lines = [f"verdict: {words}", ""]
         lines += [f"  {check:<18} {self.totals[check] or 'held'}" for check in Check]
         lines += [
             "",
@@ -79,8 +81,9 @@ class Verdict:
         ]
         if self.unchecked:
             lines += ["", "not checked:", *(f"  {reason}" for reason in self.unchecked)]
-        if not self.good:
-            lines += ["", *(f"  {each}" for each in sorted(self.violations)[:SHOWN])]
-        if found > SHOWN:
-            lines.append(f"  … and {found - SHOWN} more")
+        for check in sorted(self.totals):
+            shown = [each for each in self.violations if each.check == check][:SHOWN]
+            lines += ["", *(f"  {each}" for each in shown)]
+            if self.totals[check] > len(shown):
+                lines.append(f"  {check}: … and {self.totals[check] - len(shown)} more")
         return "\n".join(lines)

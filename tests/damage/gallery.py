@@ -88,6 +88,9 @@ def _increments() -> Iterator[Case]:
     yield Case(record, "exchanged with the one before", swapped, "as its predecessor")
     both = _each(INCREMENTS, _all(*(edits.change(k, -2, _flip) for k in (kind, Kind.CHANGES))))
     yield Case(record, "a byte flipped, and in its changes", both, "neither road")
+    without = _all(edits.drop(Kind.CHANGES, -2), edits.change(kind, -2, _flip))
+    gone = _each(INCREMENTS, without)
+    yield Case(record, "a byte flipped, and its changes gone", gone, "neither road")
     lean = _each(INCREMENTS, edits.change(kind, -2, _flip))
     yield Case(record, "a byte flipped, changes = false", lean, "neither road", changes=False)
 
@@ -102,6 +105,8 @@ def _last() -> Iterator[Case]:
     others = [edits.overwrite(kind, -1, by) for by in (Kind.CLAIM, Kind.CHANGES)]
     says = f"{INCREMENTS}-0 offset"
     yield Case(record, "a claim or changes in its place", _each(INCREMENTS, *others), says)
+    gone = _each(INCREMENTS, edits.drop(kind, -1), edits.replace_by_foreign(kind, -1))
+    yield Case(record, "gone, its changes are there", gone, says)
 
 
 def _others() -> Iterator[Case]:

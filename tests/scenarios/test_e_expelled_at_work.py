@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from snapreplay.snapshots.format.records import Claim
+from tests.scenarios.ground import PATIENCE_S
 from tests.support.history import History
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -99,7 +100,7 @@ async def both_serve(ground: Any, here: Any, old: Any, new: Any) -> None:
         return len(old.live()) == len(new.live()) == 1 and old.live() | new.live() == {0, 1}
 
     await ground.serves(old)
-    await asyncio.to_thread(new.until, there, "one partition with each", 60.0)
+    await asyncio.to_thread(new.until, there, "one partition with each", PATIENCE_S)
     await here.feed(RECORDS)
 
 

@@ -5,6 +5,8 @@ import asyncio
 import pytest
 
 from snapreplay.service import supervisor as module
+from snapreplay.service.partition import ownership
+from snapreplay.service.partition.claiming import claim_record
 from snapreplay.service.status import StatusBoard
 from snapreplay.service.supervisor import Supervisor
 from tests.support import apps
@@ -81,6 +83,30 @@ async def test_a_partition_that_comes_back_waits_for_its_former_runner(bench):
     )
     outputs = await bench.here.read(bench.here.app.outputs[0].name)
     assert len(outputs[0]) == 50
+
+
+class Ours:
+    """A coordinator that gives us everything."""
+
+    async def gives_us(self, partition):
+        return True
+
+
+async def test_a_new_assignment_ends_the_pause_after_a_fence(bench, monkeypatch):
+    """Another process claimed and died; the group gives us the partition once more, so nobody waits any longer."""
+    monkeypatch.setattr(ownership, "fenced_pause_seconds", lambda *_: 3600.0)
+    bench.supervisor.group = Ours()
+    bench.supervisor.assigned({0})
+    await bench.live(0)
+    other = await bench.here.context(instance_id="two")
+    producer = await other.cluster.fence(other.transactional_id)
+    await producer.commit(0, (), (claim_record(other, "c"),))
+    await producer.discard()
+    await bench.here.send([("0:a", {"amount": 1})] * 5)
+    await until(lambda: bench.phases() == {0: "fenced"}, "fenced")
+    bench.supervisor.assigned({0})
+    await bench.live(0)
+    await until(lambda: bench.board.get(0).inputs[0].position == 5, "the input")
 
 
 async def test_stop_writes_last_snapshots_and_ends_all(bench):

@@ -30,6 +30,7 @@ def happen(world: World, event: Event) -> None:
     """Bring it about, if it can happen now."""
     if world.healing:
         return
+    world.look()
     process = world.rng.choice(world.processes) if world.processes else None
     world.network.trace("world", f"event {event.kind}")
     what, _, where = event.kind.partition(" ")

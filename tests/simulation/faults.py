@@ -31,14 +31,14 @@ MEAN_CALLS: dict[str, float] = {
     "fence": 4,
     "fill": 10,
     "end": 7,
-    "bounds": 14,
-    "read": 14,
+    "bounds": 18,
+    "read": 18,
     "poll": 60,
     "append": 5,
     "delete": 3,
     "connect": 25,
     "admin": 4,
-    "group": 3,
+    "group": 1.2,
 }
 """Requests between two faults of a site, on average, at intensity 1."""
 

@@ -114,11 +114,9 @@ class Log:
         found = (self.visible(offset, committed_only=True) for offset in range(self.stable))
         return [record for record in found if record is not None]
 
-    def change(self) -> asyncio.Future[None]:
-        """Done at the next append, marker or trim."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(future)
-        return future
+    def tell(self, change: asyncio.Future[None]) -> None:
+        """It is done at the next append, marker or trim."""
+        self._waiting.append(change)
 
     def trim(self, before_offset: int) -> int:
         self.start = max(self.start, before_offset)
@@ -128,6 +126,11 @@ class Log:
     def _wake(self) -> None:
         if self._waiting:
             waiting, self._waiting = self._waiting, []
-            for future in waiting:
-                if not future.done():
-                    future.set_result(None)
+            for change in waiting:
+                finish(change)
+
+
+def finish(change: asyncio.Future[None]) -> None:
+    """Somebody else may have been first."""
+    if not change.done():
+        change.set_result(None)

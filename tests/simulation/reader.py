@@ -19,7 +19,7 @@ from snapreplay.service.ports import (
     TopicPartition,
 )
 from snapreplay.snapshots.program.record import InputRecord
-from tests.simulation.log import View
+from tests.simulation.log import View, finish
 from tests.simulation.network import Link
 
 PATIENCE_SECONDS = 0.5
@@ -193,11 +193,16 @@ class SimReader:
         return found
 
     async def _change(self, partitions: list[TopicPartition], seconds: float) -> None:
-        logs = self._link.network.broker.logs
-        changes = [logs[partition].change() for partition in partitions]
-        await asyncio.wait(changes, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        for change in changes:
-            change.cancel()
+        """Until one of them changes, at most `seconds`."""
+        loop, logs = self._link.network.loop, self._link.network.broker.logs
+        change: asyncio.Future[None] = loop.create_future()
+        for partition in partitions:
+            logs[partition].tell(change)
+        timer = loop.call_later(seconds, finish, change)
+        try:
+            await change
+        finally:
+            timer.cancel()
 
 
 class _Slices:

@@ -83,11 +83,11 @@ class Scenario:
 
 def draw(rng: random.Random) -> Scenario:
     """The scenario of a seeded generator."""
-    partitions = rng.choice((1, 1, 1, 1, 1, 2, 2, 2, 3, 4))
+    partitions = rng.choices((1, 2, 3, 4), (12, 5, 2, 1))[0]
     inputs = rng.choice((1, 1, 2))
     changes = rng.random() < 0.7
     chaos_seconds = rng.choice((2.0, 4.0, 8.0))
-    total = rng.choice((16, 32, 48, 64))
+    total = rng.choice((12, 24, 36, 48))
     fat = rng.random() < 0.06
     return Scenario(
         partitions=partitions,

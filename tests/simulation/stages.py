@@ -114,7 +114,9 @@ class MemoryStage(Noting):
     async def decided(self) -> None:
         log = self._broker.logs[self._log]
         while log.stable < log.end:
-            await log.change()
+            change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            log.tell(change)
+            await change
 
     async def look(self) -> None:
         self.notes.append(await self.observed())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from dataclasses import replace
 
@@ -72,26 +73,24 @@ def test_a_history_without_faults() -> None:
     assert world.network.faults.counts["road changes"] > 0
 
 
-@pytest.mark.parametrize("nth", range(3, 12))
-@pytest.mark.parametrize("fault", ["answer_lost", "lost", "late"])
-def test_a_pointer_in_doubt_is_not_a_batch_in_doubt(fault: str, nth: int) -> None:
+@pytest.mark.parametrize("nth", range(2, 14))
+def test_a_pointer_in_doubt_is_not_a_batch_in_doubt(nth: int) -> None:
     """An empty increment whose commit is not answered leaves nothing to merge ("no sealed batch to merge")."""
-    problem, script, _ = play(QUIET, {"end": {nth: fault}})
+    problem, script, _ = play(QUIET, {"end": {nth: "answer_lost"}})
     assert script.played
     assert problem is None
 
 
-@pytest.mark.parametrize("nth", range(12))
+@pytest.mark.parametrize("nth", range(6))
 def test_a_connection_that_breaks_into_a_stale_leader_is_no_foreign_log(nth: int) -> None:
     """Between the end beyond the claim and the claim itself the reader may come to a stale leader: ask again."""
-    stale = Event(0.02, "stale broker", 1.0)
-    for at in (0.11, 0.2, 0.3, 0.4):
-        drawn = replace(QUIET, processes=2, events=(replace(stale, at=at),))
-        problem, _, _ = play(drawn, {"bounds": {nth: "renew"}})
-        assert problem is None
+    stale = (Event(0.001, "stale broker", 2.0),)
+    problem, script, _ = play(replace(QUIET, events=stale), {"bounds": {nth: "renew"}})
+    assert script.played
+    assert problem is None
 
 
-@pytest.mark.parametrize("nth", range(2, 9))
+@pytest.mark.parametrize("nth", [2, 3, 4, 5])
 def test_a_stalled_recovery_takes_its_successors_work_for_no_damage(nth: int) -> None:
     """What a newer owner wrote and trimmed meanwhile (LogCut, NoRoad) is a newer owner, not a damaged log."""
     drawn = replace(QUIET, processes=2, partitions=2, kept=2)
@@ -105,5 +104,5 @@ def test_links_of_the_dead_are_silent() -> None:
     _, _, world = play(QUIET, {})
     dead = world.everybody[-1]
     dead.dead = True
-    with pytest.raises(BaseException, match=""):
+    with pytest.raises(asyncio.CancelledError):
         Link(world.network, dead).draw("end")

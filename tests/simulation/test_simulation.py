@@ -11,7 +11,7 @@ from tests.simulation.run import Tally, replay_command, run_block, run_seed
 SEEDS = 5000
 BLOCK = 100
 BLOCKS = [range(start, start + BLOCK) for start in range(0, SEEDS, BLOCK)]
-COVERED_BY = BLOCKS[:20]
+COVERED_BY = BLOCKS[:30]
 
 _done: dict[range, Tally] = {}
 
@@ -34,7 +34,7 @@ def test_every_promise_is_kept(block: range) -> None:
 
 
 def test_everything_was_met() -> None:
-    """Every kind of fault and event, every phase and road occurs in the first 2,000 histories."""
+    """Every kind of fault and event, every phase and road occurs in the first 3,000 histories."""
     total = Tally()
     for block in COVERED_BY:
         total.add(tally_of(block))

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import SimpleNamespace
 from unittest import mock
 
@@ -63,6 +64,7 @@ class World:
         self.triggered: list[tuple[int, str]] = []
         self._watch = Watch(self.network, self.failed)
         self._started = 0
+        self._views: list[_View] = []
         self.feeder = Feeder(self.broker, scenario, rng)
 
     # ---------------------------------------------------------- for the processes
@@ -142,11 +144,11 @@ class World:
         await asyncio.sleep(scenario.chaos_seconds)
         self._heal()
         await self._until_healed()
-        self.judge(live=True)
+        self.look()
         await play(self)
         await self._end()
 
-    def judge(self, *, live: bool) -> list[History]:
+    def judge(self) -> list[History]:
         """
         Raises:
             Violation.
@@ -156,13 +158,23 @@ class World:
         stories = [self.oracle.history(number) for number in range(self.scenario.partitions)]
         for story in stories:
             self.oracle.check_end(story, self.targets(story.number))
-            if live:
-                self.check_view(story)
         pointed = {(s.number, snapshot_id) for s in stories for snapshot_id in s.pointed}
         for number, snapshot_id in self.triggered:
             if (number, snapshot_id) not in pointed:
                 raise Violation(f"partition {number}: {snapshot_id} was reported, never pointed to")
+        for view in self._views:
+            view.check(stories[view.number])
         return stories
+
+    def look(self) -> None:
+        """Remember the state of every LIVE partition of everybody, to be judged when the log is read."""
+        for process in self.processes:
+            runners = process.supervisor.runners if process.supervisor is not None else {}
+            for number, runner in runners.items():
+                store, status = runner.store, process.board.get(number)
+                if store is not None and status is not None and status.phase is Phase.LIVE:
+                    entries = dict(store.committed_view())
+                    self._views.append(_View(process.name, number, status.batch, entries))
 
     def targets(self, number: int) -> dict[str, int]:
         """Input topic → offset after its last record."""
@@ -264,15 +276,6 @@ class World:
         runner = supervisor.runners.get(number) if supervisor is not None else None
         return runner.store if runner is not None else None
 
-    def check_view(self, story: History) -> None:
-        """The state in memory is the fold of the whole committed input."""
-        store = self.store_of(story.number)
-        if store is None or story.last is None:
-            raise Violation(f"partition {story.number}: nobody is LIVE")
-        found, expected = dict(store.committed_view()), story.states[story.last.batch]
-        if found != expected:
-            raise Violation(f"partition {story.number}: the state is {found}, not {expected}")
-
     async def _end(self) -> None:
         """A graceful stop; nothing may be left of anybody."""
         for process in list(self.processes):
@@ -284,7 +287,25 @@ class World:
             if left and not process.dead:
                 raise Violation(f"{process.name} left tasks over: {left}")
         await asyncio.sleep(MARKERS_SECONDS)
-        self.judge(live=False)
+        self.judge()
+
+
+@dataclass(frozen=True)
+class _View:
+    """What a process showed as the committed state, and as of which batch."""
+
+    name: str
+    number: int
+    batch: int | None
+    entries: dict[str, str]
+
+    def check(self, story: History) -> None:
+        expected = story.states.get(-1 if self.batch is None else self.batch)
+        if self.entries != expected:
+            raise Violation(
+                f"{self.name} partition {self.number}: the state after batch {self.batch} is"
+                f" {self.entries}, not {expected}"
+            )
 
 
 @contextmanager

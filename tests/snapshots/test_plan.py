@@ -8,6 +8,7 @@ from snapreplay.snapshots.plan import (
     FromSnapshot,
     LogStarts,
     NoUsableSnapshot,
+    passed_over,
     plan_start,
 )
 from tests.support.entries import GENESIS, increment, pointer
@@ -31,6 +32,15 @@ def test_an_unusable_snapshot_gives_way_to_the_next_older_one() -> None:
     """One by one, as each of them fails."""
     assert plan_start(LAST, 122, WHOLE, {"s30": "damaged"}) == FromSnapshot(P20)
     assert plan_start(LAST, 122, WHOLE, {"s30": "damaged", "s20": "too"}) == FromSnapshot(P10)
+
+
+def test_what_is_passed_over_has_its_reasons() -> None:
+    """Damaged or trimmed, newest first; what comes after the start that is taken is not judged."""
+    assert passed_over(LAST, WHOLE, {}) == {}
+    assert passed_over(LAST, WHOLE, {"s30": "damaged"}) == {"s30": "damaged"}
+    found = passed_over(LAST, starts(0, 201), {"s30": "damaged"})
+    assert list(found) == ["s30", "s20", "s10"]
+    assert "now starts at 201" in found["s20"]
 
 
 def test_a_whole_increments_log_leads_back_to_genesis() -> None:

@@ -8,7 +8,11 @@ from typing import Protocol
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
+from snapreplay.service.kafka import probe
 from snapreplay.service.kafka.probe import PROBE_TOPIC_PREFIX, ProbeFailed, commit_probe
+from tests.support.proxy import Proxy, once
+
+FIND_COORDINATOR = 10
 
 
 class Broker(Protocol):
@@ -48,3 +52,15 @@ async def test_a_listener_that_says_nothing_does_not_hold_it() -> None:
             await commit_probe(address, 0.5)
     await asyncio.sleep(0)
     assert asyncio.all_tasks() <= before
+
+
+async def test_an_attempt_that_ends_in_the_fence_is_followed_by_another(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy coordinator that does not answer in time is no failure: the probe asks again."""
+    monkeypatch.setattr(probe, "_ATTEMPT_S", 2.0)
+    proxy = Proxy(broker.bootstrap_servers)
+    proxy.fault = once(FIND_COORDINATOR, "mute")
+    async with proxy.through():
+        await commit_probe(broker.bootstrap_servers, 30.0)
+    assert proxy.seen[FIND_COORDINATOR] >= 2

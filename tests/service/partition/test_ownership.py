@@ -54,6 +54,24 @@ async def test_the_newest_claim_is_the_owner(stage, unique):
     assert await newer_owner(context, last) is None
 
 
+async def test_a_newer_owner_that_has_trimmed_its_claim_is_one_all_the_same(stage, unique):
+    """Found by the simulator (seed 70329): a process that stood still in its recovery would else take what its
+    successor has trimmed for a loss. An owner's own trim makes nobody its successor."""
+    here = await stage(apps.ledger(unique("owner")))
+    context = await here.context()
+    mine = await claimed(context)
+    async with here.running(instance_id="two") as service:
+        await here.feed(10)
+        await here.all_processed(service)
+        epoch = service.restore_status()[0].owner_epoch
+        last_offset = service._supervisor.runners[0]._live._committer.chain.last_offset
+        trim(here.bootstrap_servers, context.increments.topic, 0, last_offset)
+        newer = await newer_owner(context, mine)
+        assert newer is not None
+        assert "trimmed" in newer.host
+        assert await newer_owner(context, epoch) is None
+
+
 # ---- after another's claim ---------------------------------------------------------------------
 
 
