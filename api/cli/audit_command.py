@@ -19,6 +19,10 @@ from snapreplay.api.cli.output import Format, console, print_error, print_json, 
 from snapreplay.snapshots.errors import SnapreplayError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.table import Table
+
     from snapreplay.service.settings import Settings
     from snapreplay.snapshots.jobs.report import AuditReport
 
@@ -99,14 +103,17 @@ def print_report(report: AuditReport, output: Format) -> None:
     ]
     out.print(table(("checked", "count"), ((name, f"{n:,}") for name, n in counts), right="count"))
     if report.findings:
-        columns = ("check", "topic", "partition", "offset", "detail")
-        rows = ([getattr(each, name) for name in columns] for each in report.findings)
-        out.print(table(columns, rows, right="partition offset"))
+        out.print(_listed(("check", "topic", "partition", "offset", "detail"), report.findings))
     if report.decisions:
         columns = ("partition", "offset", "finding", "by", "reason", "decided")
-        rows = ([getattr(each, name) for name in columns] for each in report.decisions)
-        out.print(table(columns, rows, right="partition offset"))
+        out.print(_listed(columns, report.decisions))
     print(
         f"{report.app_id}: {len(report.findings) or 'no'} findings in"
         f" {report.partition_count} partitions ({report.seconds:.1f} s)"
     )
+
+
+def _listed(columns: Sequence[str], facts: Iterable[object]) -> Table:
+    """One row per fact, its attributes in the order of the columns."""
+    rows = ([getattr(each, name) for name in columns] for each in facts)
+    return table(columns, rows, right="partition offset")

@@ -2,6 +2,7 @@
 restored from for ever. Snapshots are of committed batches, and die with their owner."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ class Appends(KafkaCluster):
     async def appender(self):
         self.asked += 1
         await self.gate.wait()
-        appender = await super().appender()
+        appender: Any = await super().appender()
         append = appender.append
 
         async def answered(record, partition):
@@ -85,8 +86,9 @@ async def test_a8_no_snapshot_is_marked_while_a_batch_is_in_doubt(one):
     await until(lambda: told, "the snapshot")
     assert told[0][0] == "succeeded"
     await one.position(20)
-    taken = {each.batch: each.digest for each in await increments_of(one)}
-    assert one.status.snapshot.digest == str(taken[one.status.snapshot.batch])
+    taken = {each.batch: str(each.digest) for each in await increments_of(one)}
+    snapshot: Any = one.status.snapshot
+    assert snapshot.digest == taken[snapshot.batch]
     await one.end()
     again = Owner(one.here, await one.here.context())
     restore = (await again.phase("live")).restore

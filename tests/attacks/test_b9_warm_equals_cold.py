@@ -3,6 +3,7 @@ restored from the log are the same, and so is the batch that comes next."""
 
 import random
 from copy import copy
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,8 @@ class Incarnation:
         store, board = store or store_of(context.app.state()), StatusBoard()
         reporter = Reporter(board, context.partition)
         recovered = await Recoverer(context, store, reporter, kept).recover()
-        begun = cls(context, store, recovered, board.get(0).restore.warm)
+        status: Any = board.get(0)
+        begun = cls(context, store, recovered, status.restore.warm)
         begun.input = records
         return begun
 

@@ -232,6 +232,11 @@ def _some_outputs(forgery: Forgery, owner: Owner) -> None:
 
 _CHUNK = pack(CHUNK, {"snapshot_id": "x", "sequence": 0, "store": "default", "slices": []})
 
+
+def _left_open(forgery: Forgery, owner: Owner) -> None:
+    forgery.leave_open(f"{forgery.app_id}-increments", owner.number)
+
+
 CASES: dict[str, Case] = {
     "nothing": _case(),
     "second output": _case(ONCE, stage="batch2", draft=_second_output),
@@ -321,5 +326,6 @@ CASES: dict[str, Case] = {
         after=_up_to_claim, unchecked="the log begins with batch 4; the chain before it was trimmed"
     ),
     "everything trimmed": _case(CHAIN, after=_all),
+    "left open": _case(after=_left_open, unchecked="above the last stable one"),
     "outputs trimmed": _case(after=_some_outputs),
 }

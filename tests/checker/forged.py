@@ -173,7 +173,11 @@ class Forgery:
         self.owners = [Owner(app_id, number, fault) for number, fault in enumerate(faults)]
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
         # `flush` does not wait for the linger time: one batch per partition and stage.
-        common = {"bootstrap.servers": bootstrap_servers, "linger.ms": 1000, "log_level": 0}
+        common = self._common = {
+            "bootstrap.servers": bootstrap_servers,
+            "linger.ms": 1000,
+            "log_level": 0,
+        }
         self._producer = Producer(common | {"transactional.id": f"{app_id}-forger"})
         self._plain = Producer(common | {"enable.idempotence": True})
         names = ("increments", "snapshots")
@@ -196,6 +200,14 @@ class Forgery:
             tell(stage)
         for owner in self.owners:
             owner.fault.after(self, owner)
+
+    def leave_open(self, topic: str, number: int) -> None:
+        """Somebody else's transaction, with a record and no end. The broker aborts it after a minute."""
+        somebody = Producer(self._common | {"transactional.id": f"{self.app_id}-somebody"})
+        somebody.init_transactions(ANSWER_S)
+        somebody.begin_transaction()
+        somebody.produce(topic, b"open", partition=number)
+        assert somebody.flush(ANSWER_S) == 0
 
     def trim(self, topic: str, number: int, before_offset: int) -> None:
         deleted = self._admin.delete_records([TopicPartition(topic, number, before_offset)])

@@ -57,9 +57,8 @@ def test_each_fault_is_found_and_nothing_else(judged: Judged, name: str) -> None
     case: Case = CASES[name]
     found = judged.of(number)
     assert {each.check for each in found} == case.breaks, [*map(str, found)]
-    unchecked = [
-        each for each in judged.verdict.unchecked if f"{judged.app_id}-increments-{number}-" in each
-    ]
+    here = re.compile(rf"{judged.app_id}-increments-{number}\b")
+    unchecked = [each for each in judged.verdict.unchecked if here.match(each)]
     assert any(case.unchecked in each for each in unchecked) or not case.unchecked
 
 

@@ -249,7 +249,9 @@ class World:
                 if status is not None:
                     return False
                 continue
-            if status is None or status.phase is not Phase.LIVE or not self.store_of(number):
+            if status is None or status.phase is not Phase.LIVE:
+                return False
+            if self.store_of(number) is None:
                 return False
             positions = {each.topic: each.position for each in status.inputs}
             if any(positions.get(topic, -1) < target for topic, target in targets.items()):
@@ -258,7 +260,7 @@ class World:
 
     def _phases(self) -> str:
         found = [
-            f"{process.name}: {status.partition} {status.phase.value} {status.error}"
+            f"{process.name}: {status.partition} {status.phase.value} {status.error} {status.inputs}"
             for process in self.processes
             for status in process.board.all()
         ]
@@ -267,7 +269,8 @@ class World:
             for log in self.broker.logs.values()
             if log.stable < log.end
         ]
-        return f"{self.group.assignment}, {loud}, " + "; ".join(found)
+        targets = [self.targets(number) for number in range(self.scenario.partitions)]
+        return f"{self.group.assignment}, {loud}, {targets}, " + "; ".join(found)
 
     def store_of(self, number: int) -> Store | None:
         """The state of the owner; None unless it is LIVE."""

@@ -68,10 +68,13 @@ class Sampler:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._ended.wait(EVERY_S):
-            for service in self._services:
-                if service.up:
-                    self._look(service)
+        try:
+            while not self._ended.wait(EVERY_S):
+                for service in self._services:
+                    if service.up:
+                        self._look(service)
+        except Exception as error:  # noqa: BLE001 - a run that nobody watches any more is not good
+            self.seen.problems.append(f"the sampler ended by itself: {error!r}")
 
     def _look(self, service: Service) -> None:
         """A process that is killed while it is looked at gives nothing."""
@@ -120,11 +123,13 @@ def of_process(pid: int) -> tuple[float, int, int, int]:
     """Resident MiB, threads, sockets, open files (sockets included).
 
     Raises:
-        OSError: it is gone.
+        OSError: it is gone, or dead and not yet buried.
     """
     status = dict(
         line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
     )
+    if "VmRSS" not in status:
+        raise ProcessLookupError(f"process {pid} is dead")
     links = []
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         try:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.soak.report import Outcome, render
 from tests.soak.run import run
-from tests.soak.sampling import Seen, of_process
+from tests.soak.sampling import Sampler, Seen, of_process
 
 
 def test_sockets_and_files_of_a_process_are_counted() -> None:
@@ -21,6 +22,29 @@ def test_sockets_and_files_of_a_process_are_counted() -> None:
     assert (sockets_after - sockets, files_after - files) == (1, 1)
     assert rss_mib > 10
     assert threads >= 1
+
+
+def test_a_dead_process_is_gone() -> None:
+    """One that was killed and not waited for still has a folder in /proc, and gives no sample."""
+    child = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    with pytest.raises(ProcessLookupError):
+        of_process(child.pid)
+    child.wait()
+
+
+def test_a_sampler_that_fails_is_a_problem() -> None:
+    """Nobody takes a run for good that was not watched to its end."""
+
+    class Broken:
+        """Anything that is up and cannot be looked at."""
+
+        up, incarnation = True, 0
+
+    with Sampler([Broken()]) as sampler:  # type: ignore[list-item] # whatever raises
+        sampler._thread.join(30)
+    (problem,) = sampler.seen.problems
+    assert "the sampler ended by itself" in problem
 
 
 def test_a_problem_makes_the_report_bad() -> None:

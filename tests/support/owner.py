@@ -13,14 +13,14 @@ from tests.support.stage import Stage, until
 
 
 class Owner:
-    """Runs until `end`. `phases` and `warm` are what its status went through."""
+    """Runs until `end`. `phases` are those its status went through; `runner` is Any: tests look inside."""
 
     def __init__(self, here: Stage, context: Context) -> None:
         self.here, self.context, self.board = here, context, StatusBoard()
         self.failures: list[BaseException] = []
         self.phases: list[str] = []
         self.board.subscribe(lambda status: self.phases.append(status.phase.value))
-        self.runner = PartitionRunner(context, self.board, self.failures.append)
+        self.runner: Any = PartitionRunner(context, self.board, self.failures.append)
         self.task = asyncio.create_task(self.runner.run())
 
     @property

@@ -47,7 +47,8 @@ def test_every_record_that_is_refused_is_found():
 def hunt(count, bad):
     """(blamed, committed) of a partition with these records."""
     caution, batch, position = Caution(), 1, 0
-    blamed, committed = set(), set()
+    blamed: set[int] = set()
+    committed: set[int] = set()
     for _ in range(5 * count):
         limit = caution.limit_at({"payments": position, "refunds": 7}) or count
         records = range(position, min(position + limit, count))

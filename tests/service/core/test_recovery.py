@@ -160,8 +160,8 @@ def test_another_apps_increment_is_refused():
 
 # ---- the state is still in memory --------------------------------------------------------------
 
-KEPT = Kept(LAST.increment, LAST.offset, increment(10, previous_offset=LAST.offset))
-MERGED = Found(KEPT.doubtful, 33)
+MERGED = Found(increment(10, previous_offset=LAST.offset), 33)
+KEPT = Kept(LAST.increment, LAST.offset, MERGED.increment)
 
 
 @pytest.mark.parametrize(("found", "warm"), [(LAST, Warm.DROPPED), (MERGED, Warm.MERGED)])

@@ -5,9 +5,12 @@ from contextlib import asynccontextmanager
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from snapreplay.service.doctor import collect
 from snapreplay.service.doctor.collect import Collector, examine, impatient
+from snapreplay.service.doctor.facts import Log
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.inquiry import KafkaInquiry
+from snapreplay.service.kafka.inquiry import KafkaInquiry, OpenTransaction
+from snapreplay.service.ports import TopicPartition
 from snapreplay.snapshots.errors import StopError
 from tests.support import apps
 from tests.support.healthy import SNAPSHOT
@@ -106,6 +109,23 @@ async def test_without_an_app_the_cluster_is_looked_at(broker):
     report = await examine(None, settings_for(broker.bootstrap_servers))
     assert found(report) == DEVELOPMENT
     assert (report.app_id, report.looked_at["states"]) == (None, 0)
+
+
+async def test_only_what_is_still_there_a_second_later_pins(monkeypatch):
+    """A running owner has one transaction after the other open: none of them is a finding."""
+    lasting, first, second = (OpenTransaction(number, 0, 40) for number in (1, 2, 3))
+    logs = [Log(TopicPartition("t", number), 0, 40, 100) for number in range(3)]
+    here, busy, done = (log.partition for log in logs)
+    looks = [{here: lasting, busy: first, done: first}, {here: lasting, busy: second}]
+
+    async def look(self, logs):
+        return looks.pop(0)
+
+    monkeypatch.setattr(Collector, "_pins", look)
+    monkeypatch.setattr(collect, "LOOK_AGAIN_SECONDS", 0)
+    settings = settings_for("127.0.0.1:9")
+    found = await Collector(None, settings, KafkaInquiry(settings))._with_pins(logs)
+    assert [log.pinned_by for log in found] == [lasting, None, None]
 
 
 def test_a_partition_that_nobody_leads_is_not_waited_for_long():

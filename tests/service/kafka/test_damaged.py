@@ -53,7 +53,8 @@ def flip(path: Path, marker: bytes) -> Callable[[], None]:
 async def written(cluster, topic):
     """Six batches of fifty records and their markers; the values by offset."""
     await cluster.create_topics([NewTopic(topic, 1)])
-    producer, values = await cluster.fence(f"{topic}-writer"), {}
+    producer = await cluster.fence(f"{topic}-writer")
+    values: dict[int, bytes] = {}
     for number in range(BATCHES):
         records = [LogRecord(topic, b"record %d-%d." % (number, n)) for n in range(BATCH)]
         offsets = await producer.commit(0, [], records)
@@ -64,7 +65,8 @@ async def written(cluster, topic):
 
 async def read_all(cluster, source):
     """(values by offset, the error that ended it)."""
-    reader, found = await cluster.reader(), {}
+    reader = await cluster.reader()
+    found: dict[int, bytes | None] = {}
     try:
         async for records in reader.read(source, *await reader.bounds(source)):
             assert not found.keys() & {r.offset for r in records}, "given out twice"
@@ -95,7 +97,8 @@ async def test_damage_that_is_gone_is_read_over(cluster, disk, unique):
     source = TopicPartition(unique("healed"), 0)
     values = await written(cluster, source.topic)
     repairs = [flip(segment(disk[1], source), b"record 3-25.")]
-    reader, found = await cluster.reader(), []
+    reader = await cluster.reader()
+    found: list[bytes | None] = []
     await reader.follow({source: 0})
     try:
         async with asyncio.timeout(20):
@@ -115,7 +118,8 @@ async def test_a_damaged_input_among_several_loses_nothing_of_the_others(cluster
     values = await written(cluster, one.topic)
     await written(cluster, two.topic)
     flip(segment(disk[1], two), b"record 0-25.")
-    reader, found = await cluster.reader(), []
+    reader = await cluster.reader()
+    found: list[bytes | None] = []
     await reader.follow({one: 0, two: 0})
     try:
         async with asyncio.timeout(20):

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from confluent_kafka.admin import AclBinding, AdminClient
-from confluent_kafka.admin._acl import AclOperation, AclPermissionType
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from snapreplay.service.clock import wall_ms
