@@ -140,9 +140,8 @@ class KafkaReader:
             return {}
         except CorruptRecordException:
             self._damaged.met()
-            await (
-                self._renew()
-            )  # at our positions: the client may have passed what it did not give out
+            # At our positions: the client may have passed what it did not give out.
+            await self._renew()
             return {}
         except KafkaError as error:
             raise client_error(error, "reading") from error

@@ -87,7 +87,7 @@ async def last_in_window(reader: Reader, log: TopicPartition, window: Window) ->
                 candidate, behind = record, []
             else:
                 behind.append(record)
-    foreign = sum(_foreign(log, record) for record in behind)
+    foreign = sum(_foreign(log, record) for record in reversed(behind))
     if candidate is None:
         return None
     increment = decode_as(Increment, candidate.value or b"", log, candidate.offset)

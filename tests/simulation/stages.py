@@ -73,7 +73,8 @@ class Noting:
     async def observed(self) -> Note:
         """Bounds, all records, single records around both ends, and errors out of range; both isolations."""
         found: list[Note] = []
-        for read_committed in (True, False):
+        beyond = 0
+        for read_committed in (False, True):
             reader = await self._cluster.reader(read_committed=read_committed)
             try:
                 start, end = await reader.bounds(self._log)
@@ -81,7 +82,8 @@ class Noting:
                 for offset in sorted({start - 1, end - 2, end} - {-1, -2}):
                     record = await outcome(reader.read_at(self._log, offset))
                     found.append((offset, getattr(record, "value", record)))
-                found.append(await outcome(self._records(reader, end + 5, end + 6)))
+                beyond = max(beyond, end + 5)  # of the high watermark, for both
+                found.append(await outcome(self._records(reader, beyond, beyond + 1)))
                 if start > 0:
                     found.append(await outcome(self._records(reader, start - 1, end)))
             finally:

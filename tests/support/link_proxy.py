@@ -82,7 +82,8 @@ class LinkProxies:
     async def _serve(
         self, number: int, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        source = self._who(writer.get_extra_info("peername")[1])
+        ends = writer.get_extra_info("peername")[1], writer.get_extra_info("sockname")[1]
+        source = self._who(*ends)
         with contextlib.closing(writer), contextlib.suppress(OSError):
             await self._until_whole((source, number))
             inner_reader, inner_writer = await asyncio.open_connection(HOST, port)
@@ -113,9 +114,9 @@ class LinkProxies:
             async with self._changed:
                 await self._changed.wait_for(lambda: flow not in self._cut)
 
-    def _who(self, port: int) -> int:
-        """The broker that has this port as its own end, or the clients."""
-        socket = _socket_at(port)
+    def _who(self, theirs: int, ours: int) -> int:
+        """The broker that has the other end of a connection with these two ports, or the clients."""
+        socket = _socket_of(theirs, ours)
         for number, pid in enumerate(self._pids()):
             with contextlib.suppress(OSError):
                 folder = f"/proc/{pid}/fd"
@@ -138,11 +139,11 @@ class LinkProxies:
             await asyncio.wait(tasks)
 
 
-def _socket_at(port: int) -> str:
+def _socket_of(local_port: int, remote_port: int) -> str:
     """As the links in /proc/PID/fd name it. By hand: psutil takes 100 ms for one process, which elections notice."""
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
-        if fields[1].endswith(f":{port:04X}"):
+        if fields[1].endswith(f":{local_port:04X}") and fields[2].endswith(f":{remote_port:04X}"):
             return f"socket:[{fields[9]}]"
     return "nobody's"
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import KafkaException
+from aiokafka.conn import create_conn
+from aiokafka.protocol.metadata import MetadataRequest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -26,10 +28,25 @@ def test_a_cut_is_a_set_of_ways() -> None:
 
 
 def leader(three: ThreeBrokers, topic: str, asked: int) -> int:
-    """Who leads the topic's only partition, as broker `asked` knows it (or one that it sends us to); -1 for nobody."""
-    client = AdminClient({"bootstrap.servers": three.server(asked), "log_level": 0})
-    known = client.list_topics(topic, timeout=ANSWER_S).topics[topic].partitions
-    return int(known[0].leader) - 1 if known else -1
+    """Who leads the topic's only partition, as broker `asked` itself says; -1 for nobody.
+
+    Raises:
+        TimeoutError, KafkaError: it does not answer.
+    """
+    return asyncio.run(_leader(three.server(asked), topic))
+
+
+async def _leader(server: str, topic: str) -> int:
+    """On a connection of our own: a client would go on to another broker."""
+    host, _, port = server.rpartition(":")
+    async with asyncio.timeout(ANSWER_S):
+        connection = await create_conn(host, int(port))
+        try:
+            answer = (await connection.send(MetadataRequest([topic]))).to_object()
+        finally:
+            connection.close()
+    known = answer["topics"][0]["partitions"]
+    return int(known[0]["leader"]) - 1 if known else -1
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -62,7 +79,7 @@ def test_a_leader_cut_from_its_peers_is_replaced_and_does_not_know(
         until(lambda: leader(three, topic, old) not in (old, -1))
 
         three.cut(other, "clients")
-        with pytest.raises(KafkaException, match=r"_TRANSPORT|_TIMED_OUT"):
+        with pytest.raises(TimeoutError):
             leader(three, topic, other)
         three.heal()
         until(lambda: leader(three, topic, other) >= 0)

@@ -13,7 +13,7 @@ from tests.chaos.world import Hit, World
 SLOW_S = 0.05
 """Makes each phase of a restore long enough to be seen from outside."""
 
-ALL_PHASES_S = 40.0
+ALL_PHASES_S = 75.0
 STEPS_DOWN_S = 20.0
 DOWN = {"failed", "fenced", "closed"}
 

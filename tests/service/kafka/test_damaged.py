@@ -114,22 +114,22 @@ async def test_damage_that_is_gone_is_read_over(cluster, disk, unique):
 
 async def test_a_damaged_input_among_several_loses_nothing_of_the_others(cluster, disk, unique):
     """The client forgets what it took of the others in the same call; the reader does not."""
-    one, two = TopicPartition(unique("good"), 0), TopicPartition(unique("bad"), 0)
-    values = await written(cluster, one.topic)
-    await written(cluster, two.topic)
-    flip(segment(disk[1], two), b"record 0-25.")
+    good = [TopicPartition(unique("good"), 0) for _ in range(4)]
+    bad = TopicPartition(unique("bad"), 0)
+    values = [await written(cluster, each.topic) for each in (*good, bad)][0]
+    flip(segment(disk[1], bad), b"record 0-25.")
     reader = await cluster.reader()
-    found: list[bytes | None] = []
-    await reader.follow({one: 0, two: 0})
+    found: dict[TopicPartition, list[bytes | None]] = {each: [] for each in good}
+    await reader.follow(dict.fromkeys((*good, bad), 0))
     try:
         async with asyncio.timeout(20):
             with pytest.raises(DamagedError) as ended:  # noqa: PT012 - whichever poll it is
                 while True:
-                    fetched = await reader.poll(1000, 100)
-                    found += [r.value for r in fetched.get(one, ())]
-                    assert two not in fetched
+                    for source, records in (await reader.poll(1000, 100)).items():
+                        found[source] += [record.value for record in records]
     finally:
         await reader.close()
-    assert ended.value.facts["topic"] == two.topic
-    assert found == list(values.values())[: len(found)]
-    assert reader.position(one) >= len(found)
+    assert ended.value.facts["topic"] == bad.topic
+    for source, taken in found.items():
+        assert taken == list(values.values())[: len(taken)]
+        assert reader.position(source) >= len(taken)
