@@ -58,8 +58,8 @@ async def test_two_lives_with_trimmed_logs_are_found_good(
     assert counts["input records"] == counts["output records"] == 1600
     assert counts["restores reported"] == 4
     assert counts["snapshots checked"] >= 4
-    assert counts["reported commits checked"] > 10
-    assert counts["reported commits not checked, trimmed"] > 10
+    assert counts["reported commits checked"] > 0  # how many are trimmed is a matter of time
+    assert counts["reported commits not checked, trimmed"] > 0
     assert counts["digests checked by fold of the input"] == counts["digests checked by changes"]
     assert len(verdict.unchecked) == 2, verdict.unchecked
 

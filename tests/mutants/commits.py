@@ -31,9 +31,9 @@ MUTANTS = (
         "whatever raised in a transaction ends the producer",
         "service/kafka/producer.py",
         "        except (*CLIENT_ERRORS, SnapreplayError) as error:\n            await self.discard()\n"
-        "            raise commit_error(",
+        "            ended = commit_error(",
         "        except (*CLIENT_ERRORS, SnapreplayError) as error:\n"
-        "            raise commit_error(",
+        "            ended = commit_error(",
         PRODUCER,
     ),
     Mutant(

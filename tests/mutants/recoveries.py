@@ -32,10 +32,10 @@ MUTANTS = (
         "claim-not-waited-for",
         "the reader must deliver the claim before anything else it says is believed",
         "service/partition/claiming.py",
-        "        if bounds.end_offset > effect.offset:\n            return await _delivered(",
+        "        if bounds.end_offset > effect.offset:\n            record = await reader.read_at(",
         "        if bounds.end_offset <= effect.offset:\n"
         "            return events.ClaimSeen(bounds.start_offset, None)\n"
-        "        if bounds.end_offset > effect.offset:\n            return await _delivered(",
+        "        if bounds.end_offset > effect.offset:\n            record = await reader.read_at(",
         (CLAIMING, "tests/simulation"),
     ),
     Mutant(

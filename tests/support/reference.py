@@ -31,8 +31,9 @@ def send(
 
     A key "2:k" goes to partition 2 whatever its hash.
     """
-    # `flush` does not wait for the linger time: what is small enough arrives as one batch, or not at all.
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 1000})
+    # `flush` does not wait for the linger time: what is small enough arrives as one batch, or not at all. A second
+    # was too short once, on a machine with much to do.
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 60_000})
     failed: list[object] = []
     for key, value in records:
         raw_key = key if isinstance(key, bytes) else str(key).encode()
