@@ -31,9 +31,10 @@ def send(
 
     A key "2:k" goes to partition 2 whatever its hash.
     """
-    # `flush` does not wait for the linger time: what is small enough arrives as one batch, or not at all. A second
-    # was too short once, on a machine with much to do.
+    # Known before the first record, and `flush` does not wait for the linger time: what is small enough arrives as one
+    # batch, or not at all. While a topic is looked up, some records of a batch can be sent before the others.
     producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 60_000})
+    assert producer.list_topics(topic, READ_SECONDS).topics[topic].error is None
     failed: list[object] = []
     for key, value in records:
         raw_key = key if isinstance(key, bytes) else str(key).encode()

@@ -88,9 +88,9 @@ def test_a_restart_gives_up_in_the_end(make_node: Start) -> None:
     node = make_node()
     with (
         socket.create_server(("127.0.0.1", node.address.port)),
-        pytest.raises(LocalBrokerFailed, match="its port stayed taken") as caught,
+        pytest.raises(LocalBrokerFailed, match=r"stayed taken|not start in time") as caught,
     ):
-        node.restart(patience(2.5))
+        node.restart(patience(6.0))
     assert "the port is taken by another program" in caught.value.message
 
 
