@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import traceback
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snapreplay.api.cli.exits import ExitCode
+from snapreplay.api.cli.exits import ExitCode, refused_unless_it_runs
 from snapreplay.api.cli.options import (
     BootstrapServers,
     Config,
@@ -15,8 +14,8 @@ from snapreplay.api.cli.options import (
     Overrides,
     settings_from,
 )
-from snapreplay.api.cli.output import Format, console, print_error, print_json, table
-from snapreplay.snapshots.errors import SnapreplayError, UsageError
+from snapreplay.api.cli.output import Format, console, print_json, table
+from snapreplay.snapshots.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -47,16 +46,8 @@ def audit(
     """Prove with Spark, from the topics alone, that what was written is whole."""
     audited = _app_id(app, app_id)
     settings = settings_from(config, overrides, bootstrap_servers)
-    try:
+    with refused_unless_it_runs():
         report = _run(audited, settings)
-    except SnapreplayError as error:
-        # Whatever the reason: to whom reads an audit's code, it could not run.
-        print_error(error.message, error.hint)
-        raise typer.Exit(ExitCode.REFUSED) from error
-    except Exception as error:
-        # Python's own code for a crash is 1, and 1 means findings.
-        traceback.print_exc()
-        raise typer.Exit(ExitCode.REFUSED) from error
     print_report(report, output)
     raise typer.Exit(ExitCode.FINDINGS if report.findings else ExitCode.OK)
 

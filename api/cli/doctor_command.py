@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import traceback
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from snapreplay.api.cli.exits import ExitCode
+from snapreplay.api.cli.exits import ExitCode, refused_unless_it_runs
 from snapreplay.api.cli.options import BootstrapServers, Config, Output, Overrides, settings_from
-from snapreplay.api.cli.output import Format, console, print_error, print_json, table
-from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.api.cli.output import Format, console, print_json, table
 
 if TYPE_CHECKING:
     from snapreplay.service.doctor.report import DoctorReport
@@ -32,16 +30,8 @@ def doctor(
     output: Output = Format.TABLE,
 ) -> None:
     """Look at brokers, topics, permissions, open transactions and state, and say what to repair."""
-    try:
+    with refused_unless_it_runs():
         report = _run(app, bootstrap_servers, config, overrides)
-    except SnapreplayError as error:
-        # Whatever the reason: to whom reads this command's code, it could not run.
-        print_error(error.message, error.hint)
-        raise typer.Exit(ExitCode.REFUSED) from error
-    except Exception as error:
-        # Python's own code for a crash is 1, and 1 means findings.
-        traceback.print_exc()
-        raise typer.Exit(ExitCode.REFUSED) from error
     print_report(report, output)
     raise typer.Exit(ExitCode.FINDINGS if report.findings else ExitCode.OK)
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
+import typer
+
+from snapreplay.api.cli.output import print_error
 from snapreplay.service.localbroker.errors import LocalBrokerUnavailable
 from snapreplay.snapshots.errors import (
     Reaction,
@@ -46,3 +52,19 @@ def code_of(error: SnapreplayError) -> ExitCode:
             return ExitCode.OPERATOR
         case _:
             return ExitCode.FINDINGS
+
+
+@contextmanager
+def refused_unless_it_runs() -> Iterator[None]:
+    """For commands whose code 1 means findings: whatever stops them is said, and ends them with REFUSED.
+
+    To whom reads such a code the reason makes no difference: it could not run.
+    """
+    try:
+        yield
+    except SnapreplayError as error:
+        print_error(error.message, error.hint)
+        raise typer.Exit(ExitCode.REFUSED) from error
+    except Exception as error:  # whatever it is: Python's own code for a crash is 1
+        traceback.print_exc()
+        raise typer.Exit(ExitCode.REFUSED) from error

@@ -85,7 +85,7 @@ class Asking:
             self._service.check_running()
             if began > deadline:
                 raise DemoFailed(f"{what}: not within {seconds:.0f} s; {_in_short(document)}")
-            time.sleep(max(0.0, POLL_S - (time.monotonic() - began)))
+            time.sleep(max(0.0, POLL_S - (time.monotonic() - began)))  # between two questions
 
 
 def all_live(restore: Json) -> bool:

@@ -75,7 +75,7 @@ class Story:
     def _until_recovering(self, kill: Kill) -> str:
         """Into the recovery for as long as the plan says; what the partitions are doing then."""
         self._first_answer()
-        time.sleep(kill.delay_s)
+        time.sleep(kill.delay_s)  # the plan's moment in the recovery is a time, not a condition
         restore = self._asking.restore()
         phases = restore["summary"]["partitions_by_phase"] if restore else {}
         return "recovering: " + (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from snapreplay.service.core import locate
-from snapreplay.service.core.chain import decided_at
+from snapreplay.service.core.chain import decided_at, genesis_increment
 from snapreplay.service.decisions.examine import Examiner
 from snapreplay.service.decisions.same_input import newest_common
 from snapreplay.service.partition.context import Context
@@ -182,23 +182,12 @@ def _snapshot_ground(
 ) -> Ground:
     last, store = examiner.last, examiner.store
     batch = max(manifest.batch, last.increment.batch if last else 0)
-    increment = Increment(
-        origin=context.origin,
-        owner_epoch=NO_OFFSET,
+    genesis = genesis_increment(context.origin, NO_OFFSET, manifest.genesis, store.digest, 0)
+    increment = msgspec.structs.replace(
+        genesis,
         batch=batch,
-        previous_offset=NO_OFFSET,
-        ranges=[],
         positions=dict(manifest.positions),
-        record_count=0,
-        skipped=[],
-        anchors={},
-        pointers=[],
-        changes=None,
-        outputs={},
         stream_time_ms=manifest.stream_time_ms,
-        digest=store.digest,
-        genesis=manifest.genesis,
-        written_at_ms=0,
         last_decision_offset=decided_at(last.increment, last.offset) if last else NO_OFFSET,
     )
     state = f"the state becomes that of snapshot {manifest.snapshot_id}, of batch {manifest.batch}{_digest(store)}"

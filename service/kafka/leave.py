@@ -10,7 +10,7 @@ from aiokafka.protocol.types import Array, Int16, Int32, Schema, String
 _TEXT = String("utf-8")
 
 
-class LeaveGroupResponseV3(Response):  # type: ignore[misc] # aiokafka has no types
+class LeaveGroupResponseV3(Response):
     """Codes of the request and of each member; 0 = left."""
 
     API_KEY = 13
@@ -25,7 +25,7 @@ class LeaveGroupResponseV3(Response):  # type: ignore[misc] # aiokafka has no ty
     )
 
 
-class LeaveGroupRequestV3(RequestStruct):  # type: ignore[misc] # aiokafka has no types
+class LeaveGroupRequestV3(RequestStruct):
     """A static member must give its instance id along with its member id."""
 
     API_KEY = 13
@@ -37,7 +37,7 @@ class LeaveGroupRequestV3(RequestStruct):  # type: ignore[misc] # aiokafka has n
     )
 
 
-class StaticLeaveGroup(Request[LeaveGroupRequestV3]):  # type: ignore[misc] # aiokafka has no types
+class StaticLeaveGroup(Request[LeaveGroupRequestV3]):
     """With the member id, so that a newer process of the same instance id is not thrown out."""
 
     API_KEY = 13

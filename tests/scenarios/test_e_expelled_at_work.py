@@ -36,15 +36,7 @@ async def test_a_stalled_owner_commits_nothing_after_its_successor(ground):
     await here.feed(RECORDS)
     gate = ground.gate("EndTxnRequest", passes=6)
     old = ground.start(here, gate=gate, **PATIENT)
-    await ground.stands_at(old, gate)
-    stop(old)
-    new = ground.start(here, instance_id="two")
-    await ground.all_live(new, 2)
-    await here.feed(RECORDS)
-    await ground.took_in(new, 2 * RECORDS)
-    gate.open()
-    wake(old)
-    await both_serve(ground, here, old, new)
+    new = await replaced_while_stopped(ground, here, old, gate)
     assert f"process {new.pid} on host" in old.log, "it was told who has replaced it"
     told = await end(ground, here, old, new)
     assert any(each.aborted for each in told), "what it had sent is there, and invisible"
@@ -60,15 +52,7 @@ async def test_an_owner_stalled_in_its_restore_writes_nothing_after_its_successo
     child.kill()
     gate = ground.gate("Advance")
     old = ground.start(here, gate=gate, **PATIENT)
-    await ground.stands_at(old, gate)
-    stop(old)
-    new = ground.start(here, instance_id="two")
-    await ground.all_live(new, 2)
-    await here.feed(RECORDS)
-    await ground.took_in(new, 2 * RECORDS)
-    gate.open()
-    wake(old)
-    await both_serve(ground, here, old, new)
+    new = await replaced_while_stopped(ground, here, old, gate)
     await end(ground, here, old, new)
 
 
@@ -91,6 +75,20 @@ async def test_a_long_restore_is_no_reason_to_be_expelled(ground):
     assert await asyncio.to_thread(child.terminate) == 0
     (told,) = await ground.judge(here)
     assert owners(told.claims)[-2:-1] == [child.pid]
+
+
+async def replaced_while_stopped(ground: Any, here: Any, old: Any, gate: Any) -> Any:
+    """The owner is stopped where it stands; its successor, returned, goes on with new input; then both run."""
+    await ground.stands_at(old, gate)
+    stop(old)
+    new = ground.start(here, instance_id="two")
+    await ground.all_live(new, 2)
+    await here.feed(RECORDS)
+    await ground.took_in(new, 2 * RECORDS)
+    gate.open()
+    wake(old)
+    await both_serve(ground, here, old, new)
+    return new
 
 
 async def both_serve(ground: Any, here: Any, old: Any, new: Any) -> None:

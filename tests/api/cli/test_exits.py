@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+import typer
 
-from snapreplay.api.cli.exits import ExitCode, OperationRefused, code_of
+from snapreplay.api.cli.exits import ExitCode, OperationRefused, code_of, refused_unless_it_runs
 from snapreplay.service.localbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
 from snapreplay.snapshots.errors import (
     RebuildError,
@@ -46,3 +47,12 @@ def test_codes_are_documented():
     """docs/cli.md has a row for each exit code, and no other."""
     rows = re.findall(r"^\| `(\d+)` \|", DOCUMENT.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert sorted(int(row) for row in rows) == sorted([*ExitCode, 130])
+
+
+@pytest.mark.parametrize("error", [RecordError("what happened"), ValueError("what happened")])
+def test_what_stops_a_judging_command_is_no_finding(error, capsys):
+    """An error of any class is said, and the command ends with 2: 1 would mean that it judged and found something."""
+    with pytest.raises(typer.Exit) as ended, refused_unless_it_runs():
+        raise error
+    assert ended.value.exit_code == ExitCode.REFUSED
+    assert "what happened" in capsys.readouterr().err

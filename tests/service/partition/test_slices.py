@@ -2,12 +2,14 @@
 
 import asyncio
 import time
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import msgspec
 
 from snapreplay.service.partition import slices as module
 from snapreplay.service.partition.slices import feed, isolate
+from snapreplay.service.partition.tasks import ended
 from snapreplay.snapshots.errors import RecordError
 from snapreplay.snapshots.program.fold import ErrorPolicy, Fold
 from snapreplay.snapshots.program.ranges import SkippedRange
@@ -27,23 +29,31 @@ def fold_of(rule):
     return fold
 
 
-async def test_other_tasks_turn_while_a_large_batch_is_applied(monkeypatch):
-    """Every few milliseconds, not once at the end."""
-    monkeypatch.setattr(module, "YIELD_AFTER_SECONDS", 0.001)
-    turns, ended = [], False
+@asynccontextmanager
+async def turns_of_others():
+    """When another task of this loop had its turns, so far."""
+    turns = []
 
     async def count():
-        while not ended:
+        while True:
             turns.append(time.monotonic())
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(count())
     await asyncio.sleep(0)
+    try:
+        yield turns
+    finally:
+        await ended(counting)
+
+
+async def test_other_tasks_turn_while_a_large_batch_is_applied(monkeypatch):
+    """Every few milliseconds, not once at the end."""
+    monkeypatch.setattr(module, "YIELD_AFTER_SECONDS", 0.001)
     fold = fold_of(apps.add)
-    await feed(fold, records(20_000))
-    seen, ended = len(turns), True
-    await counting
-    assert seen > 10
+    async with turns_of_others() as turns:
+        await feed(fold, records(20_000))
+        assert len(turns) > 10
     assert fold.finish().record_count == 20_000
 
 
@@ -57,19 +67,9 @@ async def test_every_record_is_applied_once_in_order():
 
 async def test_slow_records_are_taken_one_by_one():
     """Other partitions' transactions have deadlines: between two slow calls they get a turn."""
-    turns, ended = [], False
-
-    async def count():
-        while not ended:
-            turns.append(time.monotonic())
-            await asyncio.sleep(0)
-
-    counting = asyncio.create_task(count())
-    await asyncio.sleep(0)
-    await feed(fold_of(lambda value, account: time.sleep(0.01)), records(30))
-    seen, ended = len(turns), True
-    await counting
-    assert seen >= 25
+    async with turns_of_others() as turns:
+        await feed(fold_of(lambda value, account: time.sleep(0.01)), records(30))
+        assert len(turns) >= 25
 
 
 START = {"payments-x": 0}
@@ -82,19 +82,9 @@ def refusing(policy=ErrorPolicy.DEAD_LETTER):
 
 async def test_other_tasks_turn_while_a_failed_batch_is_applied_record_by_record():
     """It takes several times as long as the batch, so it must not keep the loop either."""
-    turns, ended = [], False
-
-    async def count():
-        while not ended:
-            turns.append(time.monotonic())
-            await asyncio.sleep(0)
-
-    counting = asyncio.create_task(count())
-    await asyncio.sleep(0)
-    applied = await isolate(refusing(), START, records(20_000))
-    seen, ended = len(turns), True
-    await counting
-    assert seen > 10
+    async with turns_of_others() as turns:
+        applied = await isolate(refusing(), START, records(20_000))
+        assert len(turns) > 10
     assert applied.record_count == 20_000
 
 
