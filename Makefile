@@ -76,7 +76,7 @@ demo: setup jars ## Real broker, real flights, kill -9, recovery, Spark's verdic
 
 .PHONY: test
 test: setup jars ## Run all default tests, real broker and Spark included (ARGS="-k claim", JOBS=1)
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: mutants
 mutants: setup jars ## Break one rule at a time in a scratch copy: the tests must notice (ARGS="no-claim")

@@ -11,6 +11,7 @@ from fastapi.openapi.utils import get_openapi
 
 from snapreplay import __version__
 from snapreplay.api import examples, problems
+from snapreplay.api.bodies import BodyLimit
 from snapreplay.api.context import Context
 from snapreplay.api.routes import operations, partitions, probes
 from snapreplay.service.clock import wall_seconds
@@ -43,6 +44,7 @@ def create_app(control: Control, *, now: Callable[[], float] = wall_seconds) -> 
     )
     app.state.context = Context(control, now)
     problems.install(app)
+    app.add_middleware(BodyLimit)
     for group in (partitions, operations, probes):
         app.include_router(group.router)
     # FastAPI's own way to extend the document. Made when first asked for: a start need not wait.

@@ -60,6 +60,9 @@ BUSY = Kind(
 MALFORMED = Kind(
     "malformed-body", 400, "The body is not JSON", "not JSON at character 14: expected value"
 )
+TOO_LARGE = Kind(
+    "body-too-large", 413, "The body is too large", "the body has more than 262144 bytes"
+)
 MEDIA = Kind("media-type", 415, "The body is not declared as JSON", "Content-Type is 'text/plain'")
 INVALID = Kind(
     "invalid-request",
@@ -237,9 +240,11 @@ def _busy(error: Busy) -> ProblemError:
 
 
 def _framework(request: Request, error: HTTPException) -> ProblemError:
-    """Unknown path, method not allowed, undecodable body: what routing and parsing refuse."""
+    """Unknown path, method not allowed, undecodable or endless body: what routing and parsing refuse."""
     if error.status_code == MALFORMED.status:
         return ProblemError(MALFORMED, "the body cannot be decoded as JSON in UTF-8")
+    if error.status_code == TOO_LARGE.status:
+        return ProblemError(TOO_LARGE, str(error.detail))
     kind = Kind("", error.status_code, HTTPStatus(error.status_code).phrase, "")
     headers = dict(error.headers or {})
     if "Allow" in headers:

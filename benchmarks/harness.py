@@ -90,12 +90,17 @@ class CommittedEnd:
         self._consumer.close()
 
 
-def wait_until(condition: Callable[[], bool], what: str, pause_seconds: float = 0.01) -> float:
+def wait_until(
+    condition: Callable[[], bool],
+    what: str,
+    pause_seconds: float = 0.01,
+    deadline_seconds: float = DEADLINE_SECONDS,
+) -> float:
     """Seconds on the clock when it first held."""
-    deadline = time.perf_counter() + DEADLINE_SECONDS
+    deadline = time.perf_counter() + deadline_seconds
     while not condition():
         if time.perf_counter() > deadline:
-            raise SystemExit(f"gave up waiting for {what} after {DEADLINE_SECONDS:.0f} s")
+            raise SystemExit(f"gave up waiting for {what} after {deadline_seconds:.0f} s")
         time.sleep(pause_seconds)  # between two looks, under the deadline
     return time.perf_counter()
 

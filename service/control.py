@@ -106,7 +106,7 @@ class Control(Protocol):
         """Newest first."""
 
     def live_checks(self) -> Sequence[Check]:
-        """Why this process should (not) be killed: loop alive, progress age. Never restore or FAILED."""
+        """Why this process should (not) be killed: whether the runners' loop turns. Never a restore or FAILED."""
 
     def ready_checks(self) -> Sequence[Check]:
         """Ready = member of the group and every assigned partition LIVE. No partition is ready too."""

@@ -6,13 +6,12 @@ import asyncio
 from typing import Any, Literal
 
 from snapreplay.service.clock import wall_ms
-from snapreplay.service.core import locate
 from snapreplay.service.core.chain import genesis_increment
-from snapreplay.service.core.located import Found
+from snapreplay.service.core.search import Found
 from snapreplay.service.partition.claiming import claim_record, reader_behind_claim
 from snapreplay.service.partition.context import ClusterView, Context, Identity
-from snapreplay.service.partition.increments import last_in_window
-from snapreplay.service.ports import Cluster, LogRecord, Reader, TopicPartition
+from snapreplay.service.partition.increments import last_increment
+from snapreplay.service.ports import Bounds, Cluster, LogRecord, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.settings import Settings
 from snapreplay.snapshots.errors import StopError
@@ -79,7 +78,7 @@ async def _last(context: Context) -> Found | None:
     reader = await context.cluster.reader()
     try:
         bounds = await reader.bounds(context.increments)
-        found = await _last_before(context, reader, bounds.end_offset, bounds.start_offset)
+        found = await last_increment(reader, context.increments, bounds)
         if found is not None:
             return found
         snapshots = await reader.bounds(context.snapshots)
@@ -95,23 +94,13 @@ async def _last(context: Context) -> Found | None:
     return None
 
 
-async def _last_before(
-    context: Context, reader: Reader, end_offset: int, log_start_offset: int
-) -> Found | None:
-    window = locate.first_window(end_offset, log_start_offset)
-    while window is not None:
-        found = await last_in_window(reader, context.increments, window)
-        if found is not None:
-            return found
-        window = locate.next_window(window, end_offset, log_start_offset)
-    return None
-
-
 async def _last_before_claim(context: Context, claim_id: str, epoch: int) -> Found | None:
     """Whatever was committed before our fence is visible to a reader that delivers our claim: another `init` at
     the same moment, or a chain that a stale leader had not shown."""
     async with reader_behind_claim(context, claim_id, epoch) as (reader, seen):
-        return await _last_before(context, reader, epoch, seen.log_start_offset)
+        return await last_increment(
+            reader, context.increments, Bounds(seen.log_start_offset, epoch)
+        )
 
 
 async def _write(context: Context, view: ClusterView, start: Start) -> str:

@@ -21,7 +21,7 @@ from snapreplay.service.control import (
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.operations import Operations
 from snapreplay.service.partition.context import ClusterView, Identity
-from snapreplay.service.partition.snapshots import OnDone
+from snapreplay.service.partition.snapshot_keeper import OnDone
 from snapreplay.service.status import PartitionStatus, SnapshotStatus, StatusBoard
 from snapreplay.snapshots.errors import SnapreplayError
 from snapreplay.snapshots.program.app import App

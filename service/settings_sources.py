@@ -92,10 +92,11 @@ def unfold(flat: Mapping[str, object]) -> Tree:
         group, _, rest = name.partition(".")
         if group == "kafka" and isinstance(value, Mapping):
             tree.setdefault(group, {}).update(_flatten(value))
-        elif group == "kafka" and rest:
-            tree.setdefault(group, {})[dotted(rest)] = value
         elif rest:
-            tree.setdefault(group, {})[rest] = value
+            table = tree.setdefault(group, {})
+            # Else a value stands where a table must be: it stays, and is refused by its name.
+            if isinstance(table, dict):
+                table[dotted(rest) if group == "kafka" else rest] = value
         else:
             tree[group] = value
     return tree

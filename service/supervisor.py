@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from snapreplay.service.core.located import DuplicateInstance
+from snapreplay.service.core.stops import DuplicateInstance
 from snapreplay.service.partition.context import ClusterView, Context, Identity
 from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.ports import Cluster, Group

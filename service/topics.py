@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
-from snapreplay.service.core.located import keys_moved_hint
+from snapreplay.service.core.stops import keys_moved_hint
 from snapreplay.service.ports import Cluster, NewTopic, TopicFacts
 from snapreplay.service.settings import Settings
 from snapreplay.snapshots.errors import StopError, UsageError
@@ -47,7 +47,7 @@ async def ensure_topics(
     Raises:
         UsageError: an input or output is missing.
         TopicsIncomplete: one of increments and snapshots exists without the other.
-        StopError: the cluster refused to create a topic.
+        StopError: the cluster refused to create a topic, or one that exists cannot hold our log.
     """
     lines = []
     if create_io_partitions is not None:
@@ -58,6 +58,8 @@ async def ensure_topics(
     missing = [name for name in (increments, snapshots) if name not in facts]
     if len(missing) == 1:
         raise incomplete(app, missing[0])
+    for name in (increments, snapshots) if not missing else ():
+        check_own_topic(facts[name], count)
     lines += await _create_missing(cluster, [increments, snapshots, *others], count, KEPT_FOR_EVER)
     return lines
 

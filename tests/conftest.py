@@ -4,6 +4,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,20 @@ from snapreplay.service.localbroker.broker import LocalBroker
 
 # A cluster of one's own to run the tests against instead of the local broker.
 BOOTSTRAP_VARIABLE = "SNAPREPLAY_TEST_BOOTSTRAP_SERVERS"
+
+# Half a minute and more each: what begins last must be short, or the other cores wait for it.
+LONGEST_FILES = (
+    "simulation/test_simulation.py",
+    "snapshots/jobs/test_audit_checks.py",
+    "chaos/test_run.py",
+    "checker/test_judge.py",
+    "snapshots/jobs/test_audit.py",
+    "service/test_outage.py",
+    "service/test_crashes.py",
+    "scenarios/test_e_expelled_at_work.py",
+    "examples/demo/test_demo.py",
+    "deploy/test_image.py",
+)
 
 # Tests in parallel are told a terminal's width; what they look at goes into a pipe, which has none.
 os.environ.pop("COLUMNS", None)
@@ -41,6 +56,8 @@ def unique() -> Callable[[str], str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {Path(__file__).parent / name: number for number, name in enumerate(LONGEST_FILES)}
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
     for item in items:
         if "broker" in getattr(item, "fixturenames", ()):
             item.add_marker("kafka")

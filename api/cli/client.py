@@ -43,23 +43,22 @@ class Client:
         self._http.close()
 
     def restore_status(self) -> Json:
-        return self._ask("GET", "/restore-status")
+        return self._ask("GET", "/restore-status", "partitions")
 
     def trigger_snapshot(self, partitions: list[int] | None, reason: str) -> Json:
         """`partitions` None: all that are live."""
         wanted: Json = {"reason": reason} | ({"partitions": partitions} if partitions else {})
-        return self._ask("POST", "/trigger-snapshot", wanted)
+        return self._ask("POST", "/trigger-snapshot", "parts", body=wanted)
 
     def operation(self, operation_id: str) -> Json:
-        return self._ask("GET", f"/api/v1/operations/{operation_id}")
+        return self._ask("GET", f"/api/v1/operations/{operation_id}", "parts")
 
     def probe(self, path: str) -> Json:
         """A probe's document, whether it says ok or failing."""
-        return self._ask("GET", path, problems=False)
+        return self._ask("GET", path, "checks")
 
-    def _ask(
-        self, method: str, path: str, body: Json | None = None, *, problems: bool = True
-    ) -> Json:
+    def _ask(self, method: str, path: str, member: str, *, body: Json | None = None) -> Json:
+        """`member`: the answer has it. Else it is a problem document, or not from a service of ours."""
         try:
             response = self._http.request(method, path, json=body)
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
@@ -69,24 +68,25 @@ class Client:
                 url=self.url,
             ) from error
         document = _document(response)
-        if document is None:
+        if member in document:
+            return document
+        if not response.is_error or "title" not in document:
             raise ServiceUnreachable(
                 f"{self.url} is no snapreplay service: {method} {path} gave {response.status_code}"
                 f" {response.headers.get('content-type', 'without a content type')}",
                 hint="say where the service is with --url",
                 url=self.url,
             )
-        if response.is_error and problems:
-            raise _refusal(response.status_code, document)
-        return document
+        raise _refusal(response.status_code, document)
 
 
-def _document(response: httpx2.Response) -> Json | None:
+def _document(response: httpx2.Response) -> Json:
+    """Empty when the answer is none."""
     try:
         document = response.json()
     except ValueError:
-        return None
-    return document if isinstance(document, dict) else None
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def _refusal(status: int, problem: Json) -> OperationRefused:

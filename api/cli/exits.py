@@ -54,6 +54,13 @@ def code_of(error: SnapreplayError) -> ExitCode:
             return ExitCode.FINDINGS
 
 
+def hint_of(error: SnapreplayError) -> str:
+    """Its own; where the cluster did not answer, what to look at first."""
+    if not error.hint and isinstance(error, RetryableError):
+        return "is the cluster there? say where with --bootstrap-servers"
+    return error.hint
+
+
 @contextmanager
 def refused_unless_it_runs() -> Iterator[None]:
     """For commands whose code 1 means findings: whatever stops them is said, and ends them with REFUSED.
@@ -63,7 +70,7 @@ def refused_unless_it_runs() -> Iterator[None]:
     try:
         yield
     except SnapreplayError as error:
-        print_error(error.message, error.hint)
+        print_error(error.message, hint_of(error))
         raise typer.Exit(ExitCode.REFUSED) from error
     except Exception as error:  # whatever it is: Python's own code for a crash is 1
         traceback.print_exc()

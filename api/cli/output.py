@@ -30,7 +30,9 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    fixed = None if stream.isatty() or "COLUMNS" in os.environ else PIPED_COLUMNS
+    # Closed by who started us, it is None; then rich writes to nowhere, as print does.
+    chosen = stream is None or stream.isatty() or "COLUMNS" in os.environ
+    fixed = None if chosen else PIPED_COLUMNS
     return Console(stderr=stderr, width=fixed, highlight=False)
 
 

@@ -10,6 +10,7 @@ import typer
 from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.cli.options import Config, Output, Url, service_url
 from snapreplay.api.cli.output import Format, note, print_json
+from snapreplay.snapshots.errors import SnapreplayError
 
 if TYPE_CHECKING:
     from snapreplay.api.cli.client import Client, Json
@@ -99,12 +100,12 @@ def health(
     config: Config = None,
 ) -> None:
     """For a container's health check: exit code 0 healthy, 1 not (also when nobody answers)."""
-    from snapreplay.api.cli.client import Client, ServiceUnreachable
+    from snapreplay.api.cli.client import Client
 
     try:
         with Client(service_url(url, config)) as client:
             probe = client.probe("/readyz" if ready else "/healthz")
-    except ServiceUnreachable as error:
+    except SnapreplayError as error:  # wrong settings, too: others read this code
         note(str(error))
         raise typer.Exit(ExitCode.FINDINGS) from error
     failing = [check for check in probe.get("checks", ()) if not check["ok"]]

@@ -14,9 +14,9 @@ from snapreplay.api.cli import (
     remote_commands,
     service_commands,
 )
-from snapreplay.api.cli.exits import code_of
+from snapreplay.api.cli.exits import code_of, hint_of
 from snapreplay.api.cli.output import print_error
-from snapreplay.snapshots.errors import RetryableError, SnapreplayError
+from snapreplay.snapshots.errors import SnapreplayError
 
 
 class _Group(TyperGroup):
@@ -28,14 +28,8 @@ class _Group(TyperGroup):
         except SnapreplayError as error:
             if ctx.params["debug"]:
                 raise
-            print_error(error.message, error.hint or _hint(error))
+            print_error(error.message, hint_of(error))
             raise typer.Exit(code_of(error)) from error
-
-
-def _hint(error: SnapreplayError) -> str:
-    if isinstance(error, RetryableError):
-        return "is the cluster there? say where with --bootstrap-servers"
-    return ""
 
 
 app = typer.Typer(

@@ -34,6 +34,7 @@ _TRIGGER_RESPONSES = {
         problems.NOT_OWNED,
         problems.NOTHING_LIVE,
         problems.BUSY,
+        problems.TOO_LARGE,
         problems.MEDIA,
         problems.INVALID,
         problems.NOT_REACHED,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from snapreplay.service.core import locate
+from snapreplay.service.core import search
 from snapreplay.service.core.kept import Warm
-from snapreplay.service.core.located import Found
 from snapreplay.service.core.road import Road
+from snapreplay.service.core.search import Found
 from snapreplay.snapshots.errors import SnapreplayError
 from snapreplay.snapshots.format.records import Claim
 from snapreplay.snapshots.plan import Start
@@ -36,7 +36,7 @@ class SeeClaim:
 class ReadWindow:
     """Read a window of T-ZengLiang and report the last increment in it."""
 
-    window: locate.Window
+    window: search.Window
 
 
 @dataclass(frozen=True)
@@ -109,18 +109,7 @@ class Fail:
     error: SnapreplayError
 
 
-Effect = (
-    Fence
-    | WriteClaim
-    | SeeClaim
-    | ReadWindow
-    | Reenter
-    | ReadStarts
-    | Load
-    | Advance
-    | CheckInputs
-    | Wait
-    | GoLive
-    | Yield
-    | Fail
-)
+Reading = ReadWindow | ReadStarts | Reenter | Load | Advance | CheckInputs
+"""Effects that need no ownership: whoever only looks can perform them, too."""
+
+Effect = Fence | WriteClaim | SeeClaim | Reading | Wait | GoLive | Yield | Fail

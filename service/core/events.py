@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from snapreplay.service.core.located import Found
 from snapreplay.service.core.road import Road
+from snapreplay.service.core.search import Found
 from snapreplay.snapshots.errors import SnapreplayError
 from snapreplay.snapshots.format.records import Claim
 from snapreplay.snapshots.plan import LogStarts

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from snapreplay.service.core.located import Found
+from snapreplay.service.core.search import Found
 from snapreplay.snapshots.format.records import Increment
 
 
@@ -29,6 +29,7 @@ class Kept:
     Attributes:
         last_offset: of `last` in T-ZengLiang.
         records_since_snapshot: applied up to `last`; too many is harmless, too few is not.
+        seconds_since_snapshot: or since the partition was restored, if there was none since.
         fallback_from, fell_back: of the recovery before, as long as no increment has recorded the one and no new
             snapshot ended the other.
     """
@@ -39,6 +40,7 @@ class Kept:
     records_since_snapshot: int = 0
     fallback_from: str | None = None
     fell_back: bool = False
+    seconds_since_snapshot: float = 0.0
 
     def warm(self, found: Found) -> Warm | None:
         """What to do when `found` is the last increment; None when the state in memory does not lead there.
@@ -61,4 +63,5 @@ class Kept:
             found.offset,
             records_since_snapshot=self.records_since_snapshot + found.increment.record_count,
             fell_back=self.fell_back and not pointed,
+            seconds_since_snapshot=0.0 if pointed else self.seconds_since_snapshot,
         )

@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeVar, assert_never
 
-from snapreplay.service.core import locate, located
+from snapreplay.service.core import search, stops
 from snapreplay.service.core.effects import (
     Advance,
     CheckInputs,
@@ -57,9 +57,10 @@ from snapreplay.service.core.events import (
     WindowRead,
 )
 from snapreplay.service.core.kept import Kept
-from snapreplay.service.core.located import Expected, Found
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.road import Road
+from snapreplay.service.core.search import Found
+from snapreplay.service.core.stops import Expected
 from snapreplay.snapshots.errors import Reaction, SnapreplayError, StopError
 from snapreplay.snapshots.format.records import Claim
 from snapreplay.snapshots.plan import LogStarts, Start, passed_over, plan_start
@@ -91,7 +92,7 @@ class Recovery:
     claim_id: str = ""
     owner_epoch: int = -1
     log_start_offset: int = 0
-    window: locate.Window | None = None
+    window: search.Window | None = None
     last: Found | None = None
     starts: LogStarts | None = None
     start: Start | None = None
@@ -179,37 +180,37 @@ def _begin(recovery: Recovery) -> tuple[Recovery, Effect]:
 def _claim_hidden(recovery: Recovery, event: ClaimHidden) -> tuple[Recovery, Effect]:
     if event.waited_ms > recovery.limits.pin_patience_ms:
         return recovery, Fail(
-            located.pinned(recovery.owner_epoch, event.end_offset, event.high_watermark)
+            stops.pinned(recovery.owner_epoch, event.end_offset, event.high_watermark)
         )
     return recovery, SeeClaim(recovery.claim_id, recovery.owner_epoch, fresh_client=True)
 
 
 def _newer_owner(recovery: Recovery, newer: Claim) -> tuple[Recovery, Effect]:
-    duplicate = located.duplicate_instance(recovery.expected, newer)
+    duplicate = stops.duplicate_instance(recovery.expected, newer)
     if duplicate is not None:
         return recovery, Fail(duplicate)
     return replace(recovery, phase=Phase.FENCED), Yield(newer)
 
 
 def _search_from_claim(recovery: Recovery, log_start_offset: int) -> tuple[Recovery, Effect]:
-    window = locate.first_window(recovery.owner_epoch, log_start_offset)
+    window = search.first_window(recovery.owner_epoch, log_start_offset)
     searching = replace(recovery, log_start_offset=log_start_offset, window=window)
     if window is None:
-        return searching, Fail(located.no_genesis(recovery.expected))
+        return searching, Fail(stops.no_genesis(recovery.expected))
     return searching, ReadWindow(window)
 
 
 def _window_read(recovery: Recovery, found: Found | None) -> tuple[Recovery, Effect]:
     if found is not None:
-        problem = located.refuse(recovery.expected, recovery.owner_epoch, found)
+        problem = stops.refuse(recovery.expected, recovery.owner_epoch, found)
         if problem is not None:
             return recovery, Fail(problem)
         return _last_found(recovery, found)
-    window = locate.next_window(
+    window = search.next_window(
         _some(recovery.window), recovery.owner_epoch, recovery.log_start_offset
     )
     if window is None:
-        return recovery, Fail(located.no_genesis(recovery.expected))
+        return recovery, Fail(stops.no_genesis(recovery.expected))
     return replace(recovery, window=window), ReadWindow(window)
 
 
@@ -244,7 +245,7 @@ def _advance(recovery: Recovery) -> tuple[Recovery, Effect]:
 def _road_closed(recovery: Recovery, event: RoadClosed) -> tuple[Recovery, Effect]:
     """Once: the other road from the same start. The state is half-way, so it is loaded again."""
     if recovery.closed_road is not None:
-        return recovery, Fail(located.no_road(recovery.closed_road.error, event.error))
+        return recovery, Fail(stops.no_road(recovery.closed_road.error, event.error))
     again = replace(recovery, phase=Phase.LOADING, closed_road=event)
     return again, Load(_start(recovery))
 
@@ -267,7 +268,7 @@ def _failed(recovery: Recovery, error: SnapreplayError) -> tuple[Recovery, Effec
             )
             return recovery, Wait(delay_ms, error)
         case Reaction.REBUILD:
-            return recovery, Fail(located.damaged(error))
+            return recovery, Fail(stops.damaged(error))
         case _:
             return recovery, Fail(error)
 

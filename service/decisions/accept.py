@@ -18,10 +18,10 @@ import msgspec
 
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.core.chain import Chain
-from snapreplay.service.core.locate import Window
+from snapreplay.service.core.search import Window
 from snapreplay.service.decisions.examine import Examiner
 from snapreplay.service.decisions.ground import Ground, ground_of
-from snapreplay.service.partition import snapshotter
+from snapreplay.service.partition import snapshot_writer
 from snapreplay.service.partition.claiming import claim_record, reader_behind_claim
 from snapreplay.service.partition.context import Context, Identity
 from snapreplay.service.partition.findings import command, finding_of
@@ -185,9 +185,9 @@ async def carry_out(proposal: Proposal) -> Accepted:
     try:
         epoch = await _claim(proposal, producer)
         standing = Chain(context.origin, epoch, proposal.ground.increment, epoch, pointers_max=1)
-        mark = snapshotter.mark(proposal.store, standing, "decision")
+        mark = snapshot_writer.mark(proposal.store, standing, "decision")
         reporter = Reporter(StatusBoard(), context.partition)
-        pointer = await snapshotter.write(context, mark, reporter)
+        pointer = await snapshot_writer.write(context, mark, reporter)
         empty = standing.pointing_to(pointer).next_increment(None, None, wall_ms())
         increment = msgspec.structs.replace(empty, decision=proposal.decision)
         record = LogRecord(

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from snapreplay.service.core import effects, events
-from snapreplay.service.core.located import Found
 from snapreplay.service.core.recovery import Recovery, step
 from snapreplay.service.core.road import Road
+from snapreplay.service.core.search import Found
 from snapreplay.service.partition import increments
 from snapreplay.service.partition.context import Context
-from snapreplay.service.partition.recoverer import Recoverer, preferred_road
+from snapreplay.service.partition.performer import Performer
+from snapreplay.service.partition.recoverer import preferred_road
 from snapreplay.service.partition.replay import Replayer
 from snapreplay.service.partition.report import Reporter
+from snapreplay.service.ports import Bounds
 from snapreplay.service.status import StatusBoard
 from snapreplay.snapshots.errors import SnapreplayError, StopError
 from snapreplay.snapshots.plan import Start
 from snapreplay.snapshots.state.contract import Store
 
 
-class Examiner(Recoverer):
+class Examiner:
     """Use once: `examine`, then perhaps one of the others, then `close`. The log's end takes the place of the claim.
 
     Attributes:
@@ -26,7 +28,8 @@ class Examiner(Recoverer):
     """
 
     def __init__(self, context: Context, store: Store) -> None:
-        super().__init__(context, store, Reporter(StatusBoard(), context.partition))
+        self._context = context
+        self._performer = Performer(context, store, Reporter(StatusBoard(), context.partition))
         self.store = store
         self.end_offset = 0
         self._recovery = Recovery(context.expected, preferred_road(context, store))
@@ -71,7 +74,7 @@ class Examiner(Recoverer):
         """
         if self._advanced or self.last is None:
             return self._advanced
-        event = await self._perform(effects.Advance(self.start, self.last, Road.CHANGES))
+        event = await self._performer.perform(effects.Advance(self.start, self.last, Road.CHANGES))
         if isinstance(event, events.Advanced):
             return True
         await self._load_start()
@@ -84,11 +87,13 @@ class Examiner(Recoverer):
             StopError: a handler refuses a record that was processed.
         """
         await self._load_start()
-        base, last, context = self._base, self.last, self._context
+        base, last, context = self._performer.base, self.last, self._context
         if base is None or last is None:
             raise AssertionError("replaying comes after loading")
         replayer = Replayer(context, self.store, base.positions, last.increment.positions)
-        walk = increments.walk(await self._reader(), context.increments, base, last.offset)
+        walk = increments.walk(
+            await self._performer.reader(), context.increments, base, last.offset
+        )
         try:
             async for each in walk:
                 await replayer.apply(each)
@@ -97,27 +102,37 @@ class Examiner(Recoverer):
             await replayer.close()
 
     async def close(self) -> None:
-        self._end_load()
-        await self._close_log_reader()
+        self._performer.end_load()
+        await self._performer.close_reader()
 
     async def _load_start(self) -> None:
-        event = await self._perform(effects.Load(self.start))
+        event = await self._performer.perform(effects.Load(self.start))
         match event:
             case events.SnapshotUnusable(snapshot_id, reason):
                 raise StopError(f"snapshot {snapshot_id} was usable a moment ago: {reason}")
             case _:
                 pass
 
-    async def _fence(self) -> events.Event:
-        return events.FenceDone()
+    async def _attempt(self, effect: effects.Effect) -> events.Event:
+        try:
+            return await self._perform(effect)
+        except SnapreplayError as error:
+            return events.EffectFailed(error)
 
-    async def _claim(self) -> events.Event:
-        reader = await self._reader()
-        self.end_offset = (await reader.bounds(self._context.increments)).end_offset
-        return events.ClaimAcknowledged("", self.end_offset)
+    async def _perform(self, effect: effects.Effect) -> events.Event:
+        match effect:
+            case effects.Fence():
+                return events.FenceDone()
+            case effects.WriteClaim():
+                self.end_offset = (await self._bounds()).end_offset
+                return events.ClaimAcknowledged("", self.end_offset)
+            case effects.SeeClaim():
+                return events.ClaimSeen((await self._bounds()).start_offset, None)
+            case effects.Wait() | effects.GoLive() | effects.Yield() | effects.Fail():
+                raise AssertionError(f"{effect} is not performed but ends the examination")
+            case _:
+                return await self._performer.perform(effect)
 
-    async def _see_claim(self, effect: effects.SeeClaim) -> events.Event:
-        del effect  # there is none
-        reader = await self._reader()
-        bounds = await reader.bounds(self._context.increments)
-        return events.ClaimSeen(bounds.start_offset, None)
+    async def _bounds(self) -> Bounds:
+        reader = await self._performer.reader()
+        return await reader.bounds(self._context.increments)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from snapreplay.service.core import locate
 from snapreplay.service.core.chain import decided_at, genesis_increment
+from snapreplay.service.core.search import windows
 from snapreplay.service.decisions.examine import Examiner
 from snapreplay.service.decisions.same_input import newest_common
 from snapreplay.service.partition.context import Context
@@ -146,8 +146,7 @@ async def _from_snapshot(context: Context, examiner: Examiner) -> Ground:
 
 async def _newest_first(reader: Reader, log: TopicPartition) -> AsyncIterator[tuple[int, Manifest]]:
     bounds = await reader.bounds(log)
-    window = locate.first_window(bounds.end_offset, bounds.start_offset)
-    while window is not None:
+    for window in windows(bounds.end_offset, bounds.start_offset):
         found: list[tuple[int, Manifest]] = []
         async for records in reader.read(log, window.start_offset, window.end_offset):
             for record in records:
@@ -156,7 +155,6 @@ async def _newest_first(reader: Reader, log: TopicPartition) -> AsyncIterator[tu
                     found.append((record.offset, manifest))
         for each in reversed(found):
             yield each
-        window = locate.next_window(window, bounds.end_offset, bounds.start_offset)
 
 
 async def _unusable(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snapreplay.service.core import locate
+from snapreplay.service.core.search import Window, windows
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.decoding import decode_as
 from snapreplay.service.ports import Reader, TopicPartition
@@ -44,21 +44,19 @@ async def _anchors(
     """Of this topic, by offset, since the chain began or began anew."""
     bounds = await reader.bounds(log)
     found: dict[int, Anchor] = {}
-    window = locate.first_window(last_offset + 1, bounds.start_offset)
-    while window is not None:
+    for window in windows(last_offset + 1, bounds.start_offset):
         increments = await _increments(reader, log, window)
         begun = [index for index, each in enumerate(increments) if each.begins_anew]
         for increment in increments[begun[-1] :] if begun else increments:
             anchor = increment.anchors.get(topic)
             if anchor is not None:
                 found[anchor.offset] = anchor
-        window = None if begun else locate.next_window(window, last_offset + 1, bounds.start_offset)
+        if begun:
+            break
     return [found[offset] for offset in sorted(found)]
 
 
-async def _increments(
-    reader: Reader, log: TopicPartition, window: locate.Window
-) -> list[Increment]:
+async def _increments(reader: Reader, log: TopicPartition, window: Window) -> list[Increment]:
     """Those that can be read: one anchor less only makes the answer more careful."""
     increments: list[Increment] = []
     async for records in reader.read(log, window.start_offset, window.end_offset):

@@ -28,8 +28,30 @@ def writes(facts: Facts) -> Iterator[Finding]:
         yield Finding("access", what, f"may not be written: {reason}", _remedy(facts, what))
 
 
+def identities(facts: Facts) -> Iterator[Finding]:
+    """The app's group, and the transactional ids of its partitions: without them no partition has an owner."""
+    app_id = facts.app.app_id if facts.app else ""
+    for what, reason in facts.refused.items():
+        if what == app_id:
+            remedy = f"{_add(facts)} Read --group {app_id}"
+            yield Finding("access", f"group {app_id}", f"may not be joined: {reason}", remedy)
+    ids = [what for what in facts.refused if what != app_id]
+    if ids:
+        more = f" and {len(ids) - 3} more" if len(ids) > 3 else ""
+        yield Finding(
+            "access",
+            ", ".join(ids[:3]) + more,
+            f"transactional id(s) of the partitions may not be used: {facts.refused[ids[0]]}",
+            _remedy(facts, ids[0]),
+        )
+
+
+def _add(facts: Facts) -> str:
+    return f"kafka-acls.sh {facts.to_cluster} --add --allow-principal User:NAME --operation"
+
+
 def _remedy(facts: Facts, what: str) -> str:
-    add = f"kafka-acls.sh {facts.to_cluster} --add --allow-principal User:NAME --operation"
+    add = _add(facts)
     if what == IDEMPOTENT_WRITES:
         return f"{add} IdempotentWrite --cluster"
     if what in (*facts.outputs, *facts.own):

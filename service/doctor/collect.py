@@ -17,6 +17,7 @@ from snapreplay.service.kafka.inquiry import KafkaInquiry, OpenTransaction
 from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.service.settings import Settings
 from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.snapshots.program import names
 from snapreplay.snapshots.program.app import App
 
 T = TypeVar("T")
@@ -63,10 +64,10 @@ class Collector:
         self._know(brokers=tuple(await self._ask.brokers()), machine=this_machine())
         cluster = await self._try("asking for its settings", "cluster", self._cluster.facts())
         self._know(broker_config=cluster.broker_config if cluster else {})
-        names = (*self._facts.inputs, *self._facts.outputs, *self._facts.own, TRANSACTION_TOPIC)
-        topics = await self._try("describing topics", "cluster", self._cluster.topics(names))
+        wanted = (*self._facts.inputs, *self._facts.outputs, *self._facts.own, TRANSACTION_TOPIC)
+        topics = await self._try("describing topics", "cluster", self._cluster.topics(wanted))
         self._know(topics=topics or {})
-        replicas = await self._try("describing topics", "cluster", self._ask.replicas(names))
+        replicas = await self._try("describing topics", "cluster", self._ask.replicas(wanted))
         known = {p: r for p, r in (replicas or {}).items() if p.topic in self._facts.topics}
         self._know(replicas=known)
         if self._facts.app is not None:
@@ -91,7 +92,14 @@ class Collector:
         written = [
             TopicPartition(topic.name, 0) for topic in facts.existing(*facts.outputs, *facts.own)
         ]
-        await self._try("describing", f"group {app_id}", self._cluster.group_members(app_id))
+        count = max((topic.partition_count for topic in facts.existing(*facts.own[:1])), default=0)
+        owners = {
+            names.transactional_id(app_id, number): TopicPartition(facts.own[0], number)
+            for number in range(count)
+        }
+        asking = self._ask.refused(app_id, owners)
+        refused = await self._try("asking for permissions", f"group {app_id}", asking)
+        self._know(refused=refused or {})
         probing = self._ask.probe(f"{app_id}-doctor", written)
         probe = await self._try("probing with an empty transaction", f"{app_id}-doctor", probing)
         self._know(probe=probe)

@@ -97,7 +97,8 @@ class Machine:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything, or as much of it as could be seen; without an app there are no topics but Kafka's own."""
+    """Everything, or as much of it as could be seen; without an app there are no topics but Kafka's own. `refused`: of
+    the group and the partitions' transactional ids, what may not be used → the broker's reason."""
 
     settings: Settings
     now_ms: int
@@ -109,6 +110,7 @@ class Facts:
     logs: tuple[Log, ...] = ()
     states: tuple[StateSeen, ...] = ()
     probe: Probe | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)
     refusals: tuple[Refusal, ...] = ()
     machine: Machine = Machine()
 

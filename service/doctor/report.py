@@ -22,6 +22,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     cluster_checks.clock,
     access_checks.refusals,
     access_checks.writes,
+    access_checks.identities,
     topic_checks.existence,
     topic_checks.partition_counts,
     topic_checks.kept_for_ever,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from snapreplay.service.core import locate
-from snapreplay.service.core.located import Found
 from snapreplay.service.core.outlook import Seen, outlook
+from snapreplay.service.core.search import Found
 from snapreplay.service.doctor.facts import Facts, InputSeen, SnapshotSeen, StateSeen
 from snapreplay.service.partition.decoding import decode_as
-from snapreplay.service.partition.increments import last_in_window
+from snapreplay.service.partition.increments import last_increment
 from snapreplay.service.partition.loading import load_manifest
 from snapreplay.service.ports import Bounds, OffsetTrimmed, Reader, TopicPartition
 from snapreplay.snapshots.errors import DamagedError, RebuildError, UnknownFormatError
@@ -61,14 +60,7 @@ class StateReader:
         return StateSeen(number, last.batch, missing, unusable, newest, tuple(inputs))
 
     async def _last(self, log: TopicPartition) -> Found | None:
-        start_offset, end_offset = self._bounds[log]
-        window = locate.first_window(end_offset, start_offset)
-        while window is not None:
-            found = await last_in_window(self._committed, log, window)
-            if found is not None:
-                return found
-            window = locate.next_window(window, end_offset, start_offset)
-        return None
+        return await last_increment(self._committed, log, self._bounds[log])
 
     async def _snapshot(self, pointer: Pointer, number: int) -> SnapshotSeen:
         log = TopicPartition(self._snapshots, number)

@@ -67,11 +67,7 @@ class KafkaAdmin:
         """See `ports.Cluster.topics`."""
         wanted = set(names)
         async with self._client("describing topics") as client:
-            found = {
-                entry["topic"]: entry["partitions"]
-                for entry in await self._listing(client)
-                if entry["topic"] in wanted
-            }
+            found = await self._found(client, wanted)
             config = await _topic_config(client, sorted(found))
         return {
             name: TopicFacts(
@@ -175,6 +171,19 @@ class KafkaAdmin:
         finally:
             await close_client(client._client)
 
+    async def _found(self, client: AIOKafkaAdminClient, wanted: set[str]) -> dict[str, list[Any]]:
+        """Name → partitions. A broker that lags behind the controllers does not know the newest topics: what the first
+        one does not name, the others are asked for."""
+        found = _partitions(await self._listing(client), wanted)
+        if wanted <= found.keys():
+            return found
+        for broker in (await client.describe_cluster())["brokers"]:
+            with contextlib.suppress(*CLIENT_ERRORS):  # it is away
+                request = MetadataRequest(None)
+                answer = await client._send_request_to_node(broker["node_id"], request)
+                found = _partitions(_known(answer), wanted) | found
+        return found
+
     async def _listing(self, client: AIOKafkaAdminClient) -> list[dict[str, Any]]:
         """All topics: to ask for one by name would create it on a cluster that still auto-creates."""
         return [entry for entry in await client.describe_topics() if not entry["error_code"]]
@@ -205,12 +214,19 @@ async def _until_known(
         answer = await client._send_request_to_node(node_id, MetadataRequest(None))
         leaders = {
             entry["topic"]: [partition["leader"] for partition in entry["partitions"]]
-            for entry in answer.to_object()["topics"]
-            if not entry["error_code"]
+            for entry in _known(answer)
         }
         if all(_led(leaders.get(topic.name, []), topic.partition_count) for topic in topics):
             return
         await asyncio.sleep(0.02)
+
+
+def _known(answer: Any) -> list[dict[str, Any]]:
+    return [entry for entry in answer.to_object()["topics"] if not entry["error_code"]]
+
+
+def _partitions(listing: Iterable[dict[str, Any]], wanted: set[str]) -> dict[str, list[Any]]:
+    return {entry["topic"]: entry["partitions"] for entry in listing if entry["topic"] in wanted}
 
 
 def _led(leaders: Sequence[int], partition_count: int) -> bool:

@@ -119,14 +119,15 @@ def _ssl_context(properties: tuple[tuple[str, object], ...]) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=_text(given.get("ssl.cafile")))
         certificate = _text(given.get("ssl.certfile"))
         if certificate is not None:
-            context.load_cert_chain(
-                certificate, _text(given.get("ssl.keyfile")), _text(given.get("ssl.password"))
-            )
+            # Never None: for an encrypted key OpenSSL would ask whoever sits at the terminal, and wait.
+            password = str(given.get("ssl.password", ""))
+            context.load_cert_chain(certificate, _text(given.get("ssl.keyfile")), password)
     except (OSError, ssl.SSLError) as error:
         named = ", ".join(f"kafka.{n}={v}" for n, v in properties if n.endswith("file"))
         raise UsageError(
             f"the PEM files of {named} cannot be loaded: {error}",
-            hint="they must be readable PEM files, certificate and key of one pair",
+            hint="they must be readable PEM files, certificate and key of one pair; an encrypted key needs"
+            " kafka.ssl.password",
         ) from error
     context.check_hostname = bool(given.get("ssl.check.hostname", True))
     return context

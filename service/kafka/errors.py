@@ -18,6 +18,20 @@ from snapreplay.service.ports import (
 )
 from snapreplay.snapshots.errors import SnapreplayError, StopError
 
+
+class InvalidRecord(kafka.BrokerResponseError):  # type: ignore[misc]  # aiokafka has no types
+    """The broker refuses a record for what it is, such as one without a key for a compacted topic (Kafka 2.5).
+
+    aiokafka 0.14.0 does not know it: as an unknown error it would be doubt, and tried for ever.
+    """
+
+    errno = 87
+    message = "INVALID_RECORD"
+    description = "The broker refuses the record for what it is."
+
+
+kafka.kafka_errors[InvalidRecord.errno] = InvalidRecord
+
 CLIENT_ERRORS = (kafka.KafkaError, kafka.IllegalOperation, AssertionError, OSError, TimeoutError)
 """All that a call into aiokafka is seen to raise."""
 
@@ -27,6 +41,7 @@ _REFUSED = (
     kafka.RecordListTooLargeError,
     kafka.InvalidTimestampError,
     kafka.PolicyViolationError,
+    InvalidRecord,
 )
 _REFUSED_TOPIC = (kafka.InvalidTopicError, kafka.UnknownTopicOrPartitionError)
 _FORBIDDEN = (
@@ -55,7 +70,7 @@ def commit_error(error: BaseException, transactional_id: str, topic: str = "") -
         refused = RefusedTopic if isinstance(error, _REFUSED_TOPIC) else RefusedRecord
         return refused(
             f"the broker refuses {where}: {describe(error)}",
-            hint=f"kafka-configs.sh --describe --topic {topic or 'TOPIC'} shows its limits",
+            hint=_refused_hint(error, topic or "TOPIC"),
             topic=topic,
             error=describe(error),
         )
@@ -94,6 +109,13 @@ def describe(error: BaseException) -> str:
     if isinstance(error, TimeoutError) and not text:
         return "deadline passed"
     return text if text.startswith(name) else f"{name}: {text}" if text else name
+
+
+def _refused_hint(error: BaseException, topic: str) -> str:
+    shown = f"kafka-configs.sh --describe --topic {topic} shows its"
+    if isinstance(error, InvalidRecord):
+        return f"{shown} cleanup.policy: a compacted topic takes no record without a key"
+    return f"{shown} limits"
 
 
 def _forbidden(error: BaseException, doing: str) -> StopError:

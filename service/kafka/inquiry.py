@@ -13,12 +13,17 @@ from typing import Any, Self, TypeVar
 from aiokafka import codec
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.conn import AIOKafkaConnection
-from aiokafka.errors import for_code
+from aiokafka.errors import (
+    GroupAuthorizationFailedError,
+    TransactionalIdAuthorizationFailed,
+    for_code,
+)
 from aiokafka.protocol import admin as admin_requests
 from aiokafka.protocol import group as group_requests
 from aiokafka.protocol.api import Request
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.group import HeartbeatRequest
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.protocol.produce import ProduceRequest
@@ -46,13 +51,16 @@ NEEDED: tuple[type[Request[Any]], ...] = (
     *(ProduceRequest, FetchRequest, OffsetRequest, MetadataRequest, FindCoordinatorRequest),
     *(InitProducerIdRequest, AddPartitionsToTxnRequest, EndTxnRequest),
     *(group_requests.JoinGroupRequest, group_requests.SyncGroupRequest),
-    *(group_requests.HeartbeatRequest, group_requests.LeaveGroupRequest),
+    *(HeartbeatRequest, group_requests.LeaveGroupRequest),
     *(admin_requests.CreateTopicsRequest, admin_requests.DeleteRecordsRequest),
     *(admin_requests.DescribeConfigsRequest, admin_requests.DescribeGroupsRequest),
 )
 """What the service asks of brokers."""
 
+_COORDINATOR_OF_GROUPS = 0
 _COORDINATOR_OF_TRANSACTIONS = 1
+_NOBODY = -1  # no producer has this id
+_FORBIDDEN = {GroupAuthorizationFailedError.errno, TransactionalIdAuthorizationFailed.errno}
 _NO_ERROR = 0
 _ABORT = 0
 # The coordinator loads, moves, makes its topic at first use, or ends the last transaction of this id.
@@ -170,6 +178,15 @@ class KafkaInquiry:
         """
         return await self._in_time("probing", self._probe(transactional_id, partitions))
 
+    async def refused(self, group_id: str, owners: Mapping[str, TopicPartition]) -> dict[str, str]:
+        """Of the group and the transactional ids of `owners`, what may not be used → the broker's reason.
+
+        Asked as a member and a producer that never were (an owner writes to its partition): the permission is looked at
+        first, and what is refused after it changes nothing and fences nobody.
+        """
+        doing = "asking for the permissions of its group and transactional ids"
+        return await self._in_time(doing, self._refused(group_id, owners))
+
     async def _in_time(self, doing: str, asking: Awaitable[T]) -> T:
         try:
             async with asyncio.timeout(self._deadline_s):
@@ -254,6 +271,30 @@ class KafkaInquiry:
             await self._asked(node, EndTxnRequest(*us, _ABORT), _error_code)
         ((_, _, _, _, started_at_ms, *_),) = known.transaction_states
         return Probe(refused, before_ms, after_ms, started_at_ms)
+
+    async def _refused(self, group_id: str, owners: Mapping[str, TopicPartition]) -> dict[str, str]:
+        refused: dict[str, str] = {}
+        beat = HeartbeatRequest(group_id, -1, "")
+        code = await self._at_coordinator(_COORDINATOR_OF_GROUPS, group_id, beat, _error_code)
+        _note(refused, group_id, code if code in _FORBIDDEN else _NO_ERROR)
+        for owner, (topic, number) in owners.items():
+            add = AddPartitionsToTxnRequest(owner, _NOBODY, 0, [(topic, [number])])
+            code = await self._at_coordinator(
+                _COORDINATOR_OF_TRANSACTIONS, owner, add, _partition_code
+            )
+            _note(refused, owner, code if code in _FORBIDDEN else _NO_ERROR)
+        return refused
+
+    async def _at_coordinator(
+        self, kind: int, name: str, request: Request[Any], code_of: Callable[[Any], int]
+    ) -> int:
+        """The error code of the first of both: finding it, asking it."""
+        anywhere = self._client._client.get_random_node()
+        find = FindCoordinatorRequest(name, kind)
+        code, found = await self._asked(anywhere, find, _error_code)
+        if not code:
+            code, _ = await self._asked(found.coordinator_id, request, code_of)
+        return code
 
     async def _asked(
         self, node: int, request: Request[Any], code_of: Callable[[Any], int]

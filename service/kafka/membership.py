@@ -79,17 +79,6 @@ class Membership:
         return str(coordinator.member_id) if coordinator is not None else ""
 
     @property
-    def generation(self) -> int:
-        """Of the group; -1 while we are no member."""
-        coordinator = self._coordinator
-        return int(coordinator.generation) if coordinator is not None else -1
-
-    @property
-    def is_member(self) -> bool:
-        """Whether the coordinator has accepted us, as far as we know."""
-        return self.generation > 0
-
-    @property
     def trouble(self) -> str | None:
         """Why the group does not hear from us at present; None when it does. Any thread.
 

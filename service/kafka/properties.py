@@ -7,6 +7,7 @@ stand in for Java key stores. Pure: no Kafka client is imported here, a test com
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -117,6 +118,10 @@ _OTHER_NAMES = {
     "batch.size": "max.batch.size",
 }
 
+# A name, or an IPv6 address in brackets; without a port the client takes 9092.
+_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+)(?::(?P<port>[0-9]{1,5}))?")
+_PORT_MAX = 65_535
+
 _BOOLS = {"true": True, "1": True, "yes": True, "on": True}
 _BOOLS |= {"false": False, "0": False, "no": False, "off": False}
 
@@ -143,11 +148,23 @@ def parse_property(name: str, value: object) -> Value:
     shown = "(hidden)" if known.secret else repr(value)
     if parsed is None or parsed == "":
         raise PropertyRefused(f"{shown} is no {known.kind}: {known.description}")
+    if name == "bootstrap.servers":
+        _check_servers(str(parsed))
     if known.choices and parsed not in known.choices:
         raise PropertyRefused(f"{shown} is none of {', '.join(known.choices)}")
     if known.kind == "int" and int(parsed) < known.minimum:
         raise PropertyRefused(f"{shown} is below {known.minimum}: {known.description}")
     return parsed
+
+
+def _check_servers(value: str) -> None:
+    """The client would take an address that is none for a host that is away, or raise a bare ValueError."""
+    for address in value.split(","):
+        found = _ADDRESS.fullmatch(address.strip())
+        if found is None or int(found["port"] or 0) > _PORT_MAX:
+            raise PropertyRefused(
+                f"{address.strip()!r} is no host:port; such as broker-1:9092,broker-2:9092"
+            )
 
 
 def _parse(kind: Kind, value: object) -> Value | None:

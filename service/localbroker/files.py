@@ -8,6 +8,8 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from snapreplay.service.localbroker.errors import LocalBrokerUnavailable
+
 _META = "meta.properties"
 
 
@@ -47,7 +49,18 @@ class KafkaFiles:
             arriving.unlink(missing_ok=True)
 
     def format(self, data_dir: Path, node_id: int, cluster_id: str) -> None:
-        """Make `data_dir` an empty data directory of this node, unless it is one already."""
+        """Make `data_dir` an empty data directory of this node, unless it is one already.
+
+        Raises LocalBrokerUnavailable: it cannot be made or written.
+        """
+        try:
+            self._format(data_dir, node_id, cluster_id)
+        except OSError as error:
+            message = f"The local broker cannot keep its data in {data_dir}: {error.strerror}."
+            hint = "Name another directory, one that this user may write."
+            raise LocalBrokerUnavailable(message, hint) from error
+
+    def _format(self, data_dir: Path, node_id: int, cluster_id: str) -> None:
         data_dir.mkdir(parents=True, exist_ok=True)
         if (data_dir / _META).exists():
             return

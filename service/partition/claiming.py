@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from snapreplay.service.core import effects, events, located
+from snapreplay.service.core import effects, events, stops
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.decoding import decode_as
 from snapreplay.service.partition.increments import newer_claim
@@ -92,7 +92,7 @@ async def reader_behind_claim(
             await reader.close()
         patience_ms = context.settings.timeouts.metadata_ms
         if isinstance(event, events.ClaimHidden) and event.waited_ms > patience_ms:
-            raise located.pinned(offset, event.end_offset, event.high_watermark)
+            raise stops.pinned(offset, event.end_offset, event.high_watermark)
 
 
 async def _delivered(

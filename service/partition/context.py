@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from snapreplay.service.clock import wall_ms
-from snapreplay.service.core.located import Expected
+from snapreplay.service.core.stops import Expected
 from snapreplay.service.metrics import PartitionMetrics
 from snapreplay.service.ports import Cluster, Group, TopicPartition
 from snapreplay.service.settings import Settings

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from snapreplay.service.core.chain import decided_at
-from snapreplay.service.core.located import Found
+from snapreplay.service.core.search import Found
 from snapreplay.service.partition.decoding import decode_as
 from snapreplay.service.ports import OffsetTrimmed, Reader, TopicPartition
 from snapreplay.service.status import Decision
-from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.snapshots.errors import Reaction, SnapreplayError
 from snapreplay.snapshots.format.records import NO_OFFSET, Increment
 
 SHOWN_MAX = 100
@@ -35,7 +35,7 @@ async def _increment(reader: Reader, log: TopicPartition, offset: int) -> Increm
     except OffsetTrimmed:
         return None
     except SnapreplayError as error:
-        if error.reaction.value == "retry":
+        if error.reaction is Reaction.RETRY:
             raise
         return None
 

@@ -11,14 +11,14 @@ import json
 from dataclasses import dataclass
 from enum import StrEnum
 
-from snapreplay.service.core.located import (
-    Found,
+from snapreplay.service.core.road import Road
+from snapreplay.service.core.search import Found
+from snapreplay.service.core.stops import (
     LogDamaged,
     LogShorter,
     NoRoad,
     NotInitialised,
 )
-from snapreplay.service.core.road import Road
 from snapreplay.service.partition.advance import CodeChanged, DigestMismatch
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.increments import BrokenChain
@@ -100,7 +100,9 @@ def with_way_out(error: SnapreplayError, context: Context, last: Found | None) -
     finding = finding_of(error, context, last)
     if finding is not None:
         before = f"{error.hint}; or accept it" if error.hint else "accept it"
-        error.hint = f"{before}: `{command(finding, context)}`: {finding.way}"
+        error.hint = (
+            f"{before}: `{command(finding, context)}`: {finding.way}; then restart this process"
+        )
     return error
 
 

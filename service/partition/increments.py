@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
-from snapreplay.service.core.locate import Window
-from snapreplay.service.core.located import Found
+from snapreplay.service.core.search import Found, Window, windows
 from snapreplay.service.partition.decoding import decode_as, is_ours
-from snapreplay.service.ports import Reader, TopicPartition
+from snapreplay.service.ports import Bounds, Reader, TopicPartition
 from snapreplay.snapshots.errors import DamagedError, RebuildError, StopError
 from snapreplay.snapshots.format.envelope import Kind, headers_for, kind_of
 from snapreplay.snapshots.format.records import NO_OFFSET, Claim, Genesis, Increment, Manifest
@@ -92,6 +91,20 @@ async def last_in_window(reader: Reader, log: TopicPartition, window: Window) ->
         return None
     increment = decode_as(Increment, candidate.value or b"", log, candidate.offset)
     return Found(increment, candidate.offset, foreign)
+
+
+async def last_increment(reader: Reader, log: TopicPartition, within: Bounds) -> Found | None:
+    """The last increment within these bounds, None when they hold none. For who looks without a claim of his own,
+    or has seen his claim.
+
+    Raises:
+        DamagedError: as `last_in_window`.
+    """
+    for window in windows(within.end_offset, within.start_offset):
+        found = await last_in_window(reader, log, window)
+        if found is not None:
+            return found
+    return None
 
 
 def _foreign(log: TopicPartition, record: InputRecord) -> bool:

@@ -18,7 +18,7 @@ from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.recoverer import Recovered
 from snapreplay.service.partition.report import Reporter
 from snapreplay.service.partition.slices import feed, isolate
-from snapreplay.service.partition.snapshots import SnapshotKeeper
+from snapreplay.service.partition.snapshot_keeper import SnapshotKeeper
 from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.service.status import InputStatus
 from snapreplay.snapshots.errors import RecordError, RetryableError, StopError
@@ -126,6 +126,7 @@ class Live:
             self.snapshots.unpointed_records,
             chain.fallback_from,
             self.snapshots.fallback_pending,
+            self.snapshots.unpointed_seconds,
         )
 
     async def run(self) -> None:

@@ -12,7 +12,7 @@ import logging
 import math
 
 from snapreplay.service.core.backoff import fenced_pause_seconds
-from snapreplay.service.core.locate import Window
+from snapreplay.service.core.search import Window
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.increments import last_in_window, newer_claim
 from snapreplay.service.partition.tasks import ended

@@ -6,31 +6,23 @@ import asyncio
 import logging
 import uuid
 from dataclasses import dataclass
-from typing import assert_never
 
 from snapreplay.service.core import effects, events
-from snapreplay.service.core.caution import records_in
 from snapreplay.service.core.chain import Chain
-from snapreplay.service.core.kept import Kept, Warm
-from snapreplay.service.core.located import DuplicateInstance
+from snapreplay.service.core.kept import Kept
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.recovery import Limits, Recovery, step
 from snapreplay.service.core.road import Road
-from snapreplay.service.partition import increments, inputs, starts
-from snapreplay.service.partition.advance import Tally, advance, prove
+from snapreplay.service.core.stops import DuplicateInstance
 from snapreplay.service.partition.claiming import await_claim, claim_record
 from snapreplay.service.partition.context import Context
-from snapreplay.service.partition.decided import decisions_of
 from snapreplay.service.partition.findings import with_way_out
-from snapreplay.service.partition.increments import Base, ChangesLost
-from snapreplay.service.partition.loading import load_manifest, load_state, reader_reaching
 from snapreplay.service.partition.ownership import newer_owner
+from snapreplay.service.partition.performer import Performer
 from snapreplay.service.partition.report import Reporter
-from snapreplay.service.ports import OffsetTrimmed, Producer, Reader
-from snapreplay.service.status import SnapshotUsed
-from snapreplay.snapshots.errors import DamagedError, RebuildError, ReleaseError, SnapreplayError
-from snapreplay.snapshots.format.records import Claim, Pointer
-from snapreplay.snapshots.plan import FromGenesis, FromSnapshot
+from snapreplay.service.ports import Producer
+from snapreplay.snapshots.errors import ReleaseError, SnapreplayError
+from snapreplay.snapshots.format.records import Claim
 from snapreplay.snapshots.state.contract import Store
 
 log = logging.getLogger("snapreplay.partition")
@@ -57,12 +49,14 @@ class Recovered:
 
     `records_since_snapshot` were applied after the snapshot it started from; `snapshot_now` when that snapshot
     was not the newest, or the road not the preferred one, so that the next recovery need not find the same damage.
+    `seconds_since_snapshot`: of a state that was still in memory; else 0.
     """
 
     producer: Producer
     chain: Chain
     records_since_snapshot: int
     snapshot_now: bool
+    seconds_since_snapshot: float = 0.0
 
 
 class Recoverer:
@@ -76,12 +70,9 @@ class Recoverer:
         self._store = store
         self._reporter = reporter
         self._kept = kept
+        self._performer = Performer(context, store, reporter, kept)
         self._producer: Producer | None = None
-        self._log_reader: Reader | None = None
-        self._base: Base | None = None
-        self._records_since = 0
         self._claimed_at = 0.0
-        self._loading = False
 
     async def recover(self) -> Recovered:
         """
@@ -101,13 +92,13 @@ class Recoverer:
         self._reporter.restore_started()
         try:
             recovered = await self._run(recovery)
-            await self._close_log_reader()
+            await self._performer.close_reader()
             self._producer = None  # handed over: from here on it is not ours to discard
             return recovered
         finally:
-            self._end_load()
+            self._performer.end_load()
             await self._discard_producer()
-            await self._close_log_reader()
+            await self._performer.close_reader()
 
     async def _run(self, recovery: Recovery) -> Recovered:
         event: events.Event = events.Begin()
@@ -124,7 +115,7 @@ class Recoverer:
                     raise Superseded(newer, self._context.partition)
                 case effects.Wait(delay_ms, error):
                     self._reporter.failed(error)
-                    self._end_load()
+                    self._performer.end_load()
                     await asyncio.sleep(delay_ms / 1000)
                     event = events.Begin()
                 case _:
@@ -158,30 +149,14 @@ class Recoverer:
                 return await self._claim()
             case effects.SeeClaim():
                 return await self._see_claim(effect)
-            case effects.ReadWindow(window):
-                reader = await self._reader()
-                found = await increments.last_in_window(reader, self._context.increments, window)
-                return events.WindowRead(found)
-            case effects.ReadStarts(last):
-                log_reader = await self._reader()
-                decisions = await decisions_of(log_reader, self._context.increments, last)
-                self._reporter.update(decisions=decisions)
-                return events.StartsRead(await starts.read_starts(self._context, last))
-            case effects.Reenter() | effects.Load():
-                return await self._have_state(effect)
-            case effects.Advance():
-                return await self._advance(effect)
-            case effects.CheckInputs(last):
-                await inputs.check_inputs(self._context, last.increment)
-                return events.InputsChecked()
             case effects.Wait() | effects.GoLive() | effects.Yield() | effects.Fail():
                 raise AssertionError(f"{effect} is not performed but ends or pauses the recovery")
             case _:
-                assert_never(effect)
+                return await self._performer.perform(effect)
 
     async def _fence(self) -> events.Event:
         await self._discard_producer()
-        await self._close_log_reader()
+        await self._performer.close_reader()
         self._producer = await self._context.cluster.fence(self._context.transactional_id)
         return events.FenceDone()
 
@@ -196,114 +171,9 @@ class Recoverer:
 
     async def _see_claim(self, effect: effects.SeeClaim) -> events.Event:
         if effect.fresh_client:
-            await self._close_log_reader()
-        reader = await self._reader()
+            await self._performer.close_reader()
+        reader = await self._performer.reader()
         return await await_claim(self._context, reader, effect, self._claimed_at)
-
-    async def _have_state(self, effect: effects.Reenter | effects.Load) -> events.Event:
-        if isinstance(effect, effects.Reenter):
-            return self._reenter(effect)
-        return await self._load(effect)
-
-    def _reenter(self, effect: effects.Reenter) -> events.Event:
-        store, last, kept = self._store, effect.last, self._kept
-        if kept is None:
-            raise AssertionError("re-entering needs something that was kept")
-        if effect.warm is Warm.MERGED and last.increment.ranges:  # without: it only pointed
-            store.merge()
-        store.drop()  # what was applied on top of it, too
-        store.stream_time_ms = last.increment.stream_time_ms
-        if store.digest != last.increment.digest:
-            log.error(
-                "partition %d: the state in memory has digest %s, batch %d recorded %s: restoring in full",
-                self._context.partition,
-                store.digest,
-                last.increment.batch,
-                last.increment.digest,
-            )
-            return events.KeptUnusable()
-        if effect.warm is Warm.MERGED:  # nobody has counted it
-            applied = last.increment.record_count
-            self._reporter.count(applied, records_in(last.increment) - applied)
-        self._kept = kept.after(last)
-        self._records_since = self._kept.records_since_snapshot
-        self._reporter.warm(effect.warm, store.digest.count if store.digest else 0)
-        proof = prove(store, last.increment, Tally())
-        if proof is not None:
-            self._reporter.proven(proof)
-        return events.Reentered()
-
-    async def _load(self, effect: effects.Load) -> events.Event:
-        await self._begin_load()
-        # What was tried before was not used after all.
-        self._reporter.restore(snapshot=None, warm=None, proof=None)
-        match effect.start:
-            case FromGenesis(genesis, log_start_offset):
-                self._store.clear()
-                self._base = Base.before_genesis(genesis, log_start_offset)
-                return events.StartLoaded()
-            case FromSnapshot(pointer):
-                return await self._load_snapshot(pointer)
-            case _:
-                assert_never(effect.start)
-
-    async def _load_snapshot(self, pointer: Pointer) -> events.Event:
-        context = self._context
-        reader = await reader_reaching(context, pointer.manifest_offset)
-        try:
-            manifest = await load_manifest(reader, context.snapshots, pointer)
-            size_bytes = sum(ref.size_bytes for ref in manifest.chunks)
-            self._reporter.snapshot_used(
-                SnapshotUsed(
-                    manifest.snapshot_id,
-                    manifest.batch,
-                    pointer.manifest_offset,
-                    manifest.entry_count,
-                    size_bytes,
-                    manifest.created_at_ms / 1000,
-                    len(manifest.chunks),
-                )
-            )
-            await load_state(
-                reader,
-                context.snapshots,
-                manifest,
-                context.app.schema_version,
-                self._store,
-                lambda done, total: self._reporter.progress("bytes", 0, done, total),
-            )
-        except RebuildError as error:
-            log.warning("partition %d: snapshot unusable: %s", context.partition, error)
-            return events.SnapshotUnusable(pointer.snapshot_id, error.message)
-        finally:
-            await reader.close()
-        self._reporter.restore(entries=manifest.entry_count)
-        self._base = Base.of_snapshot(manifest)
-        return events.StartLoaded()
-
-    async def _advance(self, effect: effects.Advance) -> events.Event:
-        context, base, last = self._context, self._base, effect.last
-        if base is None:
-            raise AssertionError("advancing comes after loading")
-        reader = await self._reader()
-        walk = increments.walk(reader, context.increments, base, last.offset)
-        if base.batch < last.increment.batch:
-            self._reporter.restore(road=effect.road.value)
-            if effect.road is Road.REPLAY:  # an input that ends too early would be waited for
-                await inputs.check_inputs(context, last.increment)
-                await inputs.check_policies(context)
-        try:
-            tally = await advance(
-                context, self._store, walk, effect.road, self._reporter, base, last.increment
-            )
-        except (ChangesLost, DamagedError, OffsetTrimmed) as error:
-            log.warning("partition %d: no way by %s: %s", context.partition, effect.road, error)
-            return events.RoadClosed(effect.road, error)
-        proof = prove(self._store, last.increment, tally)
-        if proof is not None:
-            self._reporter.proven(proof)
-        self._records_since = tally.records
-        return events.Advanced(tally.damage)
 
     def _recovered(self, live: effects.GoLive) -> Recovered:
         if self._producer is None:
@@ -317,7 +187,13 @@ class Recoverer:
             context.settings.retention.snapshots_kept,
             fallback_from=live.fallback_from,
         )
-        return Recovered(self._producer, chain, self._records_since, live.fell_back)
+        return Recovered(
+            self._producer,
+            chain,
+            self._performer.records_since_snapshot,
+            live.fell_back,
+            self._performer.seconds_since_snapshot,
+        )
 
     def _report(self, recovery: Recovery) -> None:
         if recovery.phase is not Phase.LIVE:  # the runner enters it, when all of it is there
@@ -328,30 +204,10 @@ class Recoverer:
             fallback_reason=recovery.fallback_reason,
         )
 
-    async def _reader(self) -> Reader:
-        if self._log_reader is None:
-            self._log_reader = await self._context.cluster.reader()
-        return self._log_reader
-
-    async def _close_log_reader(self) -> None:
-        reader, self._log_reader = self._log_reader, None
-        if reader is not None:
-            await reader.close()
-
     async def _discard_producer(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.discard()
-
-    async def _begin_load(self) -> None:
-        if not self._loading:
-            await self._context.restores.acquire()
-            self._loading = True
-
-    def _end_load(self) -> None:
-        if self._loading:
-            self._context.restores.release()
-            self._loading = False
 
 
 def preferred_road(context: Context, store: Store) -> Road:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 
 from snapreplay.service.clock import wall_seconds
-from snapreplay.service.core import located
+from snapreplay.service.core import stops
 from snapreplay.service.core.caution import Caution, only_record, records_in
 from snapreplay.service.core.kept import Kept
 from snapreplay.service.core.phase import Phase
@@ -17,7 +17,7 @@ from snapreplay.service.partition.live import HalfApplied, Live
 from snapreplay.service.partition.ownership import StandBack, newer_owner
 from snapreplay.service.partition.recoverer import Recovered, Recoverer, Superseded
 from snapreplay.service.partition.report import Reporter, problem_of
-from snapreplay.service.partition.snapshots import OnDone
+from snapreplay.service.partition.snapshot_keeper import OnDone
 from snapreplay.service.partition.tasks import ended
 from snapreplay.service.ports import CommitInDoubt, Fenced, RefusedRecord, RefusedTopic
 from snapreplay.service.status import RestoreStatus, StatusBoard
@@ -286,7 +286,7 @@ class PartitionRunner:
             return True
         if newer is None:
             return False
-        duplicate = located.duplicate_instance(self._context.expected, newer)
+        duplicate = stops.duplicate_instance(self._context.expected, newer)
         if duplicate is not None:
             await self._fail(duplicate)
         else:
@@ -299,7 +299,7 @@ class PartitionRunner:
         except SnapreplayError as error:
             log.warning("partition %d: who owns it? %s", self._context.partition, error)
             return
-        duplicate = located.duplicate_instance(self._context.expected, newer) if newer else None
+        duplicate = stops.duplicate_instance(self._context.expected, newer) if newer else None
         if duplicate is not None:
             self.refuse(duplicate)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snapreplay.service.core.located import Found
+from snapreplay.service.core.search import Found
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.decoding import is_ours
 from snapreplay.service.ports import Bounds, Reader, TopicPartition

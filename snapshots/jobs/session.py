@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 
 from pyspark.sql import SparkSession
@@ -48,9 +52,31 @@ def local_session(name: str, *, short_lived: bool = False) -> SparkSession:
     }.items():
         builder = builder.config(key, value)
     try:
-        return builder.getOrCreate()
+        with _uninterrupted():
+            return builder.getOrCreate()
     except Exception as error:
         raise UsageError(
             f"Spark does not start: {error}",
             hint="it needs a Java runtime of version 17 or newer: apt-get install openjdk-17-jre-headless",
         ) from error
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold Ctrl-C back: a JVM that was left while it starts finds nobody to tell its port, and never ends."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+
+    def hold(number: int, _frame: object) -> None:
+        held.append(number)
+
+    former = signal.signal(signal.SIGINT, hold)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is hold:  # Spark sets one of its own
+            signal.signal(signal.SIGINT, former)
+    if held:
+        raise KeyboardInterrupt

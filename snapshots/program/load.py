@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import sys
 import traceback
 from collections.abc import Iterable
@@ -46,15 +47,27 @@ def load_app(name: str) -> App[Any]:
 
 
 def name_of(app: App[Any]) -> str | None:
-    """A name under which another process can import the app; None if it has none (made in a
-    function, __main__).
+    """A name under which another process that starts in this directory can import the app; None if
+    it has none (made in a function, __main__).
     """
     modules = {getattr(handler, "__module__", "") for handler in app.handlers.values()}
     for module_name in sorted(modules - {"", "__main__"}):
         for attribute, value in vars(sys.modules.get(module_name, ModuleType(""))).items():
             if value is app:
-                return f"{module_name}:{attribute}"
+                return f"{_place_of(sys.modules[module_name])}:{attribute}"
     return None
+
+
+def _place_of(module: ModuleType) -> str:
+    """Its file, if it was imported from a directory that another process does not look into."""
+    file = getattr(module, "__file__", None)
+    if (
+        "." in module.__name__
+        or file is None
+        or Path(file).resolve().parent == Path.cwd().resolve()
+    ):
+        return module.__name__
+    return os.path.relpath(file)
 
 
 def _is_path(place: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from snapreplay.service.core.located import LogPinned
+from snapreplay.service.core.stops import LogPinned
 from snapreplay.service.partition import recoverer
 from snapreplay.service.partition.recoverer import Recoverer
 from snapreplay.service.partition.report import Reporter

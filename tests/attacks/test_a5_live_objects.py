@@ -16,7 +16,6 @@ from tests.support import bad_apps
 payments, balances = Topic("payments"), Topic("balances")
 Handler = Callable[[Any, Any, Any], None]
 SHARED: dict[str, Any] = {"balance": 0}  # one default for all keys and partitions
-OPENING = {"a": 1}
 
 
 def app(handler: Handler, **options: Any) -> App[Any]:

@@ -3,7 +3,8 @@ not recorded, every restore would find the same damage again."""
 
 import pytest
 
-from snapreplay.service.ports import CommitInDoubt
+from snapreplay.service.partition import snapshot_keeper
+from snapreplay.service.ports import CommitInDoubt, Unreachable
 from snapreplay.snapshots.format.envelope import Kind, kind_of
 from tests.support import apps
 from tests.support.entries import read_entry
@@ -79,6 +80,29 @@ async def test_b11_a_fallback_is_not_forgotten_by_a_doubt(past):
     await one.end()
     after = [each for each in await increments_of(then.here) if each.batch > LAST_BATCH]
     assert after[0].fallback_from == then.second
+
+
+async def test_b11_a_new_snapshot_that_fails_is_tried_again(past, monkeypatch):
+    """Without a policy that would take one some time later: until one is pointed to, every restore meets the damage."""
+    monkeypatch.setattr(snapshot_keeper, "RETRY_AFTER_SECONDS", 0.1)
+    then = await past()
+    await tamper(then.here, then.snapshots, Kind.MANIFEST, flip)
+    context = await then.here.context()
+    appender, failures = context.cluster.appender, ["once"]
+
+    async def down_at_first():
+        if failures:
+            failures.clear()
+            raise Unreachable("no broker for snapshots")
+        return await appender()
+
+    monkeypatch.setattr(context.cluster, "appender", down_at_first)
+    one = Owner(then.here, context)
+    await one.phase("live")
+    await until(lambda: pointed(one, "fallback"), "a new snapshot")
+    assert not failures
+    assert not one.runner._live.snapshots.fallback_pending
+    await one.end()
 
 
 def pointed(one, reason):

@@ -27,17 +27,6 @@ async def ended_after(here: Any, count: int) -> None:
         await here.all_processed(service)
 
 
-def booked(added: range, subtracted: range) -> dict[str, dict[str, int]]:
-    """The ledger when version 1 adds these payments and version 2 subtracts those."""
-    state: dict[str, dict[str, int]] = {}
-    for sign, numbers in ((1, added), (-1, subtracted)):
-        for n in numbers:
-            account = state.setdefault(f"k{n % 20}", {"n": 0, "sum": 0})
-            account["n"] += 1
-            account["sum"] += sign * n
-    return state
-
-
 async def test_b2_version_2_by_changes_needs_no_old_code(stage, unique):
     """What version 1 had booked stays as it booked it; what comes is booked by version 2."""
     here = await stage(apps.ledger(unique("upgrade")))
@@ -47,7 +36,7 @@ async def test_b2_version_2_by_changes_needs_no_old_code(stage, unique):
         assert service.restore_status()[0].restore.road == "changes"
         await here.feed(40)
         await processed(service, {0: 100})
-        assert reference.as_plain(service.view(0)) == booked(range(60), range(60, 100))
+        assert reference.as_plain(service.view(0)) == reference.booked(range(60), range(60, 100))
 
 
 async def test_b2_version_2_by_replay_names_both_versions_and_the_way(stage, unique, children):
@@ -68,7 +57,7 @@ async def test_b2_version_2_by_replay_names_both_versions_and_the_way(stage, uni
         assert service.restore_status()[0].restore.records_replayed == 0
         await here.feed(40)
         await processed(service, {0: 100})
-        assert reference.as_plain(service.view(0)) == booked(range(60), range(60, 100))
+        assert reference.as_plain(service.view(0)) == reference.booked(range(60), range(60, 100))
 
 
 async def test_b2_version_2_that_computes_the_same_is_proven_by_replay(stage, unique):
@@ -95,4 +84,4 @@ async def test_b2_a_hotfix_starts_from_the_snapshot_that_failing_left(stage, uni
     async with here.running(fixed) as service:
         assert service.restore_status()[0].restore.records_replayed == 0
         await processed(service, {0: 40})
-        assert reference.as_plain(service.view(0)) == booked(range(30), range(30, 40))
+        assert reference.as_plain(service.view(0)) == reference.booked(range(30), range(30, 40))

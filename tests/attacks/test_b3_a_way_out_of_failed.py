@@ -216,7 +216,7 @@ async def test_b3_the_printed_command_leads_out(past, name) -> None:
         said += " ".join(proposal.plan)
     assert stuck.says in said
     numbers = [n for first, end in stuck.added for n in range(first, end)]
-    expected = _ledger(numbers, range(*stuck.subtracted))
+    expected = reference.booked(numbers, range(*stuck.subtracted))
     async with here.running(stuck.after(then) if stuck.after else app, **settings) as service:
         (input_records,) = await here.read(then.input)
         await processed(service, {0: input_records[-1].offset + 1})
@@ -232,13 +232,3 @@ async def _assert_written(then: Any, stuck: Stuck, numbers: list[int]) -> None:
     subtracted, twice = stuck.subtracted, stuck.twice
     once = set(numbers) | set(range(*subtracted)) | set(range(120))
     assert written == len(once) + twice[1] - twice[0]
-
-
-def _ledger(added: Any, subtracted: Any) -> dict[str, dict[str, int]]:
-    state: dict[str, dict[str, int]] = {}
-    for sign, numbers in ((1, added), (-1, subtracted)):
-        for n in numbers:
-            account = state.setdefault(f"k{n % 20}", {"n": 0, "sum": 0})
-            account["n"] += 1
-            account["sum"] += sign * n
-    return state

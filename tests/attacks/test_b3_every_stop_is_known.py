@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from snapreplay.service.core import effects, located
-from snapreplay.service.core.located import Found
+from snapreplay.service.core import effects, stops
+from snapreplay.service.core.search import Found
 from snapreplay.service.partition import (
     advance,
     claiming,
@@ -23,20 +23,20 @@ from snapreplay.snapshots.errors import SnapreplayError, StopError, UnknownForma
 from snapreplay.snapshots.format.envelope import decode, encode
 from snapreplay.snapshots.format.records import Genesis, Origin
 from tests.attacks.test_b3_a_way_out_of_failed import STUCK
-from tests.service.core.test_located import EXPECTED, claim
+from tests.service.core.test_stops import EXPECTED, claim
 from tests.support import apps
 from tests.support.entries import GENESIS, increment
 from tests.support.tampering import of_version
 
 # What recoveries are made of; every class of stop is declared in one of them.
-MODULES = (located, starts, increments, replay, inputs, advance, claiming, loading, plan, errors)
+MODULES = (stops, starts, increments, replay, inputs, advance, claiming, loading, plan, errors)
 COMMAND = re.compile(
     r"`snapreplay (run|init) |`kafka-[a-z]+\.sh|`--[a-z]+ |`App\(|`pip install |`abort`"
 )
 OTHER_WAYS = {
-    located.LogPinned,
-    located.DuplicateInstance,
-    located.WrongLog,
+    stops.LogPinned,
+    stops.DuplicateInstance,
+    stops.WrongLog,
     claiming.ForeignClaim,
     loading.SchemaDiffers,
     UnknownFormatError,
@@ -44,7 +44,7 @@ OTHER_WAYS = {
 """Stops that nobody can accept: going on would need another cluster, another program, another process."""
 
 
-def stops() -> set[type[StopError]]:
+def declared() -> set[type[StopError]]:
     """Every class of stop that the parts of a recovery declare."""
     return {
         each
@@ -56,7 +56,7 @@ def stops() -> set[type[StopError]]:
 
 def test_b3_every_stop_can_be_accepted_or_has_another_way() -> None:
     """A new kind of stop has no way out until somebody thinks of one: here."""
-    assert stops() == set(findings.KINDS) | OTHER_WAYS
+    assert declared() == set(findings.KINDS) | OTHER_WAYS
     assert not set(findings.KINDS) & OTHER_WAYS
 
 
@@ -67,7 +67,7 @@ def test_b3_every_acceptable_stop_was_accepted_once() -> None:
 
 
 def _wrong(**changed: Any) -> SnapreplayError:
-    problem = located.refuse(EXPECTED, 50, Found(increment(3, **changed), 45))
+    problem = stops.refuse(EXPECTED, 50, Found(increment(3, **changed), 45))
     assert problem is not None
     return problem
 
@@ -81,8 +81,8 @@ def _newer_format() -> SnapreplayError:
 @pytest.mark.parametrize(
     ("error", "command"),
     [
-        (located.pinned(9, 5, 12), "kafka-transactions.sh find-hanging"),
-        (located.duplicate_instance(EXPECTED, claim()), "--set instance_id="),
+        (stops.pinned(9, 5, 12), "kafka-transactions.sh find-hanging"),
+        (stops.duplicate_instance(EXPECTED, claim()), "--set instance_id="),
         (_wrong(origin=Origin("other", "1", "f")), "snapreplay init"),
         (_wrong(genesis=Genesis("other", 4, GENESIS.start_offsets)), "--bootstrap-servers"),
         (_wrong(genesis=Genesis("cluster-1", 8, GENESIS.start_offsets)), "--partitions 8"),

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from snapreplay import App, Topic
+from snapreplay import App, Topic, nullable, utf8
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.snapshots.program.ranges import SkippedRange
 from tests.attacks.test_b9_restore_storm import assert_exactly_once, owner
@@ -33,6 +33,20 @@ def timed(name):
         state[record.key]["n"] += 1
         at_ms = record.value.get("at_ms")
         out.send(outputs, key=record.key, value={"id": record.id}, timestamp_ms=at_ms)
+
+    return app
+
+
+def keyless(name):
+    """Outputs without a key, where the record asks for it; their topic is compacted."""
+    inputs, outputs = Topic(f"payments-{name}"), Topic(f"balances-{name}", key=nullable(utf8))
+    app = App(name, inputs=[inputs], outputs=[outputs], state=apps.accounts)
+
+    @app.handler(inputs)
+    def on_payment(record, state, out):
+        state[record.key]["n"] += 1
+        key = None if record.value.get("keyless") else record.key
+        out.send(outputs, key=key, value={"id": record.id})
 
     return app
 
@@ -114,6 +128,22 @@ async def test_b8_a_timestamp_that_the_broker_refuses_is_the_records_fault(stage
     status = await one.phase("failed")
     assert status.error.record_id == f"{here.app.inputs[0].name}-0-{BAD}"
     assert "imestamp" in status.error.message
+    assert len(await one.outputs()) == BAD
+    await one.end()
+
+
+async def test_b8_an_output_without_a_key_for_a_compacted_topic_is_the_records_fault(stage, unique):
+    """The client has no name for that refusal (INVALID_RECORD): it is one all the same, not a doubt."""
+    here = await stage(keyless(unique("b8-keyless")))
+    configure(here.bootstrap_servers, here.app.outputs[0].name, "cleanup.policy", "compact")
+    one = Owner(here, await here.context())
+    await one.phase("live")
+    await here.send(payments({"keyless": True}))
+    status = await one.phase("failed")
+    assert status.error.kind == "HandlerFailed"
+    assert status.error.record_id == f"{here.app.inputs[0].name}-0-{BAD}"
+    assert here.app.outputs[0].name in status.error.message
+    assert "key" in status.error.hint
     assert len(await one.outputs()) == BAD
     await one.end()
 

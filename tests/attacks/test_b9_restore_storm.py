@@ -7,7 +7,7 @@ import pytest
 
 from snapreplay import App, Topic
 from snapreplay.service.partition.live import Live
-from snapreplay.service.partition.recoverer import Recoverer
+from snapreplay.service.partition.performer import Performer
 from snapreplay.service.ports import CommitInDoubt, Fenced, Unreachable
 from tests.support import apps
 from tests.support.owner import Owner
@@ -23,13 +23,13 @@ QUICK = {"commit_ms": 700, "transaction_ms": 1400}
 @pytest.fixture
 def loads(monkeypatch):
     """What was loaded: one entry per snapshot or genesis."""
-    done, load = [], Recoverer._load
+    done, load = [], Performer._load
 
     async def counted(self, effect):
         done.append(effect.start)
         return await load(self, effect)
 
-    monkeypatch.setattr(Recoverer, "_load", counted)
+    monkeypatch.setattr(Performer, "_load", counted)
     return done
 
 
@@ -165,6 +165,28 @@ async def test_b9_no_retryable_end_reloads_anything(owner, loads, error, committ
     await one.here.feed(10)
     await assert_exactly_once(one, 20)
     assert len(loads) == 1
+
+
+async def test_b9_doubts_do_not_put_off_the_next_snapshot(owner):
+    """Each keeps the state and with it the time since the last snapshot: an interval that every doubt began anew
+    would never be over."""
+    one = await owner(snapshot={"every_seconds": 300})
+    epoch = one.status.owner_epoch
+    await one.here.feed(10)
+    await one.position(10)
+    keeper = one.runner._live.snapshots
+    keeper._since = keeper._unpointed_since = keeper._since - 290  # it has been LIVE for so long
+
+    async def never(*_):
+        raise CommitInDoubt("the answer was lost")
+
+    one.runner._live._committer._producer.commit = never
+    await one.here.feed(10)
+    await again_live(one, epoch)
+    assert one.runner._live.snapshots.unpointed_seconds >= 290
+    one.runner._live.snapshots._since -= 10
+    await until(lambda: one.status.snapshot, "a snapshot")
+    assert one.status.snapshot.reason == "interval"
 
 
 async def test_b9_what_another_owner_has_written_is_loaded(owner, loads):

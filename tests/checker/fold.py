@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from tests.checker import wire
 from tests.checker.outputs import Outputs
 from tests.checker.reading import Bounds, Cursor, Logs, Record
-from tests.checker.state import Image, Ledger
+from tests.checker.state import DigestCheck, Image, Ledger
 from tests.checker.verdict import Check, Verdict
 
 
@@ -35,7 +35,7 @@ class Fold:
         self._verdict = verdict
         self._cursors: dict[str, Cursor] = {}
         self._ledger: Ledger | None = None
-        self._differs = False
+        self._check = DigestCheck("fold of the input", verdict)
 
     def begin(self, first: wire.Increment, image: Image | None, where: str) -> None:
         """With the first increment that is there. Everything before the end of its batch is folded now."""
@@ -46,7 +46,7 @@ class Fold:
         self._ledger = Ledger()
         self._seek(first.start_offsets)
         self._in_order_of_outputs(first.positions)
-        self.compare(first, where)
+        self._check.compare(first, self._ledger, where)
 
     def begin_anew(self, first: wire.Increment, image: Image | None, where: str) -> None:
         """An operator accepted a state: what was is not judged by what comes."""
@@ -65,18 +65,7 @@ class Fold:
         if visible != promised and not trimmed:
             what = f"batch {found.batch} is committed with {promised} outputs, {visible} of them are visible"
             self._verdict.add(Check.ATOMICITY, where, what)
-        self.compare(found, where)
-
-    def compare(self, found: wire.Increment, where: str) -> None:
-        """The recorded digest against the fold's; where it begins to differ, not at every batch after."""
-        if self._ledger is None or found.digest is None:
-            return
-        self._verdict.counts["digests checked by fold of the input"] += 1
-        differs = self._ledger.digest != found.digest
-        if differs and not self._differs:
-            what = f"batch {found.batch} has digest {found.digest}, the fold of the input {self._ledger.digest}"
-            self._verdict.add(Check.STATE, where, what)
-        self._differs = differs
+        self._check.compare(found, self._ledger, where)
 
     def end(self, positions: Mapping[str, int]) -> None:
         """`positions` of the last increment."""

@@ -13,7 +13,7 @@ from tests.checker.journal import Told
 from tests.checker.outputs import Outputs
 from tests.checker.reading import Logs, Record
 from tests.checker.snapshots import Point, SnapshotLog
-from tests.checker.state import Image
+from tests.checker.state import DigestCheck, Image
 from tests.checker.verdict import Check, Verdict
 
 
@@ -62,7 +62,7 @@ class PartitionJudge:
         self._fold = Fold(logs, partition, inputs, outputs, names.output, self.verdict)
         self._records = logs.both(names.increments, partition, self._bounds, self._odd(self._where))
         self._image: Image | None = None
-        self._image_differs = False
+        self._image_check = DigestCheck("changes", self.verdict)
         self._points: dict[int, Point] = {}
         self._wanted: frozenset[int] = frozenset()
 
@@ -109,7 +109,7 @@ class PartitionJudge:
         else:
             self._advance_image(offset, found, changes)
             self._fold.batch(found, self._image, where)
-        self._compare_image(found, where)
+        self._image_check.compare(found, self._image, where)
         if offset in self._wanted:
             self._points[offset] = Point(found.batch, found.digest, found.positions)
         for pointer in reversed(found.pointers):
@@ -145,16 +145,6 @@ class PartitionJudge:
         """The state after the increment at `offset`, from a snapshot of it."""
         manifest = self._snapshots.covering(offset) if offset in self._wanted else None
         return Image(self._snapshots.entries(manifest)) if manifest is not None else None
-
-    def _compare_image(self, found: wire.Increment, where: str) -> None:
-        if self._image is None or found.digest is None:
-            return
-        self.verdict.counts["digests checked by changes"] += 1
-        differs = self._image.digest != found.digest
-        if differs and not self._image_differs:
-            what = f"batch {found.batch} has digest {found.digest}, snapshot and changes {self._image.digest}"
-            self.verdict.add(Check.STATE, where, what)
-        self._image_differs = differs
 
     def _end(self) -> None:
         self._chain.end()

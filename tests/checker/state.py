@@ -10,8 +10,29 @@ import msgpack
 
 from tests.checker import wire
 from tests.checker.digest import Digest, Sums, terms
+from tests.checker.verdict import Check, Verdict
 
 STORE = "default"
+
+
+class DigestCheck:
+    """The recorded digests against those of a state that was come by in another way."""
+
+    def __init__(self, way: str, verdict: Verdict) -> None:
+        self._way = way
+        self._verdict = verdict
+        self._differs = False
+
+    def compare(self, found: wire.Increment, state: Image | Ledger | None, where: str) -> None:
+        """A violation where they begin to differ, not at every batch after; none for what is not known."""
+        if state is None or found.digest is None:
+            return
+        self._verdict.counts[f"digests checked by {self._way}"] += 1
+        differs = state.digest != found.digest
+        if differs and not self._differs:
+            what = f"batch {found.batch} has digest {found.digest}, by {self._way} it is {state.digest}"
+            self._verdict.add(Check.STATE, where, what)
+        self._differs = differs
 
 
 class Image:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from snapreplay.service.core.chain import Chain, genesis_increment
-from snapreplay.service.partition import snapshotter
+from snapreplay.service.partition import snapshot_writer
 from snapreplay.service.partition.claiming import claim_record
 from snapreplay.service.partition.committer import Committer
 from snapreplay.service.partition.context import ClusterView, Context, Identity
@@ -237,8 +237,8 @@ async def _batch(made: World, fold: Fold, committer: Committer) -> None:
 
 
 async def _snapshot(context: Context, store: Store, committer: Committer) -> None:
-    marked = snapshotter.mark(store, committer.chain, "test")
-    pointer = await snapshotter.write(context, marked, Reporter(StatusBoard(), 0))
+    marked = snapshot_writer.mark(store, committer.chain, "test")
+    pointer = await snapshot_writer.write(context, marked, Reporter(StatusBoard(), 0))
     committer.chain = committer.chain.pointing_to(pointer)
     committer.start(None)
     await committer.settle()

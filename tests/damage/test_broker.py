@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from snapreplay.service.partition import live, loading
-from snapreplay.service.partition.recoverer import Recoverer
+from snapreplay.service.partition.performer import Performer
 from snapreplay.snapshots.format.envelope import Kind
 from tests.damage.edits import of_kind
 from tests.damage.ends import row, table
@@ -102,7 +102,7 @@ async def test_snapshots_trimmed_while_one_is_loaded_are_passed_over(damaged, mo
         await asyncio.to_thread(trim, damaged.here.bootstrap_servers, topic, 0, end_offset)
         await load_state(*arguments)
 
-    monkeypatch.setattr("snapreplay.service.partition.recoverer.load_state", trimmed_first)
+    monkeypatch.setattr("snapreplay.service.partition.performer.load_state", trimmed_first)
     restore = await restored(damaged)
     assert restore.snapshot is None
     assert restore.fallback_from == damaged.pointed[0]
@@ -114,13 +114,13 @@ async def test_increments_trimmed_while_they_are_walked_fail_by_name(damaged, mo
     await damaged.rewrite(())
     topic = damaged.topic(INCREMENTS)
     kept = damaged.written[INCREMENTS][-1].offset
-    advance = Recoverer._advance
+    advance = Performer._advance
 
-    async def trimmed_first(self: Recoverer, effect: Any) -> Any:
+    async def trimmed_first(self: Performer, effect: Any) -> Any:
         await asyncio.to_thread(trim, damaged.here.bootstrap_servers, topic, 0, kept)
         return await advance(self, effect)
 
-    monkeypatch.setattr(Recoverer, "_advance", trimmed_first)
+    monkeypatch.setattr(Performer, "_advance", trimmed_first)
     status = await damaged.here.failure()
     assert status.error.kind == "NoRoad"
     assert str(kept) in status.error.message

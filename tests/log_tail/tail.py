@@ -10,7 +10,7 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.chain import genesis_increment
-from snapreplay.service.core.located import Found
+from snapreplay.service.core.search import Found
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.recoverer import Recoverer
 from snapreplay.service.partition.report import Reporter

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from snapreplay.service.core.located import NotInitialised
+from snapreplay.service.core.stops import NotInitialised
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.partition.context import Context
 from snapreplay.service.topics import ensure_topics

@@ -49,19 +49,19 @@ MUTANTS = (
     Mutant(
         "no-window-beyond-end-minus-2",
         "windows grow backwards until the last increment is found",
-        "service/core/locate.py",
+        "service/core/search.py",
         "    return _window(claim_offset, window.start_offset, window.reach * GROWTH, log_start_offset)",
         "    return None",
-        ("tests/service/core/test_locate.py", "tests/log_tail"),
+        ("tests/service/core/test_search.py", "tests/log_tail"),
     ),
     Mutant(
         "windows-leave-a-gap",
         "each window ends where the one before it began",
-        "service/core/locate.py",
+        "service/core/search.py",
         "    return _window(claim_offset, window.start_offset, window.reach * GROWTH, log_start_offset)",
         "    return _window(\n"
         "        claim_offset, window.start_offset - 1, window.reach * GROWTH, log_start_offset\n    )",
-        ("tests/service/core/test_locate.py", "tests/log_tail"),
+        ("tests/service/core/test_search.py", "tests/log_tail"),
     ),
     Mutant(
         "first-increment-of-the-window",
@@ -79,6 +79,16 @@ MUTANTS = (
         "        while position < end_offset:",
         "        while position != end_offset:",
         (READER,),
+    ),
+    Mutant(
+        "corrupt-poll-without-a-new-client",
+        "a client that met a damaged batch may have passed what it did not give out: a new one begins at our positions",
+        "service/kafka/reader.py",
+        "            self._damaged.met()\n"
+        "            # At our positions: the client may have passed what it did not give out.\n"
+        "            await self._renew()\n",
+        "            self._damaged.met()\n",
+        ("tests/service/kafka/test_damaged.py",),
     ),
     Mutant(
         "an-empty-poll-is-the-end",

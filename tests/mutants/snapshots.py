@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 SHARDS = "tests/snapshots/state/test_shards.py"
-KEEPER = "tests/service/partition/test_snapshots.py"
-WRITER = "tests/service/partition/test_snapshotter.py"
+KEEPER = "tests/service/partition/test_snapshot_keeper.py"
+WRITER = "tests/service/partition/test_snapshot_writer.py"
 
 MUTANTS = (
     Mutant(
@@ -59,7 +59,7 @@ MUTANTS = (
     Mutant(
         "manifest-first",
         "the manifest is written last: with all offsets of its chunks",
-        "service/partition/snapshotter.py",
+        "service/partition/snapshot_writer.py",
         "        await self._write_chunks(self._appender)\n        manifest = self._manifest()\n",
         "        manifest = self._manifest()\n        await self._write_chunks(self._appender)\n",
         (WRITER,),
@@ -67,7 +67,7 @@ MUTANTS = (
     Mutant(
         "pointer-before-the-answer",
         "the pointer holds the offset from the send's answer",
-        "service/partition/snapshotter.py",
+        "service/partition/snapshot_writer.py",
         "            manifest_offset=offset,\n",
         "            manifest_offset=max((ref.offset for ref in self.refs), default=-1),\n",
         (WRITER, KEEPER),
@@ -75,7 +75,7 @@ MUTANTS = (
     Mutant(
         "unknown-offset-pointed-to",
         "an acknowledged offset below 0 abandons the snapshot",
-        "service/partition/snapshotter.py",
+        "service/partition/snapshot_writer.py",
         "        if offset < 0:\n",
         "        if offset < -1:\n",
         (WRITER,),
@@ -83,7 +83,7 @@ MUTANTS = (
     Mutant(
         "image-unchecked",
         "what was written adds up to the digest of the committed batch",
-        "service/partition/snapshotter.py",
+        "service/partition/snapshot_writer.py",
         "verify_sums=True",
         "verify_sums=False",
         (WRITER, "tests/attacks/test_a7_a_snapshot_is_what_was_written.py"),
@@ -107,7 +107,7 @@ MUTANTS = (
     Mutant(
         "unpointed-snapshots-counted",
         "only snapshots that a committed increment points to are kept or free anything",
-        "service/partition/snapshots.py",
+        "service/partition/snapshot_keeper.py",
         "            self._trimmer.pointed(increment, self._committer.chain.last_offset)\n",
         "            kept = [increment.pointers[0]] * len(increment.pointers)\n"
         "            import msgspec\n\n"

@@ -11,7 +11,13 @@ from snapreplay.service.settings import Settings, load_settings
 from snapreplay.snapshots.errors import UsageError
 
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
-BOUNDS = {"ge": "≥ {}", "gt": "> {}", "le": "≤ {}", "max_length": "at most {} characters"}
+BOUNDS = {
+    "ge": "≥ {}",
+    "gt": "> {}",
+    "le": "≤ {}",
+    "max_length": "at most {} characters",
+    "pattern": "only letters, digits and `.`, `_`, `-`",
+}
 
 
 def problems(overrides, environment=None, config_file=None):
@@ -128,6 +134,12 @@ def test_built_directly_nothing_from_outside_counts(monkeypatch):
         ({"kafka.group.id": "x"}, "kafka.group.id: cannot be set: it is the app id"),
         ({"kafka.bootstrap.server": "x"}, "did you mean kafka.bootstrap.servers?"),
         ({"instance_id": "a b"}, "instance_id='a b'"),
+        ({"http": "5", "http.port": 1}, "http='5': input should be a valid dictionary"),
+        ({"kafka": "5", "kafka.client.id": "x"}, "kafka='5': input should be a valid dictionary"),
+        ({"kafka.bootstrap.servers": "a:9092,b:x"}, "kafka.bootstrap.servers: 'b:x' is no host:"),
+        ({"kafka.bootstrap.servers": "http://a:9092"}, "'http://a:9092' is no host:port"),
+        ({"kafka.bootstrap.servers": "a:9092,"}, "'' is no host:port"),
+        ({"kafka.bootstrap.servers": "a:90920"}, "'a:90920' is no host:port"),
     ],
 )
 def test_a_wrong_key_is_named_with_its_remedy(given, message):

@@ -57,6 +57,16 @@ async def test_dead_letters_have_a_topic_where_the_policy_writes_them(cluster, b
     assert lines[-1] == f"created {app.app_id}-dead-letters (2 partitions)"
 
 
+async def test_a_pair_that_would_lose_state_is_not_called_ok(cluster, settings, unique):
+    """A deployment that runs `topics ensure` learns it from that, before anything runs."""
+    app = apps.ledger(unique("topics"))
+    name = app.app_id
+    await create(cluster, f"payments-{name}", f"balances-{name}", f"{name}-snapshots")
+    await create(cluster, f"{name}-increments", retention_ms="86400000")
+    with pytest.raises(StopError, match=f"{name}-increments has retention.ms=86400000"):
+        await ensure_topics(app, settings, cluster)
+
+
 @pytest.mark.parametrize("suffix", ["increments", "snapshots"])
 async def test_half_a_pair_is_never_completed(cluster, settings, unique, suffix):
     """The other one was lost: a new empty one would look like a new app."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from snapreplay.service.clock import wall_ms
-from snapreplay.service.core.located import DuplicateInstance
+from snapreplay.service.core.stops import DuplicateInstance
 from snapreplay.service.partition.context import ClusterView, Identity
 from snapreplay.service.partition.tasks import ended
 from snapreplay.service.preflight import inspect

@@ -140,6 +140,17 @@ def balances(
     return outputs, states
 
 
+def booked(added: Iterable[int], subtracted: Iterable[int]) -> dict[str, dict[str, int]]:
+    """The ledger by hand when of the payments that `Stage.feed` numbers these were added and those subtracted."""
+    state: dict[str, dict[str, int]] = {}
+    for sign, numbers in ((1, added), (-1, subtracted)):
+        for n in numbers:
+            account = state.setdefault(f"k{n % 20}", {"n": 0, "sum": 0})
+            account["n"] += 1
+            account["sum"] += sign * n
+    return state
+
+
 def decoded(records: Iterable[Read]) -> list[tuple[str, Any]]:
     return [((r.key or b"").decode(), json.loads(r.value or b"null")) for r in records]
 

@@ -45,15 +45,24 @@ def test_nobody_there_names_the_url():
     assert "--url" in refused.value.hint
 
 
-def test_somebody_else_there_is_told():
-    """Another program on the port: its answer is not taken for a status."""
+@pytest.mark.parametrize(
+    ("status", "answer"),
+    [
+        (200, b"<h1>hello</h1>"),
+        (200, b'{"hello": 1}'),
+        (404, b'{"detail": "Not Found"}'),
+        (500, b"[]"),
+    ],
+)
+def test_somebody_else_there_is_told(status, answer):
+    """Another program on the port: its answer is taken for no status and for no refusal, JSON or not."""
 
     class Other(BaseHTTPRequestHandler):
         def do_GET(self):
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("Content-Type", "text/html")
             self.end_headers()
-            self.wfile.write(b"<h1>hello</h1>")
+            self.wfile.write(answer)
 
         def log_message(self, *args):
             pass

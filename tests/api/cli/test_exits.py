@@ -49,6 +49,15 @@ def test_codes_are_documented():
     assert sorted(int(row) for row in rows) == sorted([*ExitCode, 130])
 
 
+def test_a_cluster_that_does_not_answer_has_a_remedy_in_judging_commands_too(capsys):
+    """As in every other command."""
+    with pytest.raises(typer.Exit), refused_unless_it_runs():
+        raise RetryableError("nobody answers")
+    assert "hint: is the cluster there? say where with --bootstrap-servers" in (
+        capsys.readouterr().err
+    )
+
+
 @pytest.mark.parametrize("error", [RecordError("what happened"), ValueError("what happened")])
 def test_what_stops_a_judging_command_is_no_finding(error, capsys):
     """An error of any class is said, and the command ends with 2: 1 would mean that it judged and found something."""

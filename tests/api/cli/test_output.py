@@ -26,6 +26,12 @@ def test_notes_and_errors_leave_standard_output_alone(capsys):
     assert captured.err == "starting\nerror: port 1 is taken\n hint: choose another\n"
 
 
+def test_a_closed_standard_output_is_no_error(monkeypatch):
+    """`snapreplay … >&-`: the exit code still says how it went."""
+    monkeypatch.setattr("sys.stdout", None)
+    console().print(table(("a",), [["x"]]))
+
+
 def test_error_without_hint_is_one_line(capsys):
     """No hint, no empty hint line; brackets in a message are text, not markup."""
     print_error("no [bold]such[/] host [::1]", "")

@@ -139,6 +139,14 @@ def test_health_of_nobody_is_1(invoke, nobody):
     assert nobody in result.stderr
 
 
+def test_health_with_wrong_settings_is_1(invoke, monkeypatch):
+    """To Docker any other code is reserved; why it is unhealthy is said."""
+    monkeypatch.setenv("SNAPREPLAY_HTTP__PORT", "x")
+    result = invoke("health")
+    assert result.exit_code == 1
+    assert "http.port='x'" in result.stderr
+
+
 def test_default_url_comes_from_the_settings(invoke, url, monkeypatch):
     """In the container nothing has to be said twice."""
     monkeypatch.setenv("SNAPREPLAY_HTTP__PORT", url.rpartition(":")[2])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from snapreplay.service.core.phase import RECOVERING
-from tests.chaos.processes import Process, until
+from tests.chaos.processes import Process, Slot, until
 from tests.chaos.schedule import Fault
 from tests.chaos.world import Hit, World
 
@@ -24,10 +24,8 @@ def kill_process(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
     slot = world.slot(fault.pick)
     hit(f"SIGKILL of {slot.process.name}")
     slot.kill()
-    try:
+    with _started_again(slot):
         yield
-    finally:
-        slot.start()
 
 
 @contextmanager
@@ -36,10 +34,8 @@ def stop_process(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
     slot = world.slot(fault.pick)
     hit(f"SIGTERM of {slot.process.name}")
     slot.stop()
-    try:
+    with _started_again(slot):
         yield
-    finally:
-        slot.start()
 
 
 @contextmanager
@@ -95,6 +91,14 @@ def kill_in_restore(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
         world.wires.slow(slot.bundle, 0.0)
         slot.start()
     yield
+
+
+@contextmanager
+def _started_again(slot: Slot) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        slot.start()
 
 
 def _wait_down(old: Process, hit: Hit) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from snapreplay.service.core.kept import Kept, Warm
-from snapreplay.service.core.located import Found
+from snapreplay.service.core.search import Found
 from snapreplay.snapshots.format.envelope import decode, encode
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.state.digest import Digest
@@ -83,6 +83,15 @@ def test_a_fallback_is_kept_until_it_is_recorded_and_a_new_snapshot_is_pointed_t
     pointing = msgspec.structs.replace(DOUBTFUL, pointers=[pointer(8), pointer(5)])
     ended = replace(kept, doubtful=pointing).after(Found(pointing, 31))
     assert (ended.fallback_from, ended.fell_back) == (None, False)
+
+
+def test_a_doubt_does_not_begin_the_interval_of_snapshots_anew():
+    """Unless the batch in doubt pointed to one."""
+    kept = replace(KEPT, seconds_since_snapshot=290.0)
+    for found in (Found(LAST, 20), Found(DOUBTFUL, 31)):
+        assert kept.after(found).seconds_since_snapshot == 290.0
+    pointing = msgspec.structs.replace(DOUBTFUL, pointers=[pointer(8), pointer(5)])
+    assert replace(kept, doubtful=pointing).after(Found(pointing, 31)).seconds_since_snapshot == 0.0
 
 
 @given(entries([Increment]))

@@ -6,20 +6,19 @@ from hypothesis import strategies as st
 
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.kept import Kept, Warm
-from snapreplay.service.core.locate import Window
-from snapreplay.service.core.located import (
+from snapreplay.service.core.phase import Phase, may_follow
+from snapreplay.service.core.recovery import Limits, Recovery, step
+from snapreplay.service.core.road import Road
+from snapreplay.service.core.search import Found, Window
+from snapreplay.service.core.stops import (
     DuplicateInstance,
     Expected,
-    Found,
     LogDamaged,
     LogPinned,
     NoRoad,
     NotInitialised,
     WrongLog,
 )
-from snapreplay.service.core.phase import Phase, may_follow
-from snapreplay.service.core.recovery import Limits, Recovery, step
-from snapreplay.service.core.road import Road
 from snapreplay.snapshots.errors import (
     DamagedError,
     Reaction,

@@ -15,7 +15,7 @@ from snapreplay.service.decisions.accept import (
     carry_out,
     propose,
 )
-from snapreplay.service.partition import snapshotter
+from snapreplay.service.partition import snapshot_writer
 from snapreplay.service.partition.claiming import reader_behind_claim
 from snapreplay.service.partition.recoverer import Superseded
 from snapreplay.snapshots.errors import UsageError
@@ -177,13 +177,13 @@ async def test_an_owner_that_comes_first_keeps_the_partition(gap, monkeypatch):
 async def test_killed_before_its_increment_nothing_was_decided(gap, monkeypatch):
     """Claim and snapshot are there, the decision is not: the same finding as before, and it can be accepted."""
     then, hint = gap
-    real = snapshotter.write
+    real = snapshot_writer.write
 
     async def then_killed(*arguments):
         await real(*arguments)
         raise asyncio.CancelledError
 
-    monkeypatch.setattr(snapshotter, "write", then_killed)
+    monkeypatch.setattr(snapshot_writer, "write", then_killed)
     with pytest.raises(asyncio.CancelledError):
         await accepted(then.here, hint)
     monkeypatch.undo()

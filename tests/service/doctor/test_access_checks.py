@@ -24,6 +24,23 @@ def test_what_may_not_be_written(what, acl):
     assert acl in finding.remedy
 
 
+def test_a_group_that_may_not_be_joined():
+    """No partition would ever be given to this process."""
+    finding = only(checks.identities, facts(refused={"x": "GroupAuthorizationFailedError"}))
+    assert finding.where == "group x"
+    assert finding.problem == "may not be joined: GroupAuthorizationFailedError"
+    assert "--operation Read --group x" in finding.remedy
+
+
+def test_transactional_ids_that_may_not_be_used_are_one_finding():
+    """However many partitions there are."""
+    refused = {f"x-{number}": "TransactionalIdAuthorizationFailed" for number in range(5)}
+    finding = only(checks.identities, facts(refused=refused))
+    assert finding.where == "x-0, x-1, x-2 and 2 more"
+    assert "--transactional-id x --resource-pattern-type prefixed" in finding.remedy
+    assert not list(checks.identities(facts()))
+
+
 def test_what_could_not_be_looked_at():
     """It is a finding too: the rest of the report does not speak of it."""
     refused = (Refusal("describing", "group x", "not allowed", "give it"),)

@@ -8,7 +8,6 @@ from aiokafka import AIOKafkaProducer
 from snapreplay.service.doctor import collect
 from snapreplay.service.doctor.collect import Collector, examine, impatient
 from snapreplay.service.doctor.facts import Log
-from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.inquiry import KafkaInquiry, OpenTransaction
 from snapreplay.service.ports import TopicPartition
 from snapreplay.snapshots.errors import StopError
@@ -80,15 +79,15 @@ async def test_a_pinned_topic_is_found_with_the_transaction_that_pins_it(stage, 
 async def test_what_is_missing_or_refused_is_found_and_the_rest_is_looked_at(
     stage, unique, monkeypatch
 ):
-    """One of the pair is gone, and the group may not be described."""
+    """One of the pair is gone, and who may use the group cannot be asked."""
     here = await stage(apps.ledger(unique("doctor")))
     delete(here.bootstrap_servers, f"{here.app.app_id}-snapshots")
 
-    async def refused(self, group_id):
+    async def refused(self, group_id, owners):
         raise StopError("not allowed", hint="allow it")
 
     with monkeypatch.context() as patch:
-        patch.setattr(KafkaCluster, "group_members", refused)
+        patch.setattr(KafkaInquiry, "refused", refused)
         async with KafkaInquiry(here.settings()) as ask:
             seen = await Collector(here.app, here.settings(), ask).collect()
     assert [each.where for each in seen.refusals] == [f"group {here.app.app_id}"]

@@ -1,6 +1,7 @@
 """Topics, facts and trimming on a real broker; every response code is looked at."""
 
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient
 
 from snapreplay.service.kafka import admin
 from snapreplay.service.kafka.admin import TOPIC_CONFIG, KafkaAdmin
@@ -31,6 +32,21 @@ async def test_topic_facts_are_those_of_the_cluster(cluster, new_topic, unique):
     assert missing not in names
     assert names == sorted(names)
     assert await cluster.topics([]) == {}
+
+
+async def test_a_topic_is_missing_only_if_no_broker_knows_it(
+    cluster, new_topic, unique, monkeypatch
+):
+    """The one that is asked first may be behind the controllers: here its listing names nothing."""
+
+    async def behind(*_: object) -> list[object]:
+        return []
+
+    topic, missing = await new_topic(3), unique("missing")
+    monkeypatch.setattr(AIOKafkaAdminClient, "describe_topics", behind)
+    facts = await cluster.topics([topic, missing])
+    assert list(facts) == [topic]
+    assert facts[topic].partition_count == 3
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,22 @@ def test_ssl_properties_make_a_context(tmp_path):
     assert "ssl_context" not in client_arguments(FULL)
 
 
+def test_an_encrypted_key_without_a_password_is_refused_and_nobody_asked(tmp_path, monkeypatch):
+    """OpenSSL would ask at the terminal and wait for ever: it must always be given a password."""
+    given = []
+
+    def load(_context, _certificate, _key, password=None):
+        given.append(password)
+        raise ssl.SSLError("bad decrypt")
+
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", load)
+    certificate = {"security.protocol": "SSL", "ssl.certfile": str(tmp_path / "cert.pem")}
+    with pytest.raises(UsageError, match="bad decrypt") as refused:
+        client_arguments(Settings(kafka=certificate))
+    assert given == [""]
+    assert "kafka.ssl.password" in refused.value.hint
+
+
 def test_a_pem_file_that_cannot_be_loaded_is_named(tmp_path):
     """Which setting, which file, why."""
     bad = tmp_path / "ca.pem"

@@ -181,6 +181,33 @@ async def test_permissions_are_found_by_trying(guarded, unique):
         assert refused == {mine: "TransactionalIdAuthorizationFailed"}
 
 
+async def test_permissions_of_owners_are_found_without_fencing_them(guarded, unique):
+    """A group that may not be joined, a transactional id that may not be used; the owner's transaction goes on."""
+    name, app = await topic(guarded, unique("owned"), 2), unique("app")
+    places = {f"{app}-{number}": TopicPartition(name, number) for number in (0, 1)}
+    owner = AIOKafkaProducer(bootstrap_servers=guarded, transactional_id=f"{app}-0")
+    await owner.start()
+    await owner.begin_transaction()
+    await owner.send_and_wait(name, b"before", partition=0)
+    admin = AdminClient({"bootstrap.servers": guarded})
+    async with asking(guarded) as ask:
+        assert await ask.refused(app, places) == {}
+        read, write = AclOperation.READ, AclOperation.WRITE
+        for binding in (
+            denied(ResourceType.GROUP, app, read),
+            denied(ResourceType.TRANSACTIONAL_ID, f"{app}-1", write),
+        ):
+            for future in admin.create_acls([binding]).values():
+                await asyncio.to_thread(future.result)
+        assert await ask.refused(app, places) == {
+            app: "GroupAuthorizationFailedError",
+            f"{app}-1": "TransactionalIdAuthorizationFailed",
+        }
+    await owner.send_and_wait(name, b"after", partition=0)
+    await owner.commit_transaction()
+    await owner.stop()
+
+
 def test_all_codecs_are_there():
     """cramjam brings what the client does not have itself."""
     assert missing_codecs() == ()

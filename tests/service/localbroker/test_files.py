@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from snapreplay.service.localbroker.errors import LocalBrokerUnavailable
 from snapreplay.service.localbroker.files import KafkaFiles, new_id
 
 META = "#\n#Sat Nov 21 01:39:41 UTC 2026\nnode.id=1\ndirectory.id=AAA\nversion=1\ncluster.id=BBB\n"
@@ -47,6 +48,14 @@ def test_a_formatted_directory_is_left_alone(kafka: KafkaFiles, tmp_path: Path) 
     kafka.format(tmp_path / "x", 1, "first")
     kafka.format(tmp_path / "x", 1, "second")
     assert meta(tmp_path / "x")["cluster.id"] == "first"
+
+
+def test_a_directory_that_cannot_be_used_is_named(kafka: KafkaFiles, tmp_path: Path) -> None:
+    """Not a traceback: somebody typed it."""
+    taken = tmp_path / "taken"
+    taken.touch()
+    with pytest.raises(LocalBrokerUnavailable, match=f"in {taken}: File exists"):
+        kafka.format(taken, 1, "CLUSTER")
 
 
 def test_the_class_path_is_all_jars_in_a_fixed_order(kafka: KafkaFiles) -> None:

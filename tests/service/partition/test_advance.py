@@ -4,9 +4,13 @@ import re
 
 import pytest
 
+from snapreplay.service.core.chain import genesis_increment
+from snapreplay.service.partition.advance import DigestMismatch, Tally, prove
 from snapreplay.snapshots.format.envelope import Kind
-from snapreplay.snapshots.state.digest import Digest
+from snapreplay.snapshots.state.digest import EMPTY, Digest
+from snapreplay.snapshots.state.map import MapState
 from tests.support import apps
+from tests.support.entries import GENESIS, ORIGIN
 from tests.support.stage import states, until
 from tests.support.tampering import flip, tamper, trim, with_fields
 
@@ -139,3 +143,13 @@ async def test_replay_that_raises_under_the_same_version_names_the_record(past):
     assert status.error.kind == "ReplayFailed"
     assert status.error.record_id == f"{then.input}-0-80"
     assert "replaying batch 7" in status.error.message
+
+
+def test_another_state_than_the_last_increments_is_not_live():
+    """The comparison that ends a recovery, also of one that had no batch to advance."""
+    store = MapState(str, int).__snapreplay_store__()
+    proof = prove(store, genesis_increment(ORIGIN, 0, GENESIS, EMPTY, 0), Tally())
+    assert proof is not None
+    assert proof.equal
+    with pytest.raises(DigestMismatch, match="batch 0 recorded"):
+        prove(store, genesis_increment(ORIGIN, 0, GENESIS, WRONG, 0), Tally())

@@ -3,7 +3,7 @@
 import pytest
 
 from snapreplay.service.core.chain import decided_at
-from snapreplay.service.core.locate import Window
+from snapreplay.service.core.search import Window
 from snapreplay.service.partition.decided import decisions_of
 from snapreplay.service.partition.increments import last_in_window
 from snapreplay.service.ports import TopicPartition

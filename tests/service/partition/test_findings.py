@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from examples import ledger
-from snapreplay.service.core.located import DuplicateInstance, Found, LogDamaged
+from snapreplay.service.core.search import Found
+from snapreplay.service.core.stops import DuplicateInstance, LogDamaged
 from snapreplay.service.partition.advance import DigestMismatch
 from snapreplay.service.partition.context import ClusterView, Context, Identity
 from snapreplay.service.partition.findings import Way, finding_of, with_way_out

@@ -2,9 +2,9 @@
 
 import pytest
 
-from snapreplay.service.core.locate import Window
-from snapreplay.service.partition.increments import last_in_window, newer_claim
-from snapreplay.service.ports import TopicPartition
+from snapreplay.service.core.search import Window
+from snapreplay.service.partition.increments import last_in_window, last_increment, newer_claim
+from snapreplay.service.ports import Bounds, TopicPartition
 from snapreplay.snapshots.errors import DamagedError
 from snapreplay.snapshots.format.envelope import Kind, kind_of
 from snapreplay.snapshots.format.records import ChangesRef
@@ -137,6 +137,23 @@ async def test_the_last_increment_of_a_window_is_found_with_what_is_behind_it(pa
         assert (found.increment.batch, found.foreign_records) == (8, 3)
         behind = Window(found.offset + 1, bounds.end_offset, 0)
         assert await last_in_window(reader, log, behind) is None
+    finally:
+        await reader.close()
+
+
+async def test_the_last_increment_is_found_behind_a_long_tail_and_within_bounds(past):
+    """Window by window back to the start of the bounds, and not beyond it."""
+    then = await past()
+    await then.here.send([("0:x", b"hello")] * 40, then.increments)
+    log = TopicPartition(then.increments, 0)
+    reader = await then.here.cluster.reader()
+    try:
+        bounds = await reader.bounds(log)
+        found = await last_increment(reader, log, bounds)
+        assert found is not None
+        assert found.increment.batch == 8
+        behind = Bounds(found.offset + 1, bounds.end_offset)
+        assert await last_increment(reader, log, behind) is None
     finally:
         await reader.close()
 

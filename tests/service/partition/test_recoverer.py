@@ -194,7 +194,7 @@ async def test_a_cancelled_recovery_leaves_nothing_open(past):
     task.cancel()
     await asyncio.wait({task})
     assert engine._producer is None
-    assert engine._log_reader is None
+    assert engine._performer._log_reader is None
     await (await recovered(await then.here.context())).producer.discard()
 
 

@@ -5,9 +5,9 @@ import asyncio
 
 import pytest
 
-from snapreplay.service.core.located import DuplicateInstance
+from snapreplay.service.core.stops import DuplicateInstance
 from snapreplay.service.partition.live import Live
-from snapreplay.service.partition.recoverer import Recoverer
+from snapreplay.service.partition.performer import Performer
 from snapreplay.service.ports import CommitInDoubt, Unreachable
 from snapreplay.snapshots.errors import StopError
 from tests.support import apps
@@ -73,7 +73,7 @@ async def test_a_state_is_let_go_before_another_one_is_loaded(bench, monkeypatch
     await one.phase("live")
     await one.here.feed(10)
     await one.position(10)
-    first, epoch, load = one.runner.store, one.status.owner_epoch, Recoverer._load
+    first, epoch, load = one.runner.store, one.status.owner_epoch, Performer._load
     assert first.digest.count == 10
     held = []
 
@@ -84,7 +84,7 @@ async def test_a_state_is_let_go_before_another_one_is_loaded(bench, monkeypatch
     async def lost(*_):
         raise Unreachable("no broker")
 
-    monkeypatch.setattr(Recoverer, "_load", noted)
+    monkeypatch.setattr(Performer, "_load", noted)
     monkeypatch.setattr(Live, "kept", lambda _: None)
     one.runner._live._poll = lost
     await until(lambda: one.status.owner_epoch > epoch, "another incarnation")

@@ -1,12 +1,16 @@
 """The Spark session: quiet, on loopback, with our interpreter and the connector."""
 
+import signal
+import subprocess
 import sys
 
+import psutil
 import pyarrow as pa
 import pytest
 
 from snapreplay.snapshots.errors import UsageError
 from snapreplay.snapshots.jobs.session import local_session
+from tests.support.kafka import until
 
 
 def test_workers_run_this_interpreter(spark) -> None:
@@ -53,3 +57,20 @@ def test_a_jvm_that_does_not_start_is_one_error(monkeypatch) -> None:
     with pytest.raises(UsageError, match="JAVA_GATEWAY_EXITED") as caught:
         local_session("broken")
     assert "openjdk-17" in caught.value.hint
+
+
+@pytest.mark.spark
+async def test_interrupted_while_it_starts_it_leaves_no_jvm() -> None:
+    """Ctrl-C in the seconds of the start ends both processes: who waits for our output gets its end."""
+    start = "from snapreplay.snapshots.jobs.session import local_session as s; s('interrupted')"
+    with subprocess.Popen([sys.executable, "-c", start], stderr=subprocess.DEVNULL) as program:
+        seen = psutil.Process(program.pid)
+        await until(lambda: [child.name() for child in seen.children()] == ["java"], 60)
+        (jvm,) = seen.children()
+        try:
+            program.send_signal(signal.SIGINT)
+            assert program.wait(60) != 0
+            jvm.wait(20)
+        finally:
+            if jvm.is_running():
+                jvm.kill()

@@ -63,7 +63,6 @@ def test_a_file_is_imported_under_its_stem(here):
     app = load_app(f"sub/{name}.py")
     assert importlib.import_module(name).app is app
     assert load_app(f"sub/{name}.py:other") is app
-    assert name_of(app) == f"{name}:app"
 
 
 def test_a_file_finds_its_neighbours(here):
@@ -71,6 +70,14 @@ def test_a_file_finds_its_neighbours(here):
     neighbour = write(here / "sub", "LIMIT = 5\n")
     name = write(here / "sub", f"from {neighbour} import LIMIT\n{GOOD}")
     assert load_app(str(here / "sub" / f"{name}.py")).app_id == "ledger"
+
+
+def test_an_app_of_another_directory_is_named_by_its_file(here):
+    """The name of an app is for another process to load it, started where this one was."""
+    name = write(here / "sub", GOOD)
+    app = load_app(f"sub/{name}.py")
+    assert name_of(app) == f"sub/{name}.py:app"
+    assert load_app(f"sub/{name}.py:app") is app
 
 
 def test_missing_modules_and_files_name_what_is_near(here):

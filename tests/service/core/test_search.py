@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapreplay.service.core.locate import Window, first_window, next_window
+from snapreplay.service.core.search import Window, first_window, windows
 
 
 def test_the_first_window_is_the_two_offsets_before_the_claim():
@@ -21,12 +21,8 @@ def test_an_empty_log_has_no_window():
 def test_windows_cover_everything_before_the_claim_once(claim_offset, back):
     """Adjacent, growing, from the claim to the log's start, in a number that grows with the logarithm."""
     start = max(0, claim_offset - back)
-    windows = []
-    window = first_window(claim_offset, start)
-    while window is not None:
-        windows.append(window)
-        window = next_window(window, claim_offset, start)
-    ends = [claim_offset, *(w.start_offset for w in windows)]
-    assert ends[:-1] == [w.end_offset for w in windows]
+    found = list(windows(claim_offset, start))
+    ends = [claim_offset, *(w.start_offset for w in found)]
+    assert ends[:-1] == [w.end_offset for w in found]
     assert ends[-1] == start
-    assert len(windows) <= 12
+    assert len(found) <= 12

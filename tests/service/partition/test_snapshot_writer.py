@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from snapreplay.service.core.chain import Chain
-from snapreplay.service.partition import snapshotter
+from snapreplay.service.partition import snapshot_writer
 from snapreplay.service.partition.report import Reporter
-from snapreplay.service.partition.snapshotter import ImageDiffers, OffsetUnknown
+from snapreplay.service.partition.snapshot_writer import ImageDiffers, OffsetUnknown
 from snapreplay.service.status import StatusBoard
 from snapreplay.snapshots.format.chunks import read_chunk
 from snapreplay.snapshots.state.digest import Digest
@@ -62,8 +62,8 @@ async def test_chunks_then_the_manifest_then_the_pointer(context):
     """Several chunks within the limit hold every entry once; the manifest says where, the pointer where it is."""
     store, chain = filled(context.app, 3000)
     board = StatusBoard()
-    marked = snapshotter.mark(store, chain, "trigger")
-    pointer = await snapshotter.write(context, marked, Reporter(board, 0))
+    marked = snapshot_writer.mark(store, chain, "trigger")
+    pointer = await snapshot_writer.write(context, marked, Reporter(board, 0))
     values = await values_of(context)
     manifest = read_entry(values[pointer.manifest_offset])
     assert max(values) == pointer.manifest_offset
@@ -85,8 +85,8 @@ async def test_chunks_then_the_manifest_then_the_pointer(context):
 async def test_an_empty_state_has_a_manifest_and_no_chunk(context):
     """The pointer's first chunk is then the manifest itself."""
     store, chain = filled(context.app, 0)
-    marked = snapshotter.mark(store, chain, "trigger")
-    pointer = await snapshotter.write(context, marked, Reporter(StatusBoard(), 0))
+    marked = snapshot_writer.mark(store, chain, "trigger")
+    pointer = await snapshot_writer.write(context, marked, Reporter(StatusBoard(), 0))
     assert pointer.first_chunk_offset == pointer.manifest_offset == 0
 
 
@@ -94,10 +94,10 @@ async def test_an_image_that_is_not_the_batchs_state_is_never_pointed_to(context
     """A defect: STOP, and no manifest."""
     store, chain = filled(context.app, 10)
     forged = msgspec.structs.replace(chain.last, digest=Digest(10, 1, 2))
-    marked = snapshotter.mark(store, Chain(chain.origin, 4, forged, 31, 3), "trigger")
+    marked = snapshot_writer.mark(store, Chain(chain.origin, 4, forged, 31, 3), "trigger")
     board = StatusBoard()
     with pytest.raises(ImageDiffers, match="batch 7 adds up to"):
-        await snapshotter.write(context, marked, Reporter(board, 0))
+        await snapshot_writer.write(context, marked, Reporter(board, 0))
     assert newest(board).state == "failed"
     assert len(await values_of(context)) == 1, "the chunk, which nobody will read"
 
@@ -105,7 +105,7 @@ async def test_an_image_that_is_not_the_batchs_state_is_never_pointed_to(context
 async def test_an_acknowledgement_without_an_offset_abandons_it(context, monkeypatch):
     """What cannot be pointed to does not exist; the store can be marked again."""
     store, chain = filled(context.app, 10)
-    marked = snapshotter.mark(store, chain, "trigger")
+    marked = snapshot_writer.mark(store, chain, "trigger")
     cluster = type(context.cluster)
     real = cluster.appender
 
@@ -122,5 +122,5 @@ async def test_an_acknowledgement_without_an_offset_abandons_it(context, monkeyp
 
     monkeypatch.setattr(cluster, "appender", appender)
     with pytest.raises(OffsetUnknown):
-        await snapshotter.write(context, marked, Reporter(StatusBoard(), 0))
-    snapshotter.mark(store, chain, "trigger").cursor.release()
+        await snapshot_writer.write(context, marked, Reporter(StatusBoard(), 0))
+    snapshot_writer.mark(store, chain, "trigger").cursor.release()

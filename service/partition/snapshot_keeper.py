@@ -16,7 +16,7 @@ from snapreplay.service.core.policy import (
     snapshot_due,
     within_retention,
 )
-from snapreplay.service.partition import snapshotter
+from snapreplay.service.partition import snapshot_writer
 from snapreplay.service.partition.committer import Committer
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.recoverer import Recovered
@@ -58,9 +58,10 @@ class SnapshotKeeper:
         self._records = recovered.records_since_snapshot
         self._marked = 0
         self._trimmer = Trimmer(context)
-        self._since = asyncio.get_running_loop().time()
+        self._since = asyncio.get_running_loop().time() - recovered.seconds_since_snapshot
+        self._unpointed_since = self._since
         self._not_before = 0.0
-        self._wanted = "fallback" if recovered.snapshot_now else None
+        self._wanted: str | None = None
         self.fallback_pending = recovered.snapshot_now
         """The damage that the recovery met will be met again, as long as no new snapshot is pointed to."""
         self._waiting: list[OnDone] = []
@@ -76,6 +77,12 @@ class SnapshotKeeper:
     def unpointed_records(self) -> int:
         """Applied since the newest snapshot that is pointed to was marked, or more."""
         return self._records + self._marked
+
+    @property
+    def unpointed_seconds(self) -> float:
+        """Since the newest snapshot that is pointed to was marked. A doubt must not begin the interval anew: frequent
+        ones would put off the next snapshot for ever."""
+        return asyncio.get_running_loop().time() - self._unpointed_since
 
     @property
     def writing(self) -> bool:
@@ -103,7 +110,7 @@ class SnapshotKeeper:
         reason = self._wanted or self._due()
         if reason is None:
             return
-        if self._waiting and not self.changed and self._wanted != "fallback":
+        if self._waiting and not self.changed and not self.fallback_pending:
             self._skip()
             return
         self._task = asyncio.get_running_loop().create_task(self._write(self._mark(reason)))
@@ -155,6 +162,8 @@ class SnapshotKeeper:
         now = asyncio.get_running_loop().time()
         if now < self._not_before:
             return None
+        if self.fallback_pending:
+            return "fallback"
         since = SinceSnapshot(self._records, int((now - self._since) * 1000))
         return snapshot_due(self._policy, since, self._context.app.app_id, self._context.partition)
 
@@ -165,16 +174,16 @@ class SnapshotKeeper:
         for done in waiting:
             done("skipped", newest, "nothing was applied since the newest snapshot")
 
-    def _mark(self, reason: str) -> snapshotter.Mark:
+    def _mark(self, reason: str) -> snapshot_writer.Mark:
         self._wanted = None
         self._marked, self._records = self._records, 0
         self._since = asyncio.get_running_loop().time()
-        return snapshotter.mark(self._store, self._committer.chain, reason)
+        return snapshot_writer.mark(self._store, self._committer.chain, reason)
 
-    async def _write(self, marked: snapshotter.Mark) -> None:
+    async def _write(self, marked: snapshot_writer.Mark) -> None:
         waiting, self._waiting = self._waiting, []
         try:
-            pointer = await snapshotter.write(self._context, marked, self._reporter)
+            pointer = await snapshot_writer.write(self._context, marked, self._reporter)
         except SnapreplayError as error:
             self._failed(error, waiting)
             if error.reaction is Reaction.STOP:
@@ -201,6 +210,7 @@ class SnapshotKeeper:
 
     def _now_pointed(self, snapshot_id: str) -> None:
         self._marked, self.fallback_pending = 0, False
+        self._unpointed_since = self._since
         status = self._reporter.status.snapshot
         if status is not None and status.snapshot_id == snapshot_id:
             pointed = msgspec.structs.replace(status, state="pointed")

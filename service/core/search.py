@@ -1,4 +1,4 @@
-"""Where to look for the last increment before our claim. Pure.
+"""The search for the last increment before our claim: where to look, and what is found. Pure.
 
 A bare "end − 2" gives nothing or an error for 9 of 16 real log shapes (aborted tails, bare markers, trimmed
 logs); windows that grow backwards were right in all of them. Measured on Kafka 4.3.1.
@@ -6,7 +6,11 @@ logs); windows that grow backwards were right in all of them. Measured on Kafka 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
+
+from snapreplay.snapshots.format.records import Increment
 
 FIRST_REACH = 2
 GROWTH = 8
@@ -20,6 +24,18 @@ class Window(NamedTuple):
     reach: int
 
 
+@dataclass(frozen=True)
+class Found:
+    """The last increment before our claim, and its offset in T-ZengLiang.
+
+    `foreign_records` counts records after it that are not ours (no magic): reported, otherwise ignored.
+    """
+
+    increment: Increment
+    offset: int
+    foreign_records: int = 0
+
+
 def first_window(claim_offset: int, log_start_offset: int) -> Window | None:
     """The two offsets before the claim; None when the log holds nothing before it."""
     return _window(claim_offset, claim_offset, FIRST_REACH, log_start_offset)
@@ -28,6 +44,14 @@ def first_window(claim_offset: int, log_start_offset: int) -> Window | None:
 def next_window(window: Window, claim_offset: int, log_start_offset: int) -> Window | None:
     """The window directly before `window`, reaching 8 times as far back; None at the log's start."""
     return _window(claim_offset, window.start_offset, window.reach * GROWTH, log_start_offset)
+
+
+def windows(claim_offset: int, log_start_offset: int) -> Iterator[Window]:
+    """All of them, from the claim back to the log's start."""
+    window = first_window(claim_offset, log_start_offset)
+    while window is not None:
+        yield window
+        window = next_window(window, claim_offset, log_start_offset)
 
 
 def _window(claim_offset: int, end_offset: int, reach: int, log_start_offset: int) -> Window | None:

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from snapreplay.service.core import located
-from snapreplay.service.core.located import (
+from snapreplay.service.core import stops
+from snapreplay.service.core.search import Found
+from snapreplay.service.core.stops import (
     DuplicateInstance,
     Expected,
-    Found,
     NotInitialised,
     WrongLog,
 )
@@ -46,7 +46,7 @@ def claim(**changed):
 
 def test_our_own_log_is_accepted():
     """Same app, cluster, inputs, count, and an owner epoch before ours."""
-    assert located.refuse(EXPECTED, 50, Found(increment(3, owner_epoch=49), 45)) is None
+    assert stops.refuse(EXPECTED, 50, Found(increment(3, owner_epoch=49), 45)) is None
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_our_own_log_is_accepted():
 )
 def test_another_log_is_refused_with_both_facts(changed, recorded, now):
     """App id, cluster, partition count, inputs."""
-    problem = located.refuse(EXPECTED, 50, Found(increment(3, **changed), 45))
+    problem = stops.refuse(EXPECTED, 50, Found(increment(3, **changed), 45))
     assert isinstance(problem, WrongLog)
     assert problem.facts == {"recorded": recorded, "found": now}
     assert repr(recorded) in problem.message
@@ -74,14 +74,14 @@ def test_another_log_is_refused_with_both_facts(changed, recorded, now):
 
 def test_an_owner_epoch_beyond_our_claim_means_a_shorter_log():
     """Claims rise with the log: one from the future was written to a longer one."""
-    problem = located.refuse(EXPECTED, 50, Found(increment(3, owner_epoch=51), 45))
+    problem = stops.refuse(EXPECTED, 50, Found(increment(3, owner_epoch=51), 45))
     assert isinstance(problem, WrongLog)
     assert (problem.facts["recorded"], problem.facts["found"]) == (51, 50)
 
 
 def test_a_newer_claim_of_a_younger_process_with_our_instance_id_is_a_duplicate():
     """It names the other host and process, and what to do."""
-    problem = located.duplicate_instance(EXPECTED, claim())
+    problem = stops.duplicate_instance(EXPECTED, claim())
     assert isinstance(problem, DuplicateInstance)
     assert "4711" in problem.message
     assert "web-7" in problem.message
@@ -90,23 +90,23 @@ def test_a_newer_claim_of_a_younger_process_with_our_instance_id_is_a_duplicate(
 
 def test_another_instance_or_ourselves_is_no_duplicate():
     """A rebalance, and an earlier ownership of this very process."""
-    assert located.duplicate_instance(EXPECTED, claim(instance_id="two")) is None
+    assert stops.duplicate_instance(EXPECTED, claim(instance_id="two")) is None
     ourselves = claim(process_id="p1", started_at_ms=1000)
-    assert located.duplicate_instance(EXPECTED, ourselves) is None
+    assert stops.duplicate_instance(EXPECTED, ourselves) is None
 
 
 def test_of_two_processes_with_one_instance_id_exactly_one_stays_down():
     """The one started first, whoever claimed last, also when both started in the same millisecond."""
     for started_at_ms in (999, 1000, 1001):
         theirs = replace(EXPECTED, process_id="p2", started_at_ms=started_at_ms)
-        to_us = located.duplicate_instance(EXPECTED, claim(started_at_ms=started_at_ms))
-        to_them = located.duplicate_instance(theirs, claim(process_id="p1", started_at_ms=1000))
+        to_us = stops.duplicate_instance(EXPECTED, claim(started_at_ms=started_at_ms))
+        to_them = stops.duplicate_instance(theirs, claim(process_id="p1", started_at_ms=1000))
         assert (to_us is None) != (to_them is None)
 
 
 def test_no_genesis_is_never_a_new_app():
     """Two remedies: one for a new app, one for an app that ran before."""
-    problem = located.no_genesis(EXPECTED)
+    problem = stops.no_genesis(EXPECTED)
     assert isinstance(problem, NotInitialised)
     assert "snapreplay init" in problem.hint
     assert "restore" in problem.hint
@@ -114,14 +114,14 @@ def test_no_genesis_is_never_a_new_app():
 
 def test_a_pinned_log_names_its_offsets():
     """Claim, last stable offset, high watermark, and how to find the hanging transaction."""
-    problem = located.pinned(50, 48, 60)
+    problem = stops.pinned(50, 48, 60)
     assert problem.facts == {"claim_offset": 50, "last_stable_offset": 48, "high_watermark": 60}
     assert "find-hanging" in problem.hint
 
 
 def test_without_a_road_both_reasons_are_told():
     """The facts of both are kept; the first one's win."""
-    problem = located.no_road(
+    problem = stops.no_road(
         StopError("changes damaged", hint="a", offset=1),
         RetryableError("input gone", offset=2, start=3),
     )
@@ -129,5 +129,5 @@ def test_without_a_road_both_reasons_are_told():
     assert "input gone" in problem.message
     assert problem.facts == {"offset": 1, "start": 3}
     assert problem.hint == "a"
-    bare = located.no_road(StopError("a"), StopError("b"))
+    bare = stops.no_road(StopError("a"), StopError("b"))
     assert "backup" in bare.hint

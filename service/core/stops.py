@@ -1,11 +1,15 @@
-"""What the last increment says, held against what this process expects. Pure; every refusal names both facts."""
+"""What stops a recovery until a person acts: the last increment held against what this process expects.
+
+Pure; every refusal names both facts.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from snapreplay.service.core.search import Found
 from snapreplay.snapshots.errors import SnapreplayError, StopError
-from snapreplay.snapshots.format.records import Claim, Increment
+from snapreplay.snapshots.format.records import Claim
 
 NEW_APP = '`App("NEW-ID", …)`, then `snapreplay init MODULE:APP`'
 NO_ROAD_HINT = (
@@ -28,18 +32,6 @@ class Expected:
     instance_id: str
     process_id: str
     started_at_ms: int
-
-
-@dataclass(frozen=True)
-class Found:
-    """The last increment before our claim, and its offset in T-ZengLiang.
-
-    `foreign_records` counts records after it that are not ours (no magic): reported, otherwise ignored.
-    """
-
-    increment: Increment
-    offset: int
-    foreign_records: int = 0
 
 
 class NotInitialised(StopError):

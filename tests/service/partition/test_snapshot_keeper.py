@@ -7,7 +7,7 @@ import pytest
 from snapreplay.service.control import Busy, NotOwned, UnknownPartition
 from snapreplay.service.core.policy import SnapshotPolicy
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.partition import snapshots as module
+from snapreplay.service.partition import snapshot_keeper as module
 from snapreplay.service.ports import Unreachable
 from snapreplay.snapshots.format.envelope import Kind, kind_of
 from snapreplay.snapshots.state import shards

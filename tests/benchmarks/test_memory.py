@@ -1,0 +1,57 @@
+"""The memory benchmark: what it reads of a process, what it calls bounded, and a small run of all of it."""
+
+import gc
+
+import psutil
+import pytest
+
+from benchmarks import memory
+from benchmarks.memory import Memory, Result
+
+MIB = 2**20
+
+
+def result(*peaks_mib: int) -> Result:
+    """Without state 60 MiB, restored 100 MiB: a state of 40 MiB. In between these peaks."""
+    between = [Memory(f"moment {n}", 90 * MIB, peak * MIB) for n, peak in enumerate(peaks_mib)]
+    ends = Memory("empty", 60 * MIB, 60 * MIB), Memory("restored", 100 * MIB, 70 * MIB)
+    return Result([ends[0], *between, ends[1]], {"loading": 0.5})
+
+
+@pytest.mark.parametrize(("peak_mib", "bounded"), [(79, True), (80, False)])
+def test_bounded_is_below_twice_the_memory_of_the_state(peak_mib, bounded):
+    """The state's memory is what the restored process has above one without state; every moment counts."""
+    found = result(62, peak_mib, 61)
+    assert found.state_bytes == 40 * MIB
+    assert (found.bounded, found.worst.name) == (bounded, "moment 1")
+    assert ("NOT BELOW" in memory.table(found)) is not bounded
+
+
+def test_a_peak_is_seen_after_it_is_over_and_can_be_forgotten():
+    """As the kernel counts, of any process: here, this one."""
+    process = psutil.Process()
+    memory._forget_peak(process)
+    before = memory._memory("before", process)
+    block = bytearray(b"x") * (64 * MIB)
+    del block
+    gc.collect()
+    after = memory._memory("after", process)
+    assert after.peak_bytes >= before.resident_bytes + 60 * MIB
+    memory._forget_peak(process)
+    assert memory._memory("forgotten", process).peak_bytes < after.peak_bytes
+
+
+@pytest.mark.slow
+@pytest.mark.kafka
+def test_a_small_run():
+    """Real processes, a state too small to say anything about memory: each moment measured, each phase timed."""
+    found = memory.measure(keys=5000, meanwhile=1000)
+    assert [each.name for each in found.memories] == [
+        "no state, LIVE",
+        "every key written once",
+        "after a snapshot, nothing else",
+        "after a snapshot while records came",
+        "restored, LIVE",
+    ]
+    assert all(0 < each.resident_bytes <= each.peak_bytes for each in found.memories)
+    assert {"loading", "advancing"} <= found.phases.keys()

@@ -1,0 +1,92 @@
+"""Writing and loading a full snapshot hold a few chunks besides the state, however large it is.
+
+`python -m benchmarks.memory` measures the same of whole processes, with 5 M keys.
+"""
+
+import random
+import tracemalloc
+from contextlib import contextmanager
+
+import pytest
+
+from snapreplay.service.core.chain import Chain
+from snapreplay.service.partition import snapshot_writer
+from snapreplay.service.partition.loading import load_manifest, load_state
+from snapreplay.service.partition.report import Reporter
+from snapreplay.service.status import StatusBoard
+from snapreplay.snapshots.state.store import store_of
+from tests.support import apps
+from tests.support.entries import increment
+
+pytestmark = pytest.mark.kafka
+
+MIB = 2**20
+ENTRIES = 20_000
+PAD_BYTES = (
+    1500  # in hexadecimal: 60 MB of entries, 30 MB of chunks, for half of it compresses away
+)
+IN_FLIGHT_MAX = 12 * MIB
+"""Two fetches of 2 MiB, one chunk of 4 MiB unpacked, and as much again for room: 3 to 5 MiB were measured."""
+
+
+@pytest.fixture
+async def context(stage, unique):
+    """Partition 0 of a ledger."""
+    here = await stage(apps.ledger(unique("bounded")))
+    return await here.context()
+
+
+@contextmanager
+def tracing():
+    """Count the bytes taken from here on; yields the question how many are held now, and were at most."""
+    tracemalloc.start()
+    try:
+        yield tracemalloc.get_traced_memory
+    finally:
+        tracemalloc.stop()
+
+
+def filled(app):
+    """A store with `ENTRIES` large values, and the chain that its digest belongs to."""
+    store, dice = store_of(app.state()), random.Random(1)
+    store.begin()
+    for number in range(ENTRIES):
+        store.view[f"k{number}"] = {"pad": dice.randbytes(PAD_BYTES).hex()}
+    store.stage()
+    digest = store.seal().digest
+    store.merge()
+    last = increment(7, digest=digest, positions={"payments": 12})
+    return store, Chain(last.origin, 4, last, 31, 3)
+
+
+@pytest.fixture
+async def written(context):
+    """The pointer to a full snapshot, and the bytes that writing it took at most."""
+    store, chain = filled(context.app)
+    marked = snapshot_writer.mark(store, chain, "trigger")
+    with tracing() as traced:
+        pointer = await snapshot_writer.write(context, marked, Reporter(StatusBoard(), 0))
+        _, peak_bytes = traced()
+    assert store.size_bytes > 4 * IN_FLIGHT_MAX, "too small a state to tell"
+    return pointer, peak_bytes
+
+
+async def test_writing_holds_a_few_chunks(written):
+    """The image is read, packed, read back and sent chunk by chunk."""
+    assert written[1] < IN_FLIGHT_MAX, f"{written[1] / MIB:.1f} MiB"
+
+
+async def test_loading_holds_a_few_chunks_besides_the_state(context, written):
+    """Chunks are fetched as they are taken over: at no moment much more than what stays."""
+    store, log = store_of(context.app.state()), context.snapshots
+    reader = await context.cluster.reader(read_committed=False, large=True)
+    try:
+        manifest = await load_manifest(reader, log, written[0])
+        version = context.app.schema_version
+        with tracing() as traced:
+            await load_state(reader, log, manifest, version, store, lambda *_: None)
+            left, peak = traced()
+    finally:
+        await reader.close()
+    assert store.digest == manifest.digest
+    assert peak - left < IN_FLIGHT_MAX, f"{(peak - left) / MIB:.1f} MiB"
