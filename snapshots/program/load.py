@@ -67,7 +67,7 @@ def _place_of(module: ModuleType) -> str:
         or Path(file).resolve().parent == Path.cwd().resolve()
     ):
         return module.__name__
-    return os.path.relpath(file)
+    return str(os.path.relpath(file))
 
 
 def _is_path(place: str) -> bool:

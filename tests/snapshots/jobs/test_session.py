@@ -1,8 +1,9 @@
 """The Spark session: quiet, on loopback, with our interpreter and the connector."""
 
+import asyncio
 import signal
-import subprocess
 import sys
+from subprocess import DEVNULL
 
 import psutil
 import pyarrow as pa
@@ -63,14 +64,14 @@ def test_a_jvm_that_does_not_start_is_one_error(monkeypatch) -> None:
 async def test_interrupted_while_it_starts_it_leaves_no_jvm() -> None:
     """Ctrl-C in the seconds of the start ends both processes: who waits for our output gets its end."""
     start = "from snapreplay.snapshots.jobs.session import local_session as s; s('interrupted')"
-    with subprocess.Popen([sys.executable, "-c", start], stderr=subprocess.DEVNULL) as program:
-        seen = psutil.Process(program.pid)
-        await until(lambda: [child.name() for child in seen.children()] == ["java"], 60)
-        (jvm,) = seen.children()
-        try:
-            program.send_signal(signal.SIGINT)
-            assert program.wait(60) != 0
-            jvm.wait(20)
-        finally:
-            if jvm.is_running():
-                jvm.kill()
+    program = await asyncio.create_subprocess_exec(sys.executable, "-c", start, stderr=DEVNULL)
+    seen = psutil.Process(program.pid)
+    await until(lambda: [child.name() for child in seen.children()] == ["java"], 60)
+    (jvm,) = seen.children()
+    try:
+        program.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(program.wait(), 60) != 0
+        jvm.wait(20)
+    finally:
+        if jvm.is_running():
+            jvm.kill()
