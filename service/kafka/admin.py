@@ -20,7 +20,7 @@ from aiokafka.errors import OffsetOutOfRangeError, PolicyViolationError, for_cod
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition as ClientPartition
 
-from snapreplay.service.kafka.closing import close_client, started
+from snapreplay.service.kafka.closing import close_client, unbroken
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, client_error
 from snapreplay.service.ports import (
@@ -164,7 +164,7 @@ class KafkaAdmin:
         client = AIOKafkaAdminClient(**client_arguments(self._settings))
         try:
             async with asyncio.timeout(self._deadline_s):
-                await started(client.start())
+                await unbroken(client.start())
                 yield client
         except CLIENT_ERRORS as error:
             raise client_error(error, doing) from error

@@ -6,7 +6,7 @@ import asyncio
 
 from aiokafka import AIOKafkaProducer
 
-from snapreplay.service.kafka.closing import CLOSE_S, bounded, cut_producer, started
+from snapreplay.service.kafka.closing import CLOSE_S, bounded, cut_producer, unbroken
 from snapreplay.service.kafka.config import producer_arguments
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, client_error, commit_error
 from snapreplay.service.ports import LogRecord, RefusedRecord
@@ -26,7 +26,7 @@ class KafkaAppender:
         """Raises Unreachable within timeouts.commit_ms; then it is closed."""
         try:
             async with asyncio.timeout(self._deadline_s):
-                await started(self._producer.start())
+                await unbroken(self._producer.start())
         except CLIENT_ERRORS as error:
             await self.close()
             raise client_error(error, "starting a snapshot's producer") from error

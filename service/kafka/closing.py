@@ -39,10 +39,10 @@ async def bounded(work: Coroutine[Any, Any, object], seconds: float) -> bool:
     return True
 
 
-async def started(start: Coroutine[Any, Any, object]) -> None:
-    """Run a client's `start()`. Cancelled in the middle of it a client forgets an open connection and the task that
-    reads it (aiokafka 0.14.0), so it may finish first, within half a second."""
-    task = asyncio.create_task(start)
+async def unbroken(work: Coroutine[Any, Any, object]) -> None:
+    """Start or end a client. Cancelled in the middle of either it forgets an open connection and the task that reads
+    it (aiokafka 0.14.0), so `work` may finish first, within half a second."""
+    task = asyncio.create_task(work)
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:
@@ -56,6 +56,10 @@ async def started(start: Coroutine[Any, Any, object]) -> None:
 
 async def close_consumer(consumer: AIOKafkaConsumer) -> None:
     """Ask nicely, then cut. Bounded by about twice CLOSE_S, never raises."""
+    await unbroken(_close_consumer(consumer))
+
+
+async def _close_consumer(consumer: AIOKafkaConsumer) -> None:
     synchroniser = consumer._client._sync_task
     await asyncio.sleep(0)
     await bounded(consumer.stop(), CLOSE_S)
@@ -64,6 +68,10 @@ async def close_consumer(consumer: AIOKafkaConsumer) -> None:
 
 async def close_client(client: AIOKafkaClient) -> None:
     """Bounded by about twice CLOSE_S, never raises."""
+    await unbroken(_close_client(client))
+
+
+async def _close_client(client: AIOKafkaClient) -> None:
     synchroniser = client._sync_task
     await bounded(client.close(), CLOSE_S)
     await _cut_client(client, synchroniser)
@@ -86,10 +94,14 @@ async def cut_producer(producer: AIOKafkaProducer) -> None:
 
     `stop()` would flush, and wait for ever for brokers that are gone.
     """
+    await unbroken(_cut_producer(producer))
+
+
+async def _cut_producer(producer: AIOKafkaProducer) -> None:
     producer._closed = True
     await _end(_tasks(producer._sender.sender_task))
     _fail_waiters(producer, KafkaError("this producer was discarded"))
-    await close_client(producer.client)
+    await _close_client(producer.client)
 
 
 def _fail_waiters(producer: AIOKafkaProducer, reason: KafkaError) -> None:

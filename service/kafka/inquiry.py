@@ -34,7 +34,7 @@ from aiokafka.protocol.transaction import (
 )
 
 from snapreplay.service.clock import wall_ms
-from snapreplay.service.kafka.closing import close_client, started
+from snapreplay.service.kafka.closing import close_client, unbroken
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, client_error
 from snapreplay.service.kafka.requests import (
@@ -138,7 +138,7 @@ class KafkaInquiry:
 
     async def __aenter__(self) -> Self:
         try:
-            await self._in_time("connecting", started(self._client.start()))
+            await self._in_time("connecting", unbroken(self._client.start()))
         except BaseException:
             await close_client(self._client._client)
             raise

@@ -23,7 +23,7 @@ from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnReque
 from aiokafka.structs import RecordMetadata
 
 from snapreplay.service.kafka.batching import Batches, TopicShape
-from snapreplay.service.kafka.closing import cut_producer, started
+from snapreplay.service.kafka.closing import cut_producer, unbroken
 from snapreplay.service.kafka.config import MIB, producer_arguments
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, client_error, commit_error
 from snapreplay.service.ports import CommitInDoubt, LogRecord, RefusedRecord, TopicPartition
@@ -80,7 +80,7 @@ class KafkaProducer:
         """
         try:
             async with asyncio.timeout(deadline_s):
-                await started(self._producer.start())
+                await unbroken(self._producer.start())
         except CLIENT_ERRORS as error:
             await self.discard()
             raise client_error(error, f"fencing {self.transactional_id}") from error

@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import CorruptRecordException, KafkaError, OffsetOutOfRangeError
 from aiokafka.structs import TopicPartition as ClientPartition
 
-from snapreplay.service.kafka.closing import close_consumer, started
+from snapreplay.service.kafka.closing import close_consumer, unbroken
 from snapreplay.service.kafka.config import consumer_arguments
 from snapreplay.service.kafka.damaged import DamagedBatches
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, client_error
@@ -221,13 +221,16 @@ class KafkaReader:
             )
         )
         try:
-            await started(consumer.start())
+            await unbroken(consumer.start())
         except CLIENT_ERRORS as error:
             await close_consumer(consumer)
             raise client_error(error, "connecting a reader") from error
         except BaseException:
             await close_consumer(consumer)
             raise
+        if self._closed:  # meanwhile, by another task
+            await close_consumer(consumer)
+            raise Unreachable("this reader is closed")
         self._assign(consumer)
         self._consumer = consumer
         return consumer

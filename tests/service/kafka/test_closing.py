@@ -13,8 +13,9 @@ from snapreplay.service.kafka import closing
 from snapreplay.service.kafka.closing import bounded, close_client, close_consumer, cut_producer
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.config import producer_arguments
+from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.localbroker.broker import LocalBroker
-from snapreplay.service.ports import NewTopic
+from snapreplay.service.ports import NewTopic, Unreachable
 from snapreplay.service.settings import Settings
 from tests.support.kafka import client_tasks, sockets_to, until
 
@@ -157,3 +158,37 @@ async def test_a_start_that_is_cancelled_leaves_no_connection(
     gc.collect()
     await until(lambda: len(sockets_to(settings.bootstrap_servers[0])) == before, 5)
     assert not set(client_tasks()) - tasks
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_close_that_is_cancelled_leaves_no_client(settings, turns):
+    """Whoever closes is cut off after so many turns of the loop: the client ends all the same."""
+    before, tasks = len(sockets_to(settings.bootstrap_servers[0])), set(client_tasks())
+    reader = KafkaReader(settings, read_committed=True, large=False)
+    await reader.start()
+    consumer = reader._consumer
+    assert consumer is not None
+    close = asyncio.create_task(reader.close())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    close.cancel()
+    await asyncio.wait({close})
+    assert consumer._closed or turns == 0
+    if turns == 0:  # cut off before its first step: it is still to be closed
+        await reader.close()
+    await until(lambda: len(sockets_to(settings.bootstrap_servers[0])) == before, 5)
+    assert not set(client_tasks()) - tasks
+
+
+@pytest.mark.kafka
+async def test_a_reader_closed_while_it_connects_leaves_no_client(settings):
+    """Two tasks: one connects, the other one closes; there was nothing to close yet."""
+    before = len(sockets_to(settings.bootstrap_servers[0]))
+    reader = KafkaReader(settings, read_committed=True, large=False)
+    start = asyncio.create_task(reader.start())
+    await asyncio.sleep(0)
+    await reader.close()
+    with pytest.raises(Unreachable, match="closed"):
+        await start
+    await until(lambda: len(sockets_to(settings.bootstrap_servers[0])) == before, 5)

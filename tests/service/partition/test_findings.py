@@ -105,7 +105,7 @@ def test_the_hint_keeps_what_it_said_and_adds_the_command():
     assert error.hint.startswith("raise retention.ms; or accept it: `snapreplay accept MODULE:APP ")
     words = command_in(error.hint)
     assert words[3:7] == ["--partition", "3", "--finding", id_of(trimmed(), context(3))]
-    assert error.hint.endswith(f"`: {Way.SKIP}")
+    assert error.hint.endswith(f"`: {Way.SKIP}; then restart this process")
 
 
 def test_a_hint_without_words_of_its_own_is_the_command():
