@@ -168,24 +168,31 @@ def from_damaged_topics(worlds: list[World], seed: int) -> None:
     """One to four records anywhere in both topics: damaged, gone, foreign, exchanged."""
     draw = random.Random(seed)
     world = draw.choice(worlds).copy()
+    newest = _last_of(world.cluster.slots("memory-increments")).value
     for _ in range(draw.randint(1, 4)):
         topic = draw.choice(["memory-increments", "memory-snapshots"])
         slots = world.cluster.slots(topic)
-        _damage(draw, slots)
+        _damage(draw, slots, newest)
         world.cluster.rewrite(topic, slots)
     assert_declared_or_right(world)
 
 
-def _damage(draw: random.Random, slots: list[Slot]) -> None:
-    """The last increment may be damaged, never gone with its header: a log that ends earlier is another subject."""
-    last = max(slots, key=lambda slot: slot.offset if INCREMENT in slot.headers else -1)
+def _last_of(slots: list[Slot]) -> Slot:
+    return max(slots, key=lambda slot: slot.offset if INCREMENT in slot.headers else -1)
+
+
+def _damage(draw: random.Random, slots: list[Slot], newest: bytes | None) -> None:
+    """The last increment may be damaged or out of its place, not both gone from there and its traces moved: a log that
+    ends earlier, as far as one can see, is another subject."""
+    last = _last_of(slots)
     slot = draw.choice(slots)
+    displaced = last.value != newest and any(each.value == newest for each in slots)
     match draw.choice(["bytes", "bytes", "gone", "foreign", "exchange"]):
-        case "gone" if slot is not last:
+        case "gone" if slot is not last and not displaced:
             slots.remove(slot)
-        case "foreign" if slot is not last:
+        case "foreign" if slot is not last and not displaced:
             slot.value, slot.headers = b"hello", ()
-        case "exchange":
+        case "exchange" if not displaced:
             other = draw.choice(slots)
             pair: list[bytes | None] = [other.value, slot.value]
             slot.value, other.value = pair
