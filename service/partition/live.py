@@ -54,8 +54,9 @@ class HalfApplied(RetryableError):
         self._topic, _, offset = record_id.rsplit("-", 2)
         self._offset = int(offset)
 
-    def is_before(self, record: InputRecord) -> bool:
-        return record.topic != self._topic or record.offset < self._offset
+    def is_another(self, record: InputRecord) -> bool:
+        """Also one behind it: another owner, with another handler, may have processed it meanwhile."""
+        return record.topic != self._topic or record.offset != self._offset
 
 
 class DeadLetterFlood(StopError):
@@ -169,7 +170,7 @@ class Live:
         if self._stop_at is None:
             await self._turn(records)
             return
-        before = list(takewhile(self._stop_at.is_before, records))
+        before = list(takewhile(self._stop_at.is_another, records))
         if before or not records:
             await self._turn(before)
         if len(before) < len(records):

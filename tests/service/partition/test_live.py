@@ -4,10 +4,12 @@ import json
 
 import pytest
 
+from snapreplay.service.partition.live import HalfApplied, HandlerFailed
 from snapreplay.service.ports import NewTopic
 from snapreplay.service.topics import ensure_topics
 from snapreplay.snapshots.format.envelope import Kind, kind_of
 from snapreplay.snapshots.program.ranges import SkippedRange
+from snapreplay.snapshots.program.record import RawRecord
 from tests.support import apps, reference
 from tests.support.entries import read_entry
 from tests.support.stage import phase, until
@@ -234,3 +236,11 @@ async def test_dead_letters_need_their_topic(stage, unique):
     assert lines[-1] == f"created {here.app.app_id}-dead-letters (1 partitions)"
     async with here.running(errors=DEAD_LETTER):
         pass
+
+
+def test_a_failed_record_that_somebody_else_has_processed_stops_nothing():
+    """Only that very record is a failure known beforehand: neither one behind it nor one of another input."""
+    half = HalfApplied(HandlerFailed("payments-0-7: no such account"), "payments-0-7")
+    around = [RawRecord("payments", 0, offset, 0, None, None) for offset in (6, 7, 8)]
+    assert [half.is_another(record) for record in around] == [True, False, True]
+    assert half.is_another(RawRecord("refunds", 0, 7, 0, None, None))
