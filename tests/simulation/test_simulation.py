@@ -66,3 +66,9 @@ def test_a_seed_is_a_history_in_every_process() -> None:
     assert printed == {
         f"seed 5: every promise was kept\ntrace {run_seed(5, trace=True).trace_digest}\n"
     }
+
+
+@pytest.mark.parametrize("seed", [6951, 11416])
+def test_a_crash_that_was_under_way_at_the_end_is_no_problem(seed: int) -> None:
+    """A process dies while it is stopped for good: nobody starts it again, and nothing of it is left over."""
+    assert run_seed(seed).problem is None

@@ -59,6 +59,7 @@ class World:
         self.processes: list[Process] = []
         self.healing = False
         self.epilogue = False
+        self.ending = False
         self.version = program.GOOD
         self.everybody: list[Process] = []
         self.triggered: list[tuple[int, str]] = []
@@ -122,7 +123,7 @@ class World:
     def replace(self, process: Process) -> None:
         """Unless somebody of its name is back already."""
         there = any(each.instance_id == process.instance_id for each in self.processes)
-        if not there and not self.epilogue:
+        if not there and not self.epilogue and not self.ending:
             self.start(process.instance_id)
 
     # ---------------------------------------------------------- the history
@@ -281,11 +282,13 @@ class World:
 
     async def _end(self) -> None:
         """A graceful stop; nothing may be left of anybody."""
+        self.ending = True
         for process in list(self.processes):
             stopping = process.spawn(process.stop(final_snapshot=self.scenario.final_snapshot))
             await asyncio.wait([stopping])
             self.group.members.pop(process.instance_id, None)
-            self.processes.remove(process)
+            if process in self.processes:  # else a crash that was under way came first
+                self.processes.remove(process)
             left = process.left_over
             if left and not process.dead:
                 raise Violation(f"{process.name} left tasks over: {left}")
