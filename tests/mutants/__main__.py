@@ -15,6 +15,7 @@ from tests.mutants.gallery import GALLERY
 from tests.mutants.mutant import Mutant
 from tests.mutants.trial import Fate, Trial, try_mutant
 
+CLEAN_SECONDS = 1800.0  # all their tests one after the other
 AT_ONCE = 2  # trials wait for brokers more than they compute
 
 
@@ -48,7 +49,9 @@ def _shown(mutants: Iterable[Mutant]) -> Iterable[Trial]:
 
 def _clean(mutants: Sequence[Mutant]) -> int:
     tests = tuple(sorted({test for mutant in mutants for test in mutant.tests}))
-    trial = try_mutant(Mutant("clean", "none", "README.md", "# snapreplay", "# snapreplay", tests))
+    trial = try_mutant(
+        Mutant("clean", "none", "README.md", "# snapreplay", "# snapreplay", tests), CLEAN_SECONDS
+    )
     passed = trial.fate is Fate.SURVIVED
     print(f"nothing broken: {'all pass' if passed else trial.by} ({trial.seconds:.0f} s)")
     return 0 if passed else 1

@@ -37,7 +37,7 @@ class Trial:
     seconds: float
 
 
-def try_mutant(mutant: Mutant) -> Trial:
+def try_mutant(mutant: Mutant, deadline_seconds: float = DEADLINE_SECONDS) -> Trial:
     """Apply it to a copy of its own and run its tests there until one fails."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
@@ -46,7 +46,7 @@ def try_mutant(mutant: Mutant) -> Trial:
         for path, text in patched(mutant).items():
             (scratch / path).write_text(text)
         try:
-            done = _run_tests(mutant, scratch)
+            done = _run_tests(mutant, scratch, deadline_seconds)
         except subprocess.TimeoutExpired:
             return Trial(mutant, Fate.BROKEN, "its tests did not end", time.monotonic() - began)
     failed = FAILED.findall(done.stdout)
@@ -61,7 +61,9 @@ def try_mutant(mutant: Mutant) -> Trial:
     return Trial(mutant, Fate.BROKEN, f"pytest exit {done.returncode}: {''.join(last)}", seconds)
 
 
-def _run_tests(mutant: Mutant, scratch: Path) -> subprocess.CompletedProcess[str]:
+def _run_tests(
+    mutant: Mutant, scratch: Path, deadline_seconds: float
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-v", "-x", "-p", "no:cacheprovider", *mutant.tests]
     return subprocess.run(
         command,
@@ -69,6 +71,6 @@ def _run_tests(mutant: Mutant, scratch: Path) -> subprocess.CompletedProcess[str
         env=environment(scratch),
         capture_output=True,
         text=True,
-        timeout=DEADLINE_SECONDS,
+        timeout=deadline_seconds,
         check=False,
     )
