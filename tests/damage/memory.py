@@ -140,7 +140,7 @@ class MemoryCluster:
     discard = close
 
 
-@dataclass
+@dataclass(repr=False)  # all records in it are more than anybody reads, and hypothesis complains
 class World:
     """An app that ran, and what it left: `entries` of its state after the `last` batch."""
 
