@@ -19,7 +19,7 @@ from snapreplay.service.ports import (
 from snapreplay.snapshots.errors import SnapreplayError, StopError
 
 
-class InvalidRecord(kafka.BrokerResponseError):  # type: ignore[misc]  # aiokafka has no types
+class InvalidRecord(kafka.BrokerResponseError):
     """The broker refuses a record for what it is, such as one without a key for a compacted topic (Kafka 2.5).
 
     aiokafka 0.14.0 does not know it: as an unknown error it would be doubt, and tried for ever.

@@ -247,7 +247,7 @@ class Membership:
         waiting.cancel()
 
 
-class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # aiokafka has no types
+class _Listener(ConsumerRebalanceListener):
     """aiokafka's callbacks, for one client of a Membership."""
 
     def __init__(self, membership: Membership, consumer: AIOKafkaConsumer) -> None:

@@ -60,8 +60,7 @@ class Keeper:
                 stdout=output,
                 stderr=output,
                 cwd=self._work_dir,
-                # Safe: this process has no second thread that could hold a lock at the fork.
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - as said
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - no second thread here
             )
         return self._child.pid
 
