@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -20,7 +22,7 @@ from snapreplay.snapshots.format.envelope import encode, headers_of
 from snapreplay.snapshots.format.records import ChangesRecord, Genesis, Increment
 from snapreplay.snapshots.state.digest import EMPTY
 from snapreplay.snapshots.state.store import store_of
-from tests.support.kafka import until
+from tests.support.kafka import until, until_async
 
 LONG_MS = 60_000
 
@@ -40,7 +42,8 @@ class Tail:
         record of somebody else that arrives in the middle of it."""
         increment = self._next()
         self._own = self._own or await self._producer("own")
-        async with self._own.transaction():
+        grown = changes + (between is not None) + 2
+        async with self._grows_by(grown), self._own.transaction():
             for part in range(changes):
                 record = ChangesRecord(increment.batch, part, {"default": {b"k": b"v"}})
                 await self._send(self._own, encode(record), headers_of(record))
@@ -65,7 +68,7 @@ class Tail:
     async def foreign(self, records: int) -> None:
         """A committed transaction of somebody else."""
         producer = await self._producer("foreign")
-        async with producer.transaction():
+        async with self._grows_by(records + 1), producer.transaction():
             for _ in range(records):
                 await self._send(producer, b"not ours")
 
@@ -73,20 +76,22 @@ class Tail:
         """Batches of ours that were sent and never committed."""
         producer = await self._producer("aborted")
         lost = self._next()
-        for _ in range(transactions):
-            await producer.begin_transaction()
-            for _ in range(records):
-                await self._send(producer, encode(lost), headers_of(lost))
-            await producer.abort_transaction()
+        async with self._grows_by(transactions * (records + 1)):
+            for _ in range(transactions):
+                await producer.begin_transaction()
+                for _ in range(records):
+                    await self._send(producer, encode(lost), headers_of(lost))
+                await producer.abort_transaction()
 
     async def bare(self, transactions: int) -> None:
         """Transactions that the partition was added to, and that wrote nothing."""
         producer = await self._producer("bare")
-        for _ in range(transactions):
-            await producer.begin_transaction()
-            producer._txn_manager.maybe_add_partition_to_txn(self._source)
-            await until(lambda: self._source in producer._txn_manager.txn_partitions)
-            await producer.abort_transaction()
+        async with self._grows_by(transactions):
+            for _ in range(transactions):
+                await producer.begin_transaction()
+                producer._txn_manager.maybe_add_partition_to_txn(self._source)
+                await until(lambda: self._source in producer._txn_manager.txn_partitions)
+                await producer.abort_transaction()
 
     async def open(self, records: int) -> AIOKafkaProducer:
         """A transaction of somebody else, which the test ends."""
@@ -128,6 +133,17 @@ class Tail:
         await producer.start()
         self._producers.append(producer)
         return producer
+
+    @asynccontextmanager
+    async def _grows_by(self, offsets: int) -> AsyncIterator[None]:
+        """Ends when so many more are written. A commit is answered before its marker is, and what another producer
+        writes at once may come before it (docs/facts.md)."""
+        start = (await _bounds(self.context, False)).end_offset
+        yield
+        await until_async(
+            lambda: _bounds(self.context, False),
+            lambda bounds: bounds.end_offset >= start + offsets,
+        )
 
     async def _send(self, producer: AIOKafkaProducer, value: bytes, headers: Any = ()) -> int:
         source = self._source
