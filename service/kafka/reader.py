@@ -18,6 +18,7 @@ from snapreplay.service.kafka.closing import close_consumer, unbroken
 from snapreplay.service.kafka.config import consumer_arguments
 from snapreplay.service.kafka.damaged import DamagedBatches
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, client_error
+from snapreplay.service.kafka.fetched import slim_records
 from snapreplay.service.ports import (
     Bounds,
     OffsetBeyondEnd,
@@ -231,6 +232,7 @@ class KafkaReader:
         if self._closed:  # meanwhile, by another task
             await close_consumer(consumer)
             raise Unreachable("this reader is closed")
+        slim_records(consumer)
         self._assign(consumer)
         self._consumer = consumer
         return consumer

@@ -17,7 +17,7 @@ from snapreplay.service.partition.committer import Committed, Committer
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.recoverer import Recovered
 from snapreplay.service.partition.report import Reporter
-from snapreplay.service.partition.slices import feed, isolate
+from snapreplay.service.partition.slices import feed, isolate, pause
 from snapreplay.service.partition.snapshot_keeper import SnapshotKeeper
 from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.service.status import InputStatus
@@ -248,6 +248,7 @@ class Live:
         if applied.ranges:
             self._positions |= applied.positions
             self._committer.start(applied)
+            await pause()  # its first request is on its way before the next batch is unpacked
         else:
             self._store.merge()  # nothing was applied: there is nothing to write, and nothing to undo
         if applied.failure is not None:

@@ -38,8 +38,12 @@ def id_of(record: InputRecord) -> str:
     return f"{record.topic}-{record.partition}-{record.offset}"
 
 
-class RawRecord(msgspec.Struct, frozen=True, gc=False):
-    """An `InputRecord` made by hand: by the test harness, by Spark, by tests."""
+class RawRecord(msgspec.Struct, frozen=True):
+    """An `InputRecord` without what else a client knows of it. Reader, test harness, Spark and tests make them.
+
+    Not `gc=False`: that would put it into `Output`'s size class of the allocator, and a batch of both
+    costs 0.1 µs a record more (measured).
+    """
 
     topic: str
     partition: int

@@ -39,7 +39,8 @@ async def test_everything_it_makes_works_and_can_be_closed(cluster, new_topic, u
     source = TopicPartition(topic, 0)
     await until_async(lambda: reader.bounds(source), lambda bounds: bounds.end_offset == 3)
     record = await reader.read_at(source, offset)
-    assert record is not None and record.value == b"2"
+    assert record is not None
+    assert record.value == b"2"
     await producer.discard()
     await appender.close()
     await reader.close()
