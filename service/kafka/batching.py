@@ -34,7 +34,9 @@ class TopicShape:
 
 
 class Batch(BatchBuilder):
-    """The client's, with `add` for `append`: no serializers, three calls less, 0.1 µs of 0.6 a record (measured)."""
+    """The client's, with `add` for `append`: no serializers and one call less, 0.1 µs of 0.6 a record (measured)."""
+
+    _relative_offset: int  # the client's: records so far
 
     def add(
         self,
@@ -44,10 +46,10 @@ class Batch(BatchBuilder):
         headers: list[tuple[str, bytes]],
     ) -> Any:
         """What the client says of the record; None if the batch is full."""
-        place: int = self._relative_offset
+        place = self._relative_offset
         added = self._builder.append(place, timestamp_ms, key, value, headers)
         if added is not None:
-            self._relative_offset: int = place + 1
+            self._relative_offset = place + 1
         return added
 
 

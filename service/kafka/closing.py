@@ -1,4 +1,4 @@
-"""Ending clients in bounded time, whatever they are doing. The only place that reaches into their insides."""
+"""Ending clients in bounded time, whatever they are doing, by way of their insides."""
 
 from __future__ import annotations
 

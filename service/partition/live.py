@@ -248,7 +248,9 @@ class Live:
         if applied.ranges:
             self._positions |= applied.positions
             self._committer.start(applied)
-            await pause()  # its first request is on its way before the next batch is unpacked
+            await (
+                pause()
+            )  # its records are batched before the next ones are unpacked: less to wait for later
         else:
             self._store.merge()  # nothing was applied: there is nothing to write, and nothing to undo
         if applied.failure is not None:

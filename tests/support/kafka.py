@@ -64,10 +64,11 @@ def sockets_to(bootstrap_servers: str) -> list[object]:
 
 
 def client_tasks() -> list[asyncio.Task[object]]:
-    """Tasks that belong to aiokafka."""
+    """Tasks that belong to aiokafka, a reader's fetches among them."""
 
     def source(task: asyncio.Task[object]) -> str:
         code = getattr(task.get_coro(), "cr_code", None)
         return code.co_filename if code else ""
 
-    return [task for task in asyncio.all_tasks() if "/aiokafka/" in source(task)]
+    ours = "/service/kafka/fetched.py"
+    return [t for t in asyncio.all_tasks() if "/aiokafka/" in source(t) or ours in source(t)]
