@@ -101,7 +101,7 @@ START ?= 0
 sim: setup ## Simulate histories full of faults, on all cores (SEEDS=100000 START=5000)
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --start $(START)
 
-BENCH ?= state pipeline restore
+BENCH ?= state stall pipeline restore
 .PHONY: bench
 bench: setup jars ## Measure (BENCH=state for one of them); results belong in docs/benchmarks.md
 	@for name in $(BENCH); do $(BIN)/python -m benchmarks.$$name $(ARGS); done

@@ -1,8 +1,8 @@
 """What the state costs, without Kafka: updates, a snapshot while updates go on, a restore.
 
 Run: `python -m benchmarks.state [--keys 1000000] [--rounds 40] [--seed 1]`. Keys are drawn uniformly,
-which is the worst case for the caches; each figure is the median over rounds, the best one behind it.
-Times are CPU time of this thread, which on a machine at rest is the time on the clock.
+which is the worst case for the caches, unless a line says Zipf; each figure is the median over rounds, the best
+one behind it. Times are CPU time of this thread, which on a machine at rest is the time on the clock.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from statistics import median
 from typing import Any
 from zlib import crc32
@@ -24,6 +25,7 @@ from snapreplay.snapshots.format.chunks import ChunkWriter, read_chunk
 from snapreplay.snapshots.format.records import ChunkRef
 from snapreplay.snapshots.state.contract import Store
 from snapreplay.snapshots.state.map import MapState
+from snapreplay.snapshots.state.steps import all_of
 from snapreplay.snapshots.state.store import store_of
 
 BATCH = 5000
@@ -100,6 +102,19 @@ def drawn(random_: random.Random, keys: int) -> list[tuple[str, int]]:
     return [(f"acct-{random_.randrange(keys):08d}", random_.randrange(100)) for _ in range(BATCH)]
 
 
+class Skewed:
+    """As `drawn`, but by Zipf's law with exponent 0.99, as YCSB draws: a few keys often, most seldom."""
+
+    def __init__(self, random_: random.Random, keys: int) -> None:
+        self._by_rank = list(range(keys))
+        random_.shuffle(self._by_rank)
+        self._weights = list(accumulate(1 / rank**0.99 for rank in range(1, keys + 1)))
+
+    def __call__(self, random_: random.Random, _: int) -> list[tuple[str, int]]:
+        chosen = random_.choices(self._by_rank, cum_weights=self._weights, k=BATCH)
+        return [(f"acct-{key:08d}", random_.randrange(100)) for key in chosen]
+
+
 def one_batch(
     store: Store, view: Any, change: Change, updates: list[tuple[str, int]], laps: Laps
 ) -> None:
@@ -107,9 +122,9 @@ def one_batch(
     with laps.lap("apply"):
         change(view, updates)
     with laps.lap("stage"):
-        store.stage()
+        all_of(store.staging())
     with laps.lap("seal"):
-        store.seal()
+        all_of(store.sealing())
     with laps.lap("merge"):
         store.merge()
 
@@ -124,21 +139,25 @@ def filled(subject: str, keys: int) -> tuple[Store, MapState[str, Any], Change]:
     return store, view, change
 
 
-def measure_updates(subject: str, keys: int, rounds: int, seed: int) -> None:
+def measure_updates(
+    subject: str, keys: int, rounds: int, seed: int, *, skewed: bool = False
+) -> None:
     store, view, change = filled(subject, keys)
     random_, laps, whole = random.Random(seed), Laps(), Laps()
+    draw = Skewed(random_, keys) if skewed else drawn
     for _ in range(rounds):
-        updates = drawn(random_, keys)
+        updates = draw(random_, keys)
         with whole.lap("update"):
             one_batch(store, view, change, updates, laps)
     # Made last: a million live objects slow every garbage collection down.
     plain: dict[str, Any] = dict(view)
     store.begin()
     for _ in range(rounds):
-        updates = drawn(random_, keys)
+        updates = draw(random_, keys)
         with whole.lap("plain dict"):
             change(plain, updates)
-    print(f"{subject:>7} {keys:>9} keys  µs: {whole.microseconds(BATCH)}")
+    law = "Zipf" if skewed else ""
+    print(f"{subject:>7} {keys:>9} keys {law:4} µs: {whole.microseconds(BATCH)}")
     print(f"{'':>23}  of which {laps.microseconds(BATCH)}")
 
 
@@ -151,7 +170,7 @@ def measure_snapshot(keys: int, seed: int) -> list[bytes]:
         cursor = store.mark()
     while True:
         with laps.lap("slices"):
-            slices = cursor.next_slices(writer.raw_bytes)
+            slices = all_of(cursor.slicing(writer.raw_bytes))
         if not slices:
             break
         with laps.lap("encode+zstd"):
@@ -205,6 +224,8 @@ def main() -> None:
     for subject in SUBJECTS:
         measure_updates(subject, given.keys, given.rounds, given.seed)
     measure_updates("Struct", given.keys // 10, given.rounds, given.seed)
+    for keys in (given.keys, given.keys // 10):
+        measure_updates("Struct", keys, given.rounds, given.seed, skewed=True)
     print("\nsnapshot while batches go on (target: no step above 10 ms)")
     small = measure_snapshot(given.keys // 10, given.seed)
     large = measure_snapshot(given.keys, given.seed)

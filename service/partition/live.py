@@ -17,7 +17,7 @@ from snapreplay.service.partition.committer import Committed, Committer
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.recoverer import Recovered
 from snapreplay.service.partition.report import Reporter
-from snapreplay.service.partition.slices import feed, isolate, pause
+from snapreplay.service.partition.slices import feed, in_steps, isolate, pause
 from snapreplay.service.partition.snapshot_keeper import SnapshotKeeper
 from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.service.status import InputStatus
@@ -227,7 +227,7 @@ class Live:
         self._fold.begin(self._positions)
         try:
             await feed(self._fold, records)
-            self._fold.stage()
+            await in_steps(self._fold.staging())
         except RecordError as error:
             self._fold.abandon()
             return error
@@ -239,7 +239,7 @@ class Live:
     async def _finish(self, records: Sequence[InputRecord], failure: RecordError | None) -> Applied:
         """Seal the batch; a failed one runs again record by record, so that only the failing record is lost."""
         if failure is None:
-            return self._fold.seal()
+            return await in_steps(self._fold.sealing())
         if not self._store.can_roll_back:
             raise HalfApplied(self._handler_failed(failure), failure.record_id)
         return await isolate(self._fold, self._positions, records, self._refused)

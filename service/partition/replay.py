@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.increments import Step
-from snapreplay.service.partition.slices import feed, isolate
+from snapreplay.service.partition.slices import feed, in_steps, isolate
 from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.snapshots.errors import RecordError, StopError
 from snapreplay.snapshots.program.coverage import without_skipped
@@ -75,7 +75,7 @@ class Replayer:
         self._fold.begin(self._positions)
         try:
             await feed(self._fold, records)
-            self._fold.finish()
+            await in_steps(self._fold.finishing())
         except RecordError as error:
             self._fold.abandon()
             if not self._store.can_roll_back:

@@ -1,13 +1,17 @@
-"""Feeding a batch to the fold without keeping the event loop to itself."""
+"""A batch's work on the fold, without keeping the event loop to itself."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from snapreplay.snapshots.errors import RecordError
 from snapreplay.snapshots.program.fold import Applied, Fold
 from snapreplay.snapshots.program.record import InputRecord, id_of
+from snapreplay.snapshots.state.steps import Steps
+
+T = TypeVar("T")
 
 SLICE_RECORDS = 256
 # Other partitions, commits and snapshots share this loop.
@@ -23,6 +27,31 @@ async def pause() -> None:
         await asyncio.sleep(0)
 
 
+class _Pauses:
+    """One whenever the loop has not turned for a millisecond."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._resumed = self._loop.time()
+
+    async def when_due(self) -> None:
+        if self._loop.time() - self._resumed > YIELD_AFTER_SECONDS:
+            await pause()
+            self._resumed = self._loop.time()
+
+
+async def in_steps(steps: Steps[T]) -> T:
+    """Run to the end, with pauses. Raises whatever a step raises."""
+    pauses = _Pauses()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            answer: T = end.value
+            return answer
+        await pauses.when_due()
+
+
 async def feed(fold: Fold, records: Sequence[InputRecord]) -> None:
     """Apply `records` in order. A single slow handler call cannot be interrupted; HTTP and membership live in
     a thread of their own for that reason. Slices begin with one record and grow while they are quick: 256 calls of
@@ -31,19 +60,15 @@ async def feed(fold: Fold, records: Sequence[InputRecord]) -> None:
     Raises:
         RecordError: as `Fold.feed`; the batch must be abandoned.
     """
-    loop = asyncio.get_running_loop()
-    resumed = loop.time()
+    loop, pauses = asyncio.get_running_loop(), _Pauses()
     start, size = 0, 1
     while start < len(records):
         began = loop.time()
         fold.feed(records[start : start + size])
         start += size
-        now = loop.time()
-        fitting = int(size * YIELD_AFTER_SECONDS / max(now - began, 1e-6))
+        fitting = int(size * YIELD_AFTER_SECONDS / max(loop.time() - began, 1e-6))
         size = max(1, min(fitting, 2 * size, SLICE_RECORDS))
-        if now - resumed > YIELD_AFTER_SECONDS:
-            await pause()
-            resumed = loop.time()
+        await pauses.when_due()
 
 
 async def isolate(
@@ -54,15 +79,12 @@ async def isolate(
 ) -> Applied:
     """As `Fold.isolate`: an abandoned batch again, one record at a time. `refused` is not applied but taken for an
     error of the record it names."""
-    loop = asyncio.get_running_loop()
-    resumed = loop.time()
+    pauses = _Pauses()
     fold.begin_alone(positions)
     for record in records:
         named = refused is not None and id_of(record) == refused.record_id
         failure = fold.feed_alone(record, refused if named else None)
         if failure is not None:
-            return fold.seal_alone(failure)
-        if loop.time() - resumed > YIELD_AFTER_SECONDS:
-            await pause()
-            resumed = loop.time()
-    return fold.seal_alone(None)
+            return await in_steps(fold.sealing_alone(failure))
+        await pauses.when_due()
+    return await in_steps(fold.sealing_alone(None))

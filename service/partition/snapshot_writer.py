@@ -14,6 +14,7 @@ from snapreplay.service.core.chain import Chain
 from snapreplay.service.metrics import Result
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.report import Reporter
+from snapreplay.service.partition.slices import in_steps
 from snapreplay.service.ports import Appender, LogRecord
 from snapreplay.service.status import SnapshotStatus
 from snapreplay.snapshots.errors import (
@@ -148,7 +149,7 @@ class _Writer:
         """Packing holds the interpreter for a few ms a chunk; compression and checksum run in a thread."""
         limit = self._context.settings.snapshot.chunk_bytes_max
         writer = ChunkWriter(self._marked.snapshot_id, record_bytes_max=limit)
-        while slices := self._marked.cursor.next_slices(writer.raw_bytes):
+        while slices := await in_steps(self._marked.cursor.slicing(writer.raw_bytes)):
             for value in await asyncio.to_thread(writer.encode, slices):
                 await self._write_chunk(appender, value)
 

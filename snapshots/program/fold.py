@@ -32,6 +32,7 @@ from snapreplay.snapshots.program.out import DEFAULT_LIMIT_BYTES, Out
 from snapreplay.snapshots.program.ranges import Anchor, InputRange, SkippedRange
 from snapreplay.snapshots.program.record import InputRecord, Output, Record
 from snapreplay.snapshots.state.contract import Sealed, Store
+from snapreplay.snapshots.state.steps import Steps, all_of
 
 PASSING = (*NEVER_HANDLER_ERRORS, StopError)
 
@@ -144,23 +145,27 @@ class Fold:
         for topic, end_offset in ends.items():
             self._coverage.pass_over(topic, end_offset)
 
-    def stage(self) -> None:
+    def staging(self) -> Steps[None]:
         """Encode what the batch changed. Possible while the batch before it is not merged yet.
 
         Raises:
             RecordError: something in the state cannot be written; the batch must be abandoned, and
                 `isolate` will know the record.
         """
-        self._store.stage()
+        return self._store.staging()
 
-    def seal(self) -> Applied:
+    def sealing(self) -> Steps[Applied]:
         """The staged batch, ready for its transaction; the one before it is merged."""
         return self._applied(None, [], [])
 
+    def finishing(self) -> Steps[Applied]:
+        """`staging`, then `sealing`. Raises as `staging`."""
+        yield from self.staging()
+        return (yield from self.sealing())
+
     def finish(self) -> Applied:
-        """`stage`, then `seal`. Raises as `stage`."""
-        self.stage()
-        return self.seal()
+        """All of `finishing` at once."""
+        return all_of(self.finishing())
 
     def abandon(self) -> None:
         """Undo what was applied since `begin`; outputs are dropped.
@@ -188,12 +193,12 @@ class Fold:
         for record in records:
             failure = self.feed_alone(record)
             if failure is not None:
-                return self.seal_alone(failure)
-        return self.seal_alone(None)
+                return all_of(self.sealing_alone(failure))
+        return all_of(self.sealing_alone(None))
 
     def begin_alone(self, positions: Mapping[str, int]) -> None:
         """`isolate` in parts, for who must not keep an event loop to himself: then `feed_alone` for
-        each record up to a failure, then `seal_alone`.
+        each record up to a failure, then `sealing_alone`.
 
         Raises:
             UsageError: as `isolate`.
@@ -221,7 +226,7 @@ class Fold:
         self._errors.append(error)
         return None
 
-    def seal_alone(self, failure: RecordError | None) -> Applied:
+    def sealing_alone(self, failure: RecordError | None) -> Steps[Applied]:
         """What was applied alone, as one batch; `failure` as `feed_alone` returned it last."""
         return self._applied(failure, self._dead_letters, self._errors)
 
@@ -285,7 +290,7 @@ class Fold:
 
     def _stage_alone(self, record: InputRecord) -> None:
         try:
-            self._store.stage()
+            all_of(self._store.staging())
         except RecordError as error:
             topic, handler, _, _ = self._ways[record.topic]
             raise record_error(record, topic, handler, error) from error.__cause__
@@ -297,7 +302,8 @@ class Fold:
 
     def _applied(
         self, failure: RecordError | None, dead_letters: list[Output], errors: list[RecordError]
-    ) -> Applied:
+    ) -> Steps[Applied]:
+        sealed = yield from self._store.sealing()
         coverage, out = self._coverage, self._out
         outputs, out.staged = out.staged, []
         return Applied(
@@ -309,7 +315,7 @@ class Fold:
             outputs=outputs,
             dead_letters=dead_letters,
             errors=errors,
-            sealed=self._store.seal(),
+            sealed=sealed,
             stream_time_ms=self._store.stream_time_ms,
             failure=failure,
         )

@@ -22,6 +22,7 @@ from snapreplay.snapshots.program.record import Headers, Output, RawRecord, id_o
 from snapreplay.snapshots.program.topic import Topic
 from snapreplay.snapshots.state.contract import ShardSlice, Store
 from snapreplay.snapshots.state.digest import Digest, digest_of
+from snapreplay.snapshots.state.steps import all_of
 from snapreplay.snapshots.state.store import store_of
 
 K = TypeVar("K")
@@ -333,7 +334,7 @@ def _slices(store: Store) -> list[ShardSlice]:
     cursor = store.mark()
     found: list[ShardSlice] = []
     try:
-        while slices := cursor.next_slices(_SLICE_BYTES):
+        while slices := all_of(cursor.slicing(_SLICE_BYTES)):
             # The entries of a slice are the store's own until its next write.
             found += [msgspec.structs.replace(one, entries=dict(one.entries)) for one in slices]
     finally:

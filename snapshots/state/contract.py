@@ -6,13 +6,14 @@
 Life of a batch in a store, and of two batches when the next one is applied while the last one
 commits:
 
-    begin → (handlers change the view) → stage | rollback      once per batch, or once per record
-    seal  → `Sealed`: what changed, digest after it             the batch goes into its transaction
+    begin → (handlers change the view) → staging | rollback    once per batch, or once per record
+    sealing → `Sealed`: what changed, digest after it           the batch goes into its transaction
     merge | drop                                                it was answered OK | anything else
 
 Invariants: at most one sealed batch waits at a time; reads see live objects over staged over sealed
 over base; `mark()` is taken only while nothing is sealed, so a snapshot never holds an uncommitted
-batch.
+batch. Staging and sealing are done in steps, because whole they would hold an event loop for 4 to
+14 ms with batches of 5,000 (measured in a service that was writing a snapshot).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from snapreplay.snapshots.state.digest import Digest
+from snapreplay.snapshots.state.steps import Steps
 
 Changes = Mapping[bytes, bytes | None]
 """Encoded key → encoded value, None for a tombstone; msgpack bytes, ordered by first touch."""
@@ -75,11 +77,11 @@ class Cursor(Protocol):
     digest: Digest
     """Of the whole image."""
 
-    def next_slices(self, raw_bytes_max: int) -> Sequence[ShardSlice]:
+    def slicing(self, raw_bytes_max: int) -> Steps[Sequence[ShardSlice]]:
         """The next slices, at most `raw_bytes_max` bytes together; none at the end, and only there.
 
-        More bytes only where a single entry is larger. Bounded work per call: a few milliseconds at
-        4 MiB. The dicts are the store's own: encode them (in any thread) before `release`, and
+        More bytes only where a single entry is larger. A few milliseconds' work at 4 MiB, a step
+        per shard. The dicts are the store's own: encode them (in any thread) before `release`, and
         never change them.
         """
 
@@ -119,8 +121,8 @@ class Store(Protocol):
 
     def begin(self) -> None: ...
 
-    def stage(self) -> None:
-        """Encode what was touched since `begin`.
+    def staging(self) -> Steps[None]:
+        """Encode what was touched since `begin`. Given up half-way, nothing is staged.
 
         Raises:
             RecordError: a value would not read back equal and of the same type, is too large, or
@@ -130,7 +132,8 @@ class Store(Protocol):
     def rollback(self) -> None:
         """Drop what was touched since `begin`. Never raises on a store with `can_roll_back`."""
 
-    def seal(self) -> Sealed: ...
+    def sealing(self) -> Steps[Sealed]:
+        """What was staged becomes the sealed batch. Given up half-way, only `drop` may follow."""
 
     def merge(self) -> None:
         """The sealed batch was committed: it becomes part of the base."""

@@ -7,9 +7,10 @@ from itertools import islice
 
 from snapreplay.snapshots.state.contract import ShardSlice
 from snapreplay.snapshots.state.digest import MASK, Digest, digest_of
+from snapreplay.snapshots.state.steps import Steps
 
 ENTRIES_MAX = 8_192
-"""Entries given by one call: each is hashed, 0.2 to 0.3 µs."""
+"""Entries given at once: each is hashed, 0.2 to 0.3 µs."""
 
 
 class ShardCursor:
@@ -27,7 +28,7 @@ class ShardCursor:
         self._next = 0
         self._parts: Iterator[dict[bytes, bytes]] = iter(())
 
-    def next_slices(self, raw_bytes_max: int) -> Sequence[ShardSlice]:
+    def slicing(self, raw_bytes_max: int) -> Steps[Sequence[ShardSlice]]:
         """See `Cursor`. Sums are made from the entries: added up, they must be the image's digest."""
         part = next(self._parts, None)
         if part is not None:
@@ -43,6 +44,7 @@ class ShardCursor:
             self._pass_shard()
             if shard:
                 slices.append(_slice(self._next - 1, shard))
+                yield
         if slices:
             return slices
         if self._next < len(self._shards):

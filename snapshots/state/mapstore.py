@@ -2,7 +2,7 @@
 
 Layers, read from the top: live objects (touched since `begin`) → staged bytes (this batch) → shards
 (the batch that is committing, if there is one, written over the committed entries; what was there is
-kept to undo it). Changes, digest and rollback all fall out of `stage` and `seal`.
+kept to undo it). Changes, digest and rollback all fall out of `staging` and `sealing`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from snapreplay.snapshots.state.contract import Changes, Cursor, Sealed, ShardSl
 from snapreplay.snapshots.state.digest import Digest
 from snapreplay.snapshots.state.keys import UNENCODABLE, KeyCodec
 from snapreplay.snapshots.state.shards import SHARD_COUNT, Place, Shards
-from snapreplay.snapshots.state.staging import encode_all
+from snapreplay.snapshots.state.staging import encoding
+from snapreplay.snapshots.state.steps import Steps, all_of
 from snapreplay.snapshots.state.values import ABSENT, DELETED, Mark, ValueCodec
 
 K = TypeVar("K", bound=str | bytes | int)
@@ -134,16 +135,17 @@ class MapStore(Generic[K, V]):
     # ------------------------------------------------------------------ the life of a batch
 
     def begin(self) -> None:
-        """Forget the objects touched since the last `stage`, and what happened to them."""
+        """Forget the objects touched since the last staging, and what happened to them."""
         self.live.clear()
         self._places.clear()
         self.added = 0
 
     rollback = begin
 
-    def stage(self) -> None:
-        """See `Store`. On an error everything is as before the call."""
-        encoded = encode_all(self.live, self._places, self._values, self._entry_bytes_max)
+    def staging(self) -> Steps[None]:
+        """See `Store`. On an error everything is as before."""
+        live, places = self.live, self._places
+        encoded = yield from encoding(live, places, self._values, self._entry_bytes_max)
         if self._staged:
             self._staged_places += [p for p in self._places if p[0] not in self._staged]
             self._staged.update(encoded)
@@ -153,16 +155,16 @@ class MapStore(Generic[K, V]):
         self._staged_added += self.added
         self.begin()
 
-    def seal(self) -> Sealed:
+    def sealing(self) -> Steps[Sealed]:
         """
         Raises:
             RuntimeError: a sealed batch is still waiting.
         """
         if self._sealed:
             raise RuntimeError("a sealed batch waits: merge or drop it before the next seal")
-        changes = self._staged
-        self._shards.write(self._staged_places, changes)
         self._sealed = True
+        changes = self._staged
+        yield from self._shards.writing(self._staged_places, changes)
         self._forget_staged()
         return Sealed(changes, self._shards.digest)
 
@@ -191,7 +193,7 @@ class MapStore(Generic[K, V]):
         mask, lookups = self._mask, self._lookups
         indexes = [crc32(key) & mask for key in changes]
         places = [(k, lookups[i](k), i) for k, i in zip(changes, indexes, strict=True)]
-        self._shards.write(places, dict(changes))
+        all_of(self._shards.writing(places, dict(changes)))
         self._shards.keep()
 
     def mark(self) -> Cursor:

@@ -16,6 +16,7 @@ from snapreplay.snapshots.state.contract import (
 )
 from snapreplay.snapshots.state.cursor import ShardCursor
 from snapreplay.snapshots.state.digest import digest_of
+from snapreplay.snapshots.state.steps import Steps
 
 _NO_CHANGES = Sealed({}, None)
 
@@ -84,9 +85,10 @@ class ObjectStore:
         if self._begin is not None:
             self._begin()
 
-    def stage(self) -> None:
-        """Nothing is encoded before the next snapshot."""
+    def staging(self) -> Steps[None]:
+        """A single step: nothing is encoded before the next snapshot."""
         self._staged, self._open = True, False
+        yield
 
     def rollback(self) -> None:
         """
@@ -100,7 +102,7 @@ class ObjectStore:
             self._rollback()
             self._open = False
 
-    def seal(self) -> Sealed:
+    def sealing(self) -> Steps[Sealed]:
         """
         Raises:
             RuntimeError: a sealed batch is still waiting.
@@ -109,6 +111,7 @@ class ObjectStore:
         if self._sealed:
             raise RuntimeError("a sealed batch waits: merge or drop it before the next seal")
         self._sealed = True
+        yield
         return _NO_CHANGES
 
     def merge(self) -> None:

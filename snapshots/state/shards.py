@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any
 from zlib import crc32
 
@@ -23,8 +24,12 @@ from snapreplay.snapshots.errors import DamagedError
 from snapreplay.snapshots.state.contract import ShardSlice
 from snapreplay.snapshots.state.cursor import ShardCursor
 from snapreplay.snapshots.state.digest import EMPTY, MASK, SEED, Digest
+from snapreplay.snapshots.state.steps import Steps
 
 SHARD_COUNT = 1024
+
+BLOCK = 512
+"""Entries written in one step."""
 
 SETTLE_ENTRIES = 4096
 """Entries folded in one go after a snapshot: well below a millisecond."""
@@ -92,9 +97,9 @@ class Shards:
                 yield from (k for k in shard if k not in target)
                 yield from (k for k, v in target.items() if v is not None)
 
-    def write(self, places: Sequence[Place], changes: dict[bytes, bytes | None]) -> None:
+    def writing(self, places: Sequence[Place], changes: dict[bytes, bytes | None]) -> Steps[None]:
         """Apply a batch, digest included. It is there for whoever looks up; `keep` makes it the last
-        committed one, `undo` takes it back.
+        committed one, `undo` takes it back, also before the last step.
 
         Args:
             places: of the keys of `changes`, in the same order; values as they are here now.
@@ -106,11 +111,19 @@ class Shards:
         if self._undo is not None:
             raise RuntimeError("a batch waits: keep or undo it before the next one")
         self._undo = _Undo(places, self.digest, self.size_bytes)
-        hash64, targets, shards = xxh64_intdigest, self._targets, self._shards
         unchanged: list[bytes] = []
+        writes = zip(places, changes.values(), strict=True)
+        while block := list(islice(writes, BLOCK)):
+            self._write(block, unchanged)
+            yield
+        for key in unchanged:
+            del changes[key]
+
+    def _write(self, block: Iterable[tuple[Place, bytes | None]], unchanged: list[bytes]) -> None:
+        hash64, targets, shards = xxh64_intdigest, self._targets, self._shards
         count, sum_a, sum_b = self.digest.count, self.digest.a, self.digest.b
         size_bytes = self.size_bytes
-        for (key, old, index), new in zip(places, changes.values(), strict=True):
+        for (key, old, index), new in block:
             if new == old:
                 unchanged.append(key)
                 continue
@@ -135,8 +148,6 @@ class Shards:
                 sum_a -= hash64(old, key_hash)
                 sum_b -= hash64(key, hash64(old, SEED))
                 size_bytes -= len(old)
-        for key in unchanged:
-            del changes[key]
         self.digest = Digest(count, sum_a & MASK, sum_b & MASK)
         self.size_bytes = size_bytes
 

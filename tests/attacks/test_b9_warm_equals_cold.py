@@ -16,6 +16,7 @@ from snapreplay.service.status import StatusBoard
 from snapreplay.snapshots.format.envelope import Kind, kind_of
 from snapreplay.snapshots.program.fold import Fold
 from snapreplay.snapshots.program.record import InputRecord
+from snapreplay.snapshots.state.steps import all_of
 from snapreplay.snapshots.state.store import store_of
 from tests.support import apps
 from tests.support.entries import read_entry
@@ -55,7 +56,7 @@ class Incarnation:
         self.fold.begin(positions)
         self.fold.feed(records)
         if stage:
-            self.fold.stage()
+            all_of(self.fold.staging())
 
     def start(self, dice):
         """A batch, or now and then an increment that only points."""
@@ -63,7 +64,7 @@ class Incarnation:
             self.committer.start(None)
             return
         self.feed(dice, stage=True)
-        self.committer.start(self.fold.seal())
+        self.committer.start(all_of(self.fold.sealing()))
 
     def going_on_with(self, store):
         """This one's producer and chain, and a store that was kept."""

@@ -21,6 +21,7 @@ from snapreplay.snapshots.format.changes import check_changes, split_changes
 from snapreplay.snapshots.format.chunks import ChunkWriter, read_chunk
 from snapreplay.snapshots.format.envelope import HEADER_BYTES, Kind, headers_for, open_envelope
 from snapreplay.snapshots.format.records import ChunkRef
+from snapreplay.snapshots.state.steps import all_of
 from snapreplay.snapshots.state.store import store_of
 from tests.damage import memory
 from tests.damage.edits import Slot, bombs, cuts, flips, from_the_future, of_kind, sealed
@@ -69,10 +70,10 @@ def written_chunk() -> tuple[bytes, ChunkRef, Any]:
     for number in range(50):
         text = random.Random(number).randbytes(40).hex()
         store.view[f"k{number}"] = {"n": number, "sum": number, "text": text}
-    store.stage()
-    store.seal()
+    all_of(store.staging())
+    all_of(store.sealing())
     store.merge()
-    (value,) = ChunkWriter("s").encode(store.mark().next_slices(1_000_000))
+    (value,) = ChunkWriter("s").encode(all_of(store.mark().slicing(1_000_000)))
     ref = ChunkRef(0, 0, len(value), zlib.crc32(value))
     return value, ref, read_chunk(value, ref, "s")
 

@@ -57,6 +57,21 @@ MUTANTS = (
         (SHARDS,),
     ),
     Mutant(
+        "no-undo-before-the-last-step",
+        "a batch that is sealed half-way is not shown as committed, and can be dropped",
+        "snapshots/state/shards.py",
+        "        self._undo = _Undo(places, self.digest, self.size_bytes)\n",
+        "        before = _Undo(places, self.digest, self.size_bytes)\n",
+        ("tests/snapshots/state/test_mapstore.py", "tests/simulation"),
+        (
+            (
+                "snapshots/state/shards.py",
+                "            yield\n        for key in unchanged:\n",
+                "            yield\n        self._undo = before\n        for key in unchanged:\n",
+            ),
+        ),
+    ),
+    Mutant(
         "manifest-first",
         "the manifest is written last: with all offsets of its chunks",
         "service/partition/snapshot_writer.py",

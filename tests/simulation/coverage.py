@@ -26,5 +26,6 @@ WANTED: tuple[str, ...] = (
     "epilogue restart",
     "epilogue changed code",
     "changed code refused",
+    "looked at while it was sealed",
 )
 """Fault kinds as "site.kind", events, phases, roads, and what else is rare."""

@@ -65,6 +65,7 @@ class Scenario:
     events: tuple[Event, ...]
     epilogue: Epilogue
     final_snapshot: bool
+    slow_steps: bool  # of work on a batch or a snapshot: something may come between two of them
 
     def settings(self, instance_id: str) -> Settings:
         return _settings(
@@ -109,6 +110,7 @@ def draw(rng: random.Random) -> Scenario:
         events=_events(rng, chaos_seconds),
         epilogue=rng.choice(("none", "none", "none", "none", "restart", "changed code")),
         final_snapshot=rng.random() < 0.5,
+        slow_steps=rng.random() < 0.3,
     )
 
 

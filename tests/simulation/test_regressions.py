@@ -33,6 +33,7 @@ QUIET = replace(
     chaos_seconds=4.0,
     events=(),
     epilogue="restart",
+    slow_steps=False,
 )
 """A history without faults and events; each test adds its own."""
 

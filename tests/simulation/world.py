@@ -8,15 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 from snapreplay.service import clock
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.genesis import init_app
-from snapreplay.service.partition import live
+from snapreplay.service.partition import live, slices
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.status import PartitionStatus
 from snapreplay.snapshots.program import names
+from snapreplay.snapshots.state import shards, staging
 from snapreplay.snapshots.state.contract import Store
 from snapreplay.snapshots.state.mapstore import MapStore
 from snapreplay.snapshots.state.shards import Shards
@@ -176,6 +178,8 @@ class World:
                 if store is not None and status is not None and status.phase is Phase.LIVE:
                     entries = dict(store.committed_view())
                     self._views.append(_View(process.name, number, status.batch, entries))
+                    if _is_half_sealed(store):
+                        self.network.met("looked at while it was sealed")
 
     def targets(self, number: int) -> dict[str, int]:
         """Input topic → offset after its last record."""
@@ -314,9 +318,18 @@ class _View:
             )
 
 
+def _is_half_sealed(store: Any) -> bool:
+    undo = store._shards._undo
+    return undo is not None and undo.places is store._staged_places
+
+
 @contextmanager
-def seeded(loop: VirtualLoop, rng: random.Random) -> Iterator[None]:
-    """Ids and wall time of a seed; small maps and patient idle loops, for speed."""
+def seeded(loop: VirtualLoop, rng: random.Random, *, slow_steps: bool) -> Iterator[None]:
+    """Ids, wall time and length of the steps of a seed; small maps and patient idle loops, for speed."""
+
+    async def pause() -> None:
+        await asyncio.sleep(rng.choice((0.0, 0.001, 0.02)))
+
     wall = SimpleNamespace(
         time=lambda: EPOCH_SECONDS + loop.time(),
         time_ns=lambda: int((EPOCH_SECONDS + loop.time()) * 1e9),
@@ -327,5 +340,9 @@ def seeded(loop: VirtualLoop, rng: random.Random) -> Iterator[None]:
         mock.patch.object(live, "IDLE_POLL_MS", 400),
         mock.patch.object(Shards.__init__, "__defaults__", SMALL),
         mock.patch.object(MapStore.clear, "__defaults__", SMALL),
+        mock.patch.object(shards, "BLOCK", 1),
+        mock.patch.object(staging, "BLOCK", 1),
+        mock.patch.object(slices, "YIELD_AFTER_SECONDS", -1 if slow_steps else 1),
+        mock.patch.object(slices, "pause", pause),
     ):
         yield

@@ -14,6 +14,7 @@ from snapreplay.service.partition import snapshot_writer
 from snapreplay.service.partition.loading import load_manifest, load_state
 from snapreplay.service.partition.report import Reporter
 from snapreplay.service.status import StatusBoard
+from snapreplay.snapshots.state.steps import all_of
 from snapreplay.snapshots.state.store import store_of
 from tests.support import apps
 from tests.support.entries import increment
@@ -52,8 +53,8 @@ def filled(app):
     store.begin()
     for number in range(ENTRIES):
         store.view[f"k{number}"] = {"pad": dice.randbytes(PAD_BYTES).hex()}
-    store.stage()
-    digest = store.seal().digest
+    all_of(store.staging())
+    digest = all_of(store.sealing()).digest
     store.merge()
     last = increment(7, digest=digest, positions={"payments": 12})
     return store, Chain(last.origin, 4, last, 31, 3)

@@ -5,15 +5,17 @@ import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-import msgspec
+import pytest
+from msgspec.structs import replace as replaced
 
 from snapreplay.service.partition import slices as module
-from snapreplay.service.partition.slices import feed, isolate
+from snapreplay.service.partition.slices import feed, in_steps, isolate
 from snapreplay.service.partition.tasks import ended
 from snapreplay.snapshots.errors import RecordError
 from snapreplay.snapshots.program.fold import ErrorPolicy, Fold
 from snapreplay.snapshots.program.ranges import SkippedRange
 from snapreplay.snapshots.program.record import RawRecord
+from snapreplay.snapshots.state.shards import BLOCK
 from snapreplay.snapshots.state.store import store_of
 from tests.support import apps
 
@@ -72,6 +74,29 @@ async def test_slow_records_are_taken_one_by_one():
         assert len(turns) >= 25 * module.PAUSE_TURNS
 
 
+async def test_other_tasks_turn_while_a_large_batch_is_staged_and_sealed(monkeypatch):
+    """After every block, for a block of 512 keys takes a good part of a millisecond."""
+    monkeypatch.setattr(module, "YIELD_AFTER_SECONDS", -1)
+    keys = 4 * BLOCK
+    fold = fold_of(apps.add)
+    await feed(fold, [replaced(record, key=b"%d" % record.offset) for record in records(keys)])
+    async with turns_of_others() as turns:
+        applied = await in_steps(fold.finishing())
+        assert len(turns) >= 2 * keys / BLOCK * module.PAUSE_TURNS
+    assert len(applied.sealed.changes) == keys
+
+
+async def test_a_step_that_fails_fails_the_whole():
+    """With its own error, after the pauses before it."""
+
+    def steps():
+        yield
+        raise RecordError("in the second step")
+
+    with pytest.raises(RecordError, match="in the second step"):
+        await in_steps(steps())
+
+
 START = {"payments-x": 0}
 
 
@@ -91,7 +116,7 @@ async def test_other_tasks_turn_while_a_failed_batch_is_applied_record_by_record
 async def test_taken_alone_the_records_do_the_same_as_without_pauses():
     """State, outputs, dead letters and positions are those of `Fold.isolate`."""
     poison = records(1, b'{"amount": 1, "poison": true}')[0]
-    batch = [*records(10), msgspec.structs.replace(poison, offset=10, timestamp=10)]
+    batch = [*records(10), replaced(poison, offset=10, timestamp=10)]
     one, other = await isolate(refusing(), START, batch), refusing().isolate(START, batch)
     assert [e.message for e in one.errors] == [e.message for e in other.errors]
     assert replace(one, errors=[]) == replace(other, errors=[])

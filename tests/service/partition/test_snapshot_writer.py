@@ -12,6 +12,7 @@ from snapreplay.service.partition.snapshot_writer import ImageDiffers, OffsetUnk
 from snapreplay.service.status import StatusBoard
 from snapreplay.snapshots.format.chunks import read_chunk
 from snapreplay.snapshots.state.digest import Digest
+from snapreplay.snapshots.state.steps import all_of
 from snapreplay.snapshots.state.store import store_of
 from tests.support import apps
 from tests.support.entries import entries_of, increment, read_entry
@@ -32,8 +33,8 @@ def filled(app, count):
     store.begin()
     for number in range(count):
         store.view[f"k{number}"] = {"n": number, "sum": number**5}
-    store.stage()
-    digest = store.seal().digest
+    all_of(store.staging())
+    digest = all_of(store.sealing()).digest
     store.merge()
     last = increment(7, digest=digest, positions={"payments": 12}, stream_time_ms=99)
     return store, Chain(apps_origin(app), 4, last, 31, 3)

@@ -37,7 +37,7 @@ class Image:
 
     slices: list[ShardSlice]
 
-    def next_slices(self, raw_bytes_max: int) -> list[ShardSlice]:
+    def take(self, raw_bytes_max: int) -> list[ShardSlice]:
         taken: list[ShardSlice] = []
         while self.slices and (not taken or raw_bytes_max > 0):
             raw_bytes_max -= sum(len(k) + len(v) for k, v in self.slices[0].entries.items())
@@ -48,7 +48,7 @@ class Image:
 def written(writer: ChunkWriter, image: Image) -> list[bytes]:
     """All chunks of the image."""
     values: list[bytes] = []
-    while slices := image.next_slices(writer.raw_bytes):
+    while slices := image.take(writer.raw_bytes):
         values += writer.encode(slices)
     return values
 

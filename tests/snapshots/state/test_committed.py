@@ -6,6 +6,7 @@ import pytest
 
 from snapreplay.snapshots.errors import RecordError, StopError
 from snapreplay.snapshots.state.map import MapState
+from snapreplay.snapshots.state.steps import all_of
 
 State = MapState[str, dict[str, Any]]
 
@@ -16,8 +17,8 @@ def state() -> State:
     made: State = MapState(str, dict)
     made.update({"aa": {"n": 1}, "b": {"n": 2}})
     store = made.__snapreplay_store__()
-    store.stage()
-    store.seal()
+    all_of(store.staging())
+    all_of(store.sealing())
     store.merge()
     return made
 
@@ -29,8 +30,8 @@ def test_only_committed_batches_are_seen(state: State) -> None:
     state["b"]["n"] = 3
     state["c"] = {"n": 3}
     assert view["b"] == {"n": 2}
-    store.stage()
-    store.seal()
+    all_of(store.staging())
+    all_of(store.sealing())
     assert dict(view) == {"b": {"n": 2}, "aa": {"n": 1}}
     assert len(view) == 2
     store.merge()
@@ -45,8 +46,8 @@ def test_it_is_seen_also_during_a_snapshot(state: State) -> None:
     cursor = store.mark()
     del state["b"]
     state["c"] = {"n": 3}
-    store.stage()
-    store.seal()
+    all_of(store.staging())
+    all_of(store.sealing())
     store.merge()
     for _ in range(2):
         assert dict(store.committed_view()) == {"c": {"n": 3}, "aa": {"n": 1}}
@@ -77,6 +78,6 @@ def test_bytes_of_another_type_are_named(state: State) -> None:
     """As in the state itself."""
     other = MapState(str, int).__snapreplay_store__()
     store = state.__snapreplay_store__()
-    other.load(store.mark().next_slices(1000))
+    other.load(all_of(store.mark().slicing(1000)))
     with pytest.raises(StopError, match=r"state\['b'\] was written as another type"):
         other.committed_view()["b"]

@@ -8,6 +8,7 @@ from snapreplay.snapshots.state import cursor as cursor_module
 from snapreplay.snapshots.state.contract import ShardSlice
 from snapreplay.snapshots.state.cursor import ShardCursor, split
 from snapreplay.snapshots.state.digest import MASK, Digest, digest_of
+from snapreplay.snapshots.state.steps import all_of
 
 SHARDS = st.lists(
     st.dictionaries(st.binary(max_size=6), st.binary(max_size=20), max_size=8), max_size=6
@@ -30,7 +31,7 @@ def test_slices_are_the_image_in_bounded_steps(
         patch.setattr(cursor_module, "ENTRIES_MAX", entries_max)
         cursor = ShardCursor([dict(shard) for shard in shards], digest)
         sums = Digest(0, 0, 0)
-        while slices := cursor.next_slices(raw_bytes_max):
+        while slices := all_of(cursor.slicing(raw_bytes_max)):
             for part in slices:
                 assert part.entries
                 assert not part.entries.keys() & found[part.index].keys()
@@ -43,7 +44,7 @@ def test_slices_are_the_image_in_bounded_steps(
             entries = sum(len(part.entries) for part in slices)
             assert entries <= entries_max
             assert entries == 1 or sum(map(raw_bytes, slices)) <= raw_bytes_max
-        assert cursor.next_slices(raw_bytes_max) == []
+        assert all_of(cursor.slicing(raw_bytes_max)) == []
     assert found == shards
     every = [digest_of(shard.items()) for shard in shards]
     assert sums.count == sum(d.count for d in every)
@@ -55,14 +56,14 @@ def test_parts_of_a_large_shard_are_filled() -> None:
     """A part ends only where the next entry would not fit."""
     shard = {b"%02d" % i: b"12345678" for i in range(10)}
     cursor = ShardCursor([shard], digest_of(shard.items()))
-    parts = list(iter(lambda: cursor.next_slices(35), []))
+    parts = list(iter(lambda: all_of(cursor.slicing(35)), []))
     assert [len(part.entries) for (part,) in parts] == [3, 3, 3, 1]
 
 
 def test_whole_shards_are_given_as_they_are() -> None:
     """A restore takes the dict over: it is neither copied nor cut without need."""
     shard = {b"a": b"1", b"b": b"2"}
-    (part,) = ShardCursor([{}, shard], digest_of(shard.items())).next_slices(4)
+    (part,) = all_of(ShardCursor([{}, shard], digest_of(shard.items())).slicing(4))
     assert part.index == 1
     assert part.entries is shard
 
@@ -71,11 +72,11 @@ def test_release_ends_the_reading_and_is_told_once() -> None:
     """Whether the image was read to its end or not."""
     told: list[ShardCursor] = []
     cursor = ShardCursor([{b"a": b"1"}, {b"b": b"2"}], digest_of([]), told.append)
-    assert cursor.next_slices(2)
+    assert all_of(cursor.slicing(2))
     cursor.release()
     cursor.release()
     assert told == [cursor]
-    assert cursor.next_slices(2) == []
+    assert all_of(cursor.slicing(2)) == []
 
 
 @given(st.dictionaries(st.binary(max_size=6), st.binary(max_size=6), min_size=2, max_size=9))

@@ -8,6 +8,7 @@ import pytest
 
 from snapreplay.snapshots.errors import RecordError, StopError, UsageError
 from snapreplay.snapshots.state.map import MapState
+from snapreplay.snapshots.state.steps import all_of
 
 
 class Account(msgspec.Struct):
@@ -18,8 +19,8 @@ class Account(msgspec.Struct):
 def commit(state: MapState[Any, Any]) -> dict[bytes, bytes | None]:
     """End a batch and begin the next one; returns its changes."""
     store = state.__snapreplay_store__()
-    store.stage()
-    changes = store.seal().changes
+    all_of(store.staging())
+    changes = all_of(store.sealing()).changes
     store.merge()
     store.begin()
     return changes
@@ -151,7 +152,7 @@ def test_iteration_is_in_the_order_of_the_encoded_keys() -> None:
         state[key] = 1
     commit(state)
     state["aa"] = 2
-    store.stage()
+    all_of(store.staging())
     state["a"] = 3
     state["b"] = 4
     del state["long-key"]

@@ -2,7 +2,11 @@
 
 import copy
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -11,9 +15,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from snapreplay.snapshots.errors import DamagedError, RecordError
+from snapreplay.snapshots.state import shards as shards_module
+from snapreplay.snapshots.state import staging as staging_module
 from snapreplay.snapshots.state.contract import Changes, Cursor, Store
 from snapreplay.snapshots.state.digest import digest_of
 from snapreplay.snapshots.state.map import MapState
+from snapreplay.snapshots.state.steps import all_of
 
 Entries = dict[str, dict[str, Any]]
 
@@ -45,6 +52,13 @@ def fold(entries: dict[bytes, bytes], changes: Changes) -> dict[bytes, bytes]:
         else:
             entries[key] = value
     return entries
+
+
+@contextmanager
+def one_key_a_step() -> Iterator[None]:
+    """So that there is something between."""
+    with patch.object(staging_module, "BLOCK", 1), patch.object(shards_module, "BLOCK", 1):
+        yield
 
 
 class Machine(RuleBasedStateMachine):
@@ -99,14 +113,14 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def stage(self) -> None:
-        self.store.stage()
+        all_of(self.store.staging())
         self.staged = copy.deepcopy(self.live)
 
     @rule(key=KEYS)
     def fail_to_stage(self, key: str) -> None:
         self.state[key] = {"bad": (1, 2)}
         with pytest.raises(RecordError):
-            self.store.stage()
+            all_of(self.store.staging())
         self.store.rollback()
         self.live = copy.deepcopy(self.staged)
 
@@ -114,7 +128,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def seal(self) -> None:
         self.stage()
-        result = self.store.seal()
+        result = all_of(self.store.sealing())
         self.sealed = copy.deepcopy(self.staged)
         self.changes = dict(result.changes)
         before, after = encoded(self.committed), encoded(self.sealed)
@@ -124,6 +138,32 @@ class Machine(RuleBasedStateMachine):
             if before.get(key) != after.get(key)
         }
         assert result.digest == digest_of(after.items())
+
+    @rule(steps=st.integers(0, 12))
+    def give_up_staging(self, steps: int) -> None:
+        with one_key_a_step():
+            touched = len(self.store.live)
+            staging = self.store.staging()
+            taken = len(list(islice(staging, min(steps, touched))))
+            assert taken == min(steps, touched)
+            staging.close()
+        self.store.rollback()
+        self.live = copy.deepcopy(self.staged)
+
+    @precondition(lambda self: self.sealed is None)
+    @rule(steps=st.integers(0, 12), is_released=st.booleans())
+    def give_up_sealing(self, steps: int, *, is_released: bool) -> None:
+        self.stage()
+        with one_key_a_step():
+            sealing = self.store.sealing()
+            for _ in islice(sealing, steps):
+                assert dict(self.store.committed_view()) == self.committed
+                with pytest.raises(RuntimeError):
+                    self.store.mark()
+                if is_released and self.cursor is not None:
+                    self.give_up()
+            sealing.close()
+        self.drop()
 
     @precondition(lambda self: self.sealed is not None)
     @rule()
@@ -150,7 +190,7 @@ class Machine(RuleBasedStateMachine):
     @rule(raw_bytes_max=st.integers(1, 60))
     def read_on(self, raw_bytes_max: int) -> None:
         assert self.cursor is not None
-        slices = self.cursor.next_slices(raw_bytes_max)
+        slices = all_of(self.cursor.slicing(raw_bytes_max))
         for part in slices:
             assert not part.entries.keys() & self.read.keys()
             self.read |= part.entries
@@ -195,8 +235,8 @@ TestModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=
 
 def commit(store: Store) -> Changes:
     """One batch, all in one."""
-    store.stage()
-    changes = store.seal().changes
+    all_of(store.staging())
+    changes = all_of(store.sealing()).changes
     store.merge()
     return changes
 
@@ -215,7 +255,7 @@ def test_the_effect_of_a_batch_is_that_of_its_records(batch: int) -> None:
             else:
                 state[key]["n"] += n
             if per_record:
-                store.stage()
+                all_of(store.staging())
             if (i + 1) % size == 0:
                 commit(store)
         commit(store)
@@ -230,10 +270,10 @@ def test_changes_are_ordered_by_first_touch_and_real() -> None:
     state["a"] = {"n": 1}
     commit(store)
     state["z"] = {"n": 1}
-    store.stage()
+    all_of(store.staging())
     state["a"]["n"] = 2
     state["new"] = {"n": 1}
-    store.stage()
+    all_of(store.staging())
     state["a"]["n"] = 1
     del state["new"]
     state["b"] = {"n": 1}
@@ -247,9 +287,9 @@ def test_sealing_twice_is_refused() -> None:
     _, store = fresh()
     with pytest.raises(RuntimeError, match="no sealed batch"):
         store.merge()
-    store.seal()
+    all_of(store.sealing())
     with pytest.raises(RuntimeError, match="a sealed batch waits"):
-        store.seal()
+        all_of(store.sealing())
     with pytest.raises(RuntimeError, match="committed batches only"):
         store.mark()
 
@@ -261,7 +301,7 @@ def test_a_snapshot_loads_into_an_equal_store() -> None:
         state[f"k{i}"]["n"] = i
     commit(store)
     cursor = store.mark()
-    slices = [*iter(lambda: cursor.next_slices(300), [])]
+    slices = [*iter(lambda: all_of(cursor.slicing(300)), [])]
     copied = MapState(str, dict)
     other = copied.__snapreplay_store__()
     other.clear(store.shard_count)
@@ -278,8 +318,8 @@ def test_clear_forgets_everything() -> None:
     """Live, staged, sealed and committed; the view goes on working."""
     state, store = fresh()
     state["a"]["n"] = 1
-    store.stage()
-    store.seal()
+    all_of(store.staging())
+    all_of(store.sealing())
     state["b"]["n"] = 1
     store.stream_time_ms = 5
     store.clear()

@@ -9,6 +9,7 @@ from snapreplay.snapshots.errors import UsageError
 from snapreplay.snapshots.state.contract import ENTRY_BYTES_MAX, ShardSlice
 from snapreplay.snapshots.state.digest import digest_of
 from snapreplay.snapshots.state.objects import ObjectStore
+from snapreplay.snapshots.state.steps import all_of
 
 
 class Book:
@@ -38,7 +39,7 @@ def read(store: ObjectStore, raw_bytes_max: int = 20) -> list[ShardSlice]:
     """All slices of a snapshot."""
     cursor = store.mark()
     slices: list[ShardSlice] = []
-    while found := cursor.next_slices(raw_bytes_max):
+    while found := all_of(cursor.slicing(raw_bytes_max)):
         slices += found
     cursor.release()
     return slices
@@ -48,8 +49,8 @@ def batch(store: ObjectStore, *orders: bytes) -> None:
     """One committed batch."""
     store.begin()
     store.view.orders += orders
-    store.stage()
-    assert store.seal().changes == {}
+    all_of(store.staging())
+    assert all_of(store.sealing()).changes == {}
     store.merge()
 
 
@@ -72,7 +73,7 @@ def test_slices_prove_the_snapshot() -> None:
     store = ObjectStore(Book())
     batch(store, b"x")
     cursor = store.mark()
-    (part,) = cursor.next_slices(1000)
+    (part,) = all_of(cursor.slicing(1000))
     assert cursor.digest == digest_of(part.entries.items())
     assert (part.digest_a, part.digest_b) == (cursor.digest.a, cursor.digest.b)
     assert store.digest is None
@@ -108,7 +109,7 @@ def test_the_image_stays_while_the_object_changes() -> None:
     store = ObjectStore(Book())
     cursor = store.mark()
     batch(store, b"later")
-    (part,) = cursor.next_slices(1000)
+    (part,) = all_of(cursor.slicing(1000))
     assert list(part.entries.values()) == [b"opening"]
 
 
@@ -129,7 +130,7 @@ def test_without_rollback_a_failed_batch_needs_a_restore() -> None:
     assert not store.can_roll_back
     store.begin()
     store.view.orders.append(b"half")
-    for refused in (store.rollback, store.begin, store.seal, store.mark):
+    for refused in (store.rollback, store.begin, lambda: all_of(store.sealing()), store.mark):
         with pytest.raises(RuntimeError, match="clear and restore"):
             refused()
     store.clear()
@@ -142,9 +143,9 @@ def test_a_dropped_batch_cannot_be_undone(*, sealed: bool) -> None:
     """What was staged has changed the object, rollback or not."""
     store = ObjectStore(UndoBook())
     store.begin()
-    store.stage()
+    all_of(store.staging())
     if sealed:
-        store.seal()
+        all_of(store.sealing())
     store.drop()
     with pytest.raises(RuntimeError, match="clear and restore"):
         store.mark()
@@ -156,13 +157,16 @@ def test_what_was_committed_can_be_kept_and_nothing_else() -> None:
     """`can_drop` says at each moment whether giving up would leave exactly the committed state."""
     store = ObjectStore(UndoBook())
     seen = [store.can_drop]
-    for step in (store.begin, store.stage, store.seal, store.merge, store.drop):
-        step()
+    begin, merge, drop = store.begin, store.merge, store.drop
+    for step in (begin, store.staging, store.sealing, merge, drop):
+        steps = step()
+        if steps is not None:
+            all_of(steps)
         seen.append(store.can_drop)
     assert seen == [True, False, False, False, True, True]
     store.mark()
     store.begin()
-    store.stage()
+    all_of(store.staging())
     store.drop()
     assert not store.can_drop
 
@@ -173,14 +177,14 @@ def test_an_object_holds_one_batch_at_most() -> None:
     store.begin()
     with pytest.raises(RuntimeError, match="committed batches only"):
         store.mark()
-    store.stage()
+    all_of(store.staging())
     with pytest.raises(RuntimeError, match="committed batches only"):
         store.mark()
-    store.seal()
+    all_of(store.sealing())
     with pytest.raises(RuntimeError, match="a sealed batch waits"):
         store.begin()
     with pytest.raises(RuntimeError, match="a sealed batch waits"):
-        store.seal()
+        all_of(store.sealing())
     store.merge()
     with pytest.raises(RuntimeError, match="no sealed batch"):
         store.merge()

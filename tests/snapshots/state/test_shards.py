@@ -11,6 +11,7 @@ from snapreplay.snapshots.state import shards as shards_module
 from snapreplay.snapshots.state.contract import ShardSlice
 from snapreplay.snapshots.state.digest import digest_of
 from snapreplay.snapshots.state.shards import Shards
+from snapreplay.snapshots.state.steps import all_of
 
 KEYS = st.binary(max_size=2)
 CHANGES = st.dictionaries(KEYS, st.none() | st.binary(max_size=4), max_size=12)
@@ -20,7 +21,7 @@ def begin(shards: Shards, changes: dict[bytes, bytes | None]) -> None:
     """A batch that is neither kept nor undone."""
     indexes = {key: crc32(key) & shards.mask for key in changes}
     places = [(key, shards.lookups[index](key), index) for key, index in indexes.items()]
-    shards.write(places, dict(changes))
+    all_of(shards.writing(places, dict(changes)))
 
 
 def write(shards: Shards, changes: dict[bytes, bytes | None]) -> None:
@@ -55,10 +56,10 @@ def test_writing_during_a_snapshot_does_not_change_its_image(
             elif step == "mark" and cursor is None:
                 cursor, image, read = shards.mark(), dict(model), {}
             elif step == "read" and cursor is not None:
-                for part in cursor.next_slices(raw_bytes):
+                for part in all_of(cursor.slicing(raw_bytes)):
                     read |= part.entries
             elif step == "release" and cursor is not None:
-                while slices := cursor.next_slices(raw_bytes):
+                while slices := all_of(cursor.slicing(raw_bytes)):
                     for part in slices:
                         read |= part.entries
                 assert read == image
@@ -141,7 +142,7 @@ def test_what_is_left_to_fold_can_be_done_without_batches() -> None:
     write(shards, {b"%d" % i: b"new" for i in range(count)})
     cursor.release()
     index = crc32(b"x") & shards.mask
-    shards.write([(b"x", None, index)], {b"x": b"1"})
+    all_of(shards.writing([(b"x", None, index)], {b"x": b"1"}))
     steps = 1
     while not shards.settle():
         steps += 1
@@ -152,6 +153,27 @@ def test_what_is_left_to_fold_can_be_done_without_batches() -> None:
     assert len(content(shards)) == count
 
 
+def test_the_image_is_that_of_the_mark_also_when_batches_come_between_two_steps() -> None:
+    """A shard is read per step, and every step finds all shards changed."""
+    shards = Shards(8)
+    keys = [b"%d" % number for number in range(100)]
+    write(shards, dict.fromkeys(keys, b"0"))
+    cursor = shards.mark()
+    slicing, number, slices = cursor.slicing(10_000), 0, None
+    while slices is None:
+        number += 1
+        write(shards, dict.fromkeys(keys, b"%d" % number))
+        try:
+            next(slicing)
+        except StopIteration as end:
+            slices = end.value
+    assert number > 8
+    assert [part.index for part in slices] == list(range(8))
+    image = {key: value for part in slices for key, value in part.entries.items()}
+    assert image == dict.fromkeys(keys, b"0")
+    assert all_of(cursor.slicing(10_000)) == []
+
+
 def test_a_cursor_of_cleared_entries_does_no_harm() -> None:
     """A snapshot task that is cancelled late neither reads nor thaws what came after it."""
     shards = Shards(2)
@@ -160,10 +182,10 @@ def test_a_cursor_of_cleared_entries_does_no_harm() -> None:
     shards.reset(2)
     write(shards, {b"a": b"2"})
     second = shards.mark()
-    assert [dict(part.entries) for part in cursor.next_slices(100)] == [{b"a": b"1"}]
+    assert [dict(part.entries) for part in all_of(cursor.slicing(100))] == [{b"a": b"1"}]
     cursor.release()
     write(shards, {b"a": b"3"})
-    assert [dict(part.entries) for part in second.next_slices(100)] == [{b"a": b"2"}]
+    assert [dict(part.entries) for part in all_of(second.slicing(100))] == [{b"a": b"2"}]
 
 
 def sliced(index: int, entries: dict[bytes, bytes]) -> ShardSlice:

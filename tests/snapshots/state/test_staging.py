@@ -7,7 +7,8 @@ import pytest
 
 from snapreplay.snapshots.errors import RecordError
 from snapreplay.snapshots.state.shards import Place
-from snapreplay.snapshots.state.staging import encode_all
+from snapreplay.snapshots.state.staging import encoding
+from snapreplay.snapshots.state.steps import all_of
 from snapreplay.snapshots.state.values import DELETED, ValueCodec
 
 
@@ -18,7 +19,7 @@ class Frozen(msgspec.Struct, frozen=True):
 def encoded(live: dict[str, Any], declared: Any = dict, limit: int = 1000) -> list[Any]:
     """The values of a batch, decoded again for comparison; None for a tombstone."""
     places: list[Place] = [(msgspec.msgpack.encode(key), None, 0) for key in live]
-    result = encode_all(live, places, ValueCodec(declared), limit)
+    result = all_of(encoding(live, places, ValueCodec(declared), limit))
     assert list(result) == [place[0] for place in places]
     return [None if new is None else msgspec.msgpack.decode(new) for new in result.values()]
 

@@ -1,0 +1,107 @@
+"""How long the event loop stands still while a snapshot of 1 M keys is written: `python -m benchmarks.stall`.
+
+A whole service in this process, on a local broker, working off a backlog as fast as it can. Beside it a task that asks
+to be woken after a millisecond, over and over: what it is late by is what another partition would wait.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from benchmarks import harness
+from benchmarks.ledger_app import app
+from snapreplay.service.embed import Service, running
+from snapreplay.service.localbroker.broker import LocalBroker
+from snapreplay.service.settings import load_settings
+
+APP = "benchmarks/ledger_app.py"
+BEAT_SECONDS = 0.001
+WITHOUT_SNAPSHOT_SECONDS = 3.0
+BACKLOG_PER_KEY = 1.5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument("--runs", type=int, default=3)
+    arguments = parser.parse_args()
+    print(f"{arguments.keys:,} keys; {harness.machine()}")
+    gc.set_threshold(20_000, 2, 2)  # this, the next line and `freeze`: as `snapreplay run` does
+    sys.setswitchinterval(0.001)
+    for _ in range(arguments.runs):
+        gc.collect()  # the state of the run before: to free it in this one takes 80 ms
+        gc.freeze()
+        asyncio.run(_run(arguments.keys))
+
+
+async def _run(keys: int) -> None:
+    with LocalBroker(heap_mb=512) as broker:
+        records = _prepare(broker.bootstrap_servers, keys)
+        settings = load_settings(
+            {"kafka.bootstrap.servers": broker.bootstrap_servers, "snapshot.every_seconds": 0}
+        )
+        async with running(app, settings) as service:
+            await service.wait_live(60)
+            await _every_key_seen(service, keys)
+            async with _beats("no snapshot"):
+                await asyncio.sleep(WITHOUT_SNAPSHOT_SECONDS)
+            async with _beats("snapshot"):
+                operation = await service.trigger_snapshot(reason="benchmark")
+            if operation.state != "succeeded" or _position(service) >= records:
+                raise SystemExit(f"snapshot {operation.state}, or the backlog was too short for it")
+
+
+def _prepare(bootstrap_servers: str, keys: int) -> int:
+    harness.create_topics(bootstrap_servers, "bench-in", "bench-out")
+    harness.snapreplay("topics", "ensure", APP, "--bootstrap-servers", bootstrap_servers)
+    harness.snapreplay("init", APP, "--bootstrap-servers", bootstrap_servers)
+    records = keys + int(keys * BACKLOG_PER_KEY)
+    harness.load(bootstrap_servers, "bench-in", records, keys)
+    return records
+
+
+async def _every_key_seen(service: Service, keys: int) -> None:
+    async with asyncio.timeout(harness.DEADLINE_SECONDS):
+        while _position(service) < keys:  # noqa: ASYNC110 - a position has no event
+            await asyncio.sleep(0.05)  # between two looks, under the deadline
+
+
+def _position(service: Service) -> int:
+    (status,) = service.restore_status()
+    return status.inputs[0].position if status.inputs else 0
+
+
+@asynccontextmanager
+async def _beats(name: str) -> AsyncIterator[None]:
+    """Prints how late the beats in this block were."""
+    late: list[float] = []
+    beating = asyncio.create_task(_beat(late))
+    began = time.perf_counter()
+    yield
+    seconds = time.perf_counter() - began
+    beating.cancel()
+    late.sort()
+    median, most_of_all = late[len(late) // 2], late[int(len(late) * 0.99)]
+    print(
+        f"{name:>12} {seconds:5.2f} s, {len(late):5} beats late by ms: median {median * 1e3:4.1f},"
+        f" 99 % {most_of_all * 1e3:4.1f}, longest {late[-1] * 1e3:4.1f}",
+        flush=True,
+    )
+
+
+async def _beat(late: list[float]) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + BEAT_SECONDS
+        await asyncio.sleep(BEAT_SECONDS)
+        late.append(loop.time() - due)
+
+
+if __name__ == "__main__":
+    main()
