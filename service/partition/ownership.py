@@ -15,8 +15,9 @@ from snapreplay.service.core.backoff import fenced_pause_seconds
 from snapreplay.service.core.search import Window
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.increments import last_in_window, newer_claim
+from snapreplay.service.partition.inputs import ASK_AGAIN_SECONDS, STALE_LEADER_SECONDS
 from snapreplay.service.partition.tasks import ended
-from snapreplay.service.ports import Bounds, Reader
+from snapreplay.service.ports import Bounds, OffsetBeyondEnd, Reader
 from snapreplay.snapshots.errors import ReleaseError, SnapreplayError
 from snapreplay.snapshots.format.records import Claim
 
@@ -104,14 +105,34 @@ async def newer_owner(context: Context, owner_epoch: int) -> Claim | None:
     """The newest claim after ours, None when nobody claimed since. One that its owner has trimmed by now counts, too:
     what it committed bears its epoch.
 
-    A fence and a transaction timeout raise the same error; only a newer claim tells them apart.
+    A fence and a transaction timeout raise the same error; only a newer claim tells them apart. Who does not even know
+    our own claim is a stale leader: others are asked, for half a minute.
 
     Raises:
-        Unreachable, ReadStalled: the log could not be asked.
+        Unreachable, ReadStalled, OffsetBeyondEnd: the log could not be asked.
     """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + STALE_LEADER_SECONDS
+    while True:
+        try:
+            return await _newer_owner(context, owner_epoch)
+        except OffsetBeyondEnd:
+            if loop.time() > deadline:
+                raise
+        await asyncio.sleep(ASK_AGAIN_SECONDS)
+
+
+async def _newer_owner(context: Context, owner_epoch: int) -> Claim | None:
     reader = await context.cluster.reader()
     try:
         bounds = await reader.bounds(context.increments)
+        if bounds.end_offset <= owner_epoch:
+            raise OffsetBeyondEnd(
+                f"{context.increments} ends at {bounds.end_offset}, our own claim is at {owner_epoch}:"
+                " a stale leader, or the log is shorter than it was",
+                end_offset=bounds.end_offset,
+                owner_epoch=owner_epoch,
+            )
         after = max(owner_epoch, bounds.start_offset - 1)
         if bounds.end_offset <= after + 1:
             return None

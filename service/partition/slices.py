@@ -28,7 +28,7 @@ async def pause() -> None:
 
 
 class _Pauses:
-    """One whenever the loop has not turned for a millisecond."""
+    """One when a millisecond has passed since the last one, or since this was made."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

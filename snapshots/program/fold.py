@@ -1,7 +1,7 @@
 """The one fold: how records become state and outputs, live, in replay, in tests and on Spark
 executors. Pure.
 
-    begin → feed … feed → finish      the normal way (or stage, later seal); RecordError leads to
+    begin → feed … feed → finish      the normal way (or staging, later sealing); RecordError leads to
             abandon, isolate          the same records, one by one: only the failing one is dropped
 
 The effect of a batch (state, outputs, skipped records) is that of its records as batches of one.

@@ -44,7 +44,7 @@ class ShardCursor:
             self._pass_shard()
             if shard:
                 slices.append(_slice(self._next - 1, shard))
-                yield
+            yield
         if slices:
             return slices
         if self._next < len(self._shards):

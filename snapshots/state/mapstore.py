@@ -162,9 +162,9 @@ class MapStore(Generic[K, V]):
         """
         if self._sealed:
             raise RuntimeError("a sealed batch waits: merge or drop it before the next seal")
-        self._sealed = True
         changes = self._staged
         yield from self._shards.writing(self._staged_places, changes)
+        self._sealed = True
         self._forget_staged()
         return Sealed(changes, self._shards.digest)
 

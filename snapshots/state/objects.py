@@ -87,8 +87,8 @@ class ObjectStore:
 
     def staging(self) -> Steps[None]:
         """A single step: nothing is encoded before the next snapshot."""
-        self._staged, self._open = True, False
         yield
+        self._staged, self._open = True, False
 
     def rollback(self) -> None:
         """
@@ -110,8 +110,8 @@ class ObjectStore:
         self._refuse_spoilt()
         if self._sealed:
             raise RuntimeError("a sealed batch waits: merge or drop it before the next seal")
-        self._sealed = True
         yield
+        self._sealed = True
         return _NO_CHANGES
 
     def merge(self) -> None:

@@ -1,4 +1,4 @@
-"""Work in steps of less than a millisecond each, so that an event loop can turn between them. Pure."""
+"""Work in steps of about a millisecond at most, so that an event loop can turn between them. Pure."""
 
 from __future__ import annotations
 

@@ -27,5 +27,9 @@ WANTED: tuple[str, ...] = (
     "epilogue changed code",
     "changed code refused",
     "looked at while it was sealed",
+    "live: staging in steps",
+    "live: _applied in steps",
+    "replay: finishing in steps",
+    "snapshot_writer: slicing in steps",
 )
 """Fault kinds as "site.kind", events, phases, roads, and what else is rare."""

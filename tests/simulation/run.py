@@ -54,7 +54,7 @@ def run_world(loop: VirtualLoop, world: World, rng: random.Random) -> str | None
     gc.disable()  # when a cycle is collected must not depend on what ran before
     logging.disable(logging.CRITICAL)
     try:
-        with seeded(loop, rng, slow_steps=world.scenario.slow_steps):
+        with seeded(world):
             loop.run_until_complete(world.run())
     except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - whatever ends a history is its verdict
         known = isinstance(error, Violation)

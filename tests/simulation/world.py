@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
 from snapreplay.service import clock
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.genesis import init_app
-from snapreplay.service.partition import live, slices
+from snapreplay.service.partition import live, replay, slices, snapshot_writer
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.status import PartitionStatus
 from snapreplay.snapshots.program import names
@@ -318,18 +318,37 @@ class _View:
             )
 
 
+@contextmanager
+def slow_steps(world: World) -> Iterator[None]:
+    """After each step of work on a batch or a snapshot there is time for something else."""
+
+    async def pause() -> None:
+        await asyncio.sleep(world.rng.choice((0.0, 0.001, 0.02)))
+
+    def counted(module: ModuleType) -> Callable[[Any], Awaitable[Any]]:
+        async def in_steps(steps: Any) -> Any:
+            world.network.met(f"{module.__name__.rpartition('.')[2]}: {steps.__name__} in steps")
+            return await slices.in_steps(steps)
+
+        return in_steps
+
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(slices, "YIELD_AFTER_SECONDS", -1))
+        stack.enter_context(mock.patch.object(slices, "pause", pause))
+        for module in (live, replay, snapshot_writer):
+            stack.enter_context(mock.patch.object(module, "in_steps", counted(module)))
+        yield
+
+
 def _is_half_sealed(store: Any) -> bool:
     undo = store._shards._undo
     return undo is not None and undo.places is store._staged_places
 
 
 @contextmanager
-def seeded(loop: VirtualLoop, rng: random.Random, *, slow_steps: bool) -> Iterator[None]:
+def seeded(world: World) -> Iterator[None]:
     """Ids, wall time and length of the steps of a seed; small maps and patient idle loops, for speed."""
-
-    async def pause() -> None:
-        await asyncio.sleep(rng.choice((0.0, 0.001, 0.02)))
-
+    loop, rng = world.loop, world.rng
     wall = SimpleNamespace(
         time=lambda: EPOCH_SECONDS + loop.time(),
         time_ns=lambda: int((EPOCH_SECONDS + loop.time()) * 1e9),
@@ -342,7 +361,6 @@ def seeded(loop: VirtualLoop, rng: random.Random, *, slow_steps: bool) -> Iterat
         mock.patch.object(MapStore.clear, "__defaults__", SMALL),
         mock.patch.object(shards, "BLOCK", 1),
         mock.patch.object(staging, "BLOCK", 1),
-        mock.patch.object(slices, "YIELD_AFTER_SECONDS", -1 if slow_steps else 1),
-        mock.patch.object(slices, "pause", pause),
+        slow_steps(world) if world.scenario.slow_steps else nullcontext(),
     ):
         yield

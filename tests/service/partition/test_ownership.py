@@ -12,7 +12,7 @@ from snapreplay.service.partition.claiming import claim_record
 from snapreplay.service.partition.context import ClusterView, Context, Identity
 from snapreplay.service.partition.ownership import StandBack, newer_owner
 from snapreplay.service.partition.recoverer import Superseded
-from snapreplay.service.ports import Unreachable
+from snapreplay.service.ports import Bounds, OffsetBeyondEnd, Unreachable
 from snapreplay.service.settings import Settings
 from snapreplay.snapshots.format.records import Claim
 from tests.support import apps
@@ -23,9 +23,14 @@ pytestmark = pytest.mark.kafka
 
 
 async def claimed(context):
+    """Claims, and waits until the claim can be read: a commit is answered before its markers are written."""
     producer = await context.cluster.fence(context.transactional_id)
     (offset,) = await producer.commit(context.partition, (), (claim_record(context, "c"),))
     await producer.discard()
+    reader = await context.cluster.reader()
+    async for _ in reader.read(context.increments, offset, offset + 1):
+        pass
+    await reader.close()
     return offset
 
 
@@ -70,6 +75,53 @@ async def test_a_newer_owner_that_has_trimmed_its_claim_is_one_all_the_same(stag
         assert newer is not None
         assert "trimmed" in newer.host
         assert await newer_owner(context, epoch) is None
+
+
+def stale_leaders(monkeypatch, context, count, end_offset):
+    """The first `count` clients come to a leader whose log ends there; those that came."""
+    connect = context.cluster.reader
+    met: list[Any] = []
+
+    async def end(partition):
+        return Bounds(0, end_offset)
+
+    async def reader():
+        found = await connect()
+        if len(met) < count:
+            met.append(found)
+            monkeypatch.setattr(found, "bounds", end)
+        return found
+
+    monkeypatch.setattr(context.cluster, "reader", reader)
+    monkeypatch.setattr(module, "ASK_AGAIN_SECONDS", 0.0)
+    return met
+
+
+async def test_a_leader_that_does_not_know_our_own_claim_is_not_believed(
+    stage, unique, monkeypatch
+):
+    """Found by the simulator (seed 109724): a recovery that stood still took its successor's snapshot for the proof
+    that increments were lost, because a stale leader knew of no successor."""
+    here = await stage(apps.ledger(unique("owner")))
+    context = await here.context()
+    mine = await claimed(context)
+    await claimed(await here.context(instance_id="two"))
+    met = stale_leaders(monkeypatch, context, 3, mine)
+    assert await instance_of(context, mine) == "two"
+    assert len(met) == 3
+
+
+async def test_when_nobody_knows_our_own_claim_the_log_could_not_be_asked(
+    stage, unique, monkeypatch
+):
+    """No answer is not "nobody"; both offsets are named."""
+    here = await stage(apps.ledger(unique("owner")))
+    context = await here.context()
+    mine = await claimed(context)
+    stale_leaders(monkeypatch, context, 1_000_000, mine)
+    monkeypatch.setattr(module, "STALE_LEADER_SECONDS", 0.2)
+    with pytest.raises(OffsetBeyondEnd, match=f"ends at {mine}, our own claim is at {mine}"):
+        await newer_owner(context, mine)
 
 
 # ---- after another's claim ---------------------------------------------------------------------

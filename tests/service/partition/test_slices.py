@@ -5,8 +5,8 @@ import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import msgspec
 import pytest
-from msgspec.structs import replace as replaced
 
 from snapreplay.service.partition import slices as module
 from snapreplay.service.partition.slices import feed, in_steps, isolate
@@ -22,6 +22,11 @@ from tests.support import apps
 
 def records(count, value=b'{"amount": 1}'):
     return [RawRecord("payments-x", 0, n, n, b"k", value) for n in range(count)]
+
+
+def keyed(count):
+    """Each record has a key of its own."""
+    return [msgspec.structs.replace(r, key=b"%d" % r.offset) for r in records(count)]
 
 
 def fold_of(rule):
@@ -79,11 +84,30 @@ async def test_other_tasks_turn_while_a_large_batch_is_staged_and_sealed(monkeyp
     monkeypatch.setattr(module, "YIELD_AFTER_SECONDS", -1)
     keys = 4 * BLOCK
     fold = fold_of(apps.add)
-    await feed(fold, [replaced(record, key=b"%d" % record.offset) for record in records(keys)])
+    await feed(fold, keyed(keys))
     async with turns_of_others() as turns:
         applied = await in_steps(fold.finishing())
         assert len(turns) >= 2 * keys / BLOCK * module.PAUSE_TURNS
     assert len(applied.sealed.changes) == keys
+
+
+async def test_pauses_are_made_when_they_are_due_and_not_more_often(monkeypatch):
+    """A millisecond after the last one: ten steps of 0.4 ms have three."""
+    now, paused_at = 0.0, []
+
+    async def pause():
+        paused_at.append(now)
+
+    def steps():
+        nonlocal now
+        for _ in range(10):
+            now += 0.0004
+            yield
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+    monkeypatch.setattr(module, "pause", pause)
+    await in_steps(steps())
+    assert paused_at == pytest.approx([0.0012, 0.0024, 0.0036])
 
 
 async def test_a_step_that_fails_fails_the_whole():
@@ -113,10 +137,29 @@ async def test_other_tasks_turn_while_a_failed_batch_is_applied_record_by_record
     assert applied.record_count == 20_000
 
 
+@pytest.mark.parametrize("policy", ErrorPolicy)
+async def test_what_was_taken_alone_is_sealed_in_steps(monkeypatch, policy):
+    """Up to a failure as well as to the end: a pause for each record, and for each block of keys."""
+    pauses = 0
+
+    async def pause():
+        nonlocal pauses
+        pauses += 1
+
+    monkeypatch.setattr(module, "YIELD_AFTER_SECONDS", -1)
+    monkeypatch.setattr(module, "pause", pause)
+    poison = records(1, b'{"amount": 1, "poison": true}')[0]
+    poison = msgspec.structs.replace(poison, offset=2 * BLOCK)
+    applied = await isolate(refusing(policy), START, [*keyed(2 * BLOCK), poison])
+    assert len(applied.sealed.changes) == applied.record_count == 2 * BLOCK
+    after_the_last = int(policy is not ErrorPolicy.FAIL)
+    assert pauses == 2 * BLOCK + after_the_last + 2
+
+
 async def test_taken_alone_the_records_do_the_same_as_without_pauses():
     """State, outputs, dead letters and positions are those of `Fold.isolate`."""
     poison = records(1, b'{"amount": 1, "poison": true}')[0]
-    batch = [*records(10), replaced(poison, offset=10, timestamp=10)]
+    batch = [*records(10), msgspec.structs.replace(poison, offset=10, timestamp=10)]
     one, other = await isolate(refusing(), START, batch), refusing().isolate(START, batch)
     assert [e.message for e in one.errors] == [e.message for e in other.errors]
     assert replace(one, errors=[]) == replace(other, errors=[])

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from snapreplay.snapshots.errors import DamagedError, RecordError
 from snapreplay.snapshots.state import shards as shards_module
 from snapreplay.snapshots.state import staging as staging_module
-from snapreplay.snapshots.state.contract import Changes, Cursor, Store
+from snapreplay.snapshots.state.contract import Changes, Cursor, Sealed, Store
 from snapreplay.snapshots.state.digest import digest_of
 from snapreplay.snapshots.state.map import MapState
 from snapreplay.snapshots.state.steps import all_of
@@ -125,10 +125,10 @@ class Machine(RuleBasedStateMachine):
         self.live = copy.deepcopy(self.staged)
 
     @precondition(lambda self: self.sealed is None)
-    @rule()
-    def seal(self) -> None:
+    @rule(is_released=st.booleans())
+    def seal(self, *, is_released: bool) -> None:
         self.stage()
-        result = all_of(self.store.sealing())
+        result = self.sealed_step_by_step(is_released=is_released)
         self.sealed = copy.deepcopy(self.staged)
         self.changes = dict(result.changes)
         before, after = encoded(self.committed), encoded(self.sealed)
@@ -158,12 +158,26 @@ class Machine(RuleBasedStateMachine):
             sealing = self.store.sealing()
             for _ in islice(sealing, steps):
                 assert dict(self.store.committed_view()) == self.committed
-                with pytest.raises(RuntimeError):
-                    self.store.mark()
+                for refused in (self.store.mark, self.store.merge):
+                    with pytest.raises(RuntimeError):
+                        refused()
                 if is_released and self.cursor is not None:
                     self.give_up()
             sealing.close()
         self.drop()
+
+    def sealed_step_by_step(self, *, is_released: bool) -> Sealed:
+        with one_key_a_step():
+            sealing = self.store.sealing()
+            while True:
+                try:
+                    next(sealing)
+                except StopIteration as end:
+                    result: Sealed = end.value
+                    return result
+                if is_released and self.cursor is not None:
+                    self.give_up()
+                self.store.settle()
 
     @precondition(lambda self: self.sealed is not None)
     @rule()

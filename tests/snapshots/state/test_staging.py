@@ -7,7 +7,7 @@ import pytest
 
 from snapreplay.snapshots.errors import RecordError
 from snapreplay.snapshots.state.shards import Place
-from snapreplay.snapshots.state.staging import encoding
+from snapreplay.snapshots.state.staging import BLOCK, READ_BACK, encoding
 from snapreplay.snapshots.state.steps import all_of
 from snapreplay.snapshots.state.values import DELETED, ValueCodec
 
@@ -53,6 +53,16 @@ def test_one_unfaithful_value_among_many_is_found() -> None:
     live = {"bad": {"n": (1, 2)}} | {f"k{i}": {"n": i} for i in range(2000)}
     with pytest.raises(RecordError, match=r"state\['bad'\]\['n'\] is tuple"):
         encoded(live)
+
+
+@pytest.mark.parametrize("value", [0, {"n": [1]}], ids=["flat", "with others in it"])
+def test_the_work_is_done_in_steps(value: object) -> None:
+    """Values with others in them are read back one by one, 10 µs each: whole, a batch would take 50 ms."""
+    live = {f"k{i}": value if value == 0 else {"n": [i]} for i in range(4 * BLOCK)}
+    places: list[Place] = [(msgspec.msgpack.encode(key), None, 0) for key in live]
+    steps = len(list(encoding(live, places, ValueCodec(type(value)), 10**6)))
+    read_back = 0 if value == 0 else 4 + 4 * BLOCK // READ_BACK
+    assert steps == 4 + read_back
 
 
 def test_one_object_under_two_keys_is_refused() -> None:

@@ -16,7 +16,7 @@ class Account(msgspec.Struct):
 
 
 def verify(declared: Any, value: object, owners: Owners | None = None) -> None:
-    """Encode and check as `stage` does."""
+    """Encode and check as staging does."""
     codec: ValueCodec[Any] = ValueCodec(declared)
     codec.verify("k", value, codec.pack(value), {} if owners is None else owners)
 
