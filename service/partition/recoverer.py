@@ -13,7 +13,7 @@ from snapreplay.service.core.kept import Kept
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.recovery import Limits, Recovery, step
 from snapreplay.service.core.road import Road
-from snapreplay.service.core.stops import DuplicateInstance
+from snapreplay.service.core.stops import DuplicateInstance, LogPinned
 from snapreplay.service.partition.claiming import await_claim, claim_record
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.findings import with_way_out
@@ -129,8 +129,8 @@ class Recoverer:
             Superseded: a newer owner exists.
             Unreachable, ReadStalled: the log could not be asked.
         """
-        if recovery.owner_epoch < 0 or isinstance(error, DuplicateInstance):
-            return
+        if recovery.owner_epoch < 0 or isinstance(error, DuplicateInstance | LogPinned):
+            return  # a log that is pinned before our claim shows nothing behind it
         newer = await newer_owner(self._context, recovery.owner_epoch)
         if newer is not None:
             raise Superseded(newer, self._context.partition) from error
