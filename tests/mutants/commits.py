@@ -39,13 +39,23 @@ MUTANTS = (
     Mutant(
         "commit-tried-again",
         "a commit in doubt is never tried again on the same producer: only the log knows",
-        "service/kafka/producer.py",
-        "                return await self._transaction(partition, outputs, records)\n",
-        "                try:\n"
-        "                    return await self._transaction(partition, outputs, records)\n"
-        "                except CommitInDoubt:\n"
-        "                    return await self._transaction(partition, outputs, records)\n",
-        ("tests/service/kafka", "tests/simulation"),
+        "service/partition/committer.py",
+        "        commit = self._producer.commit(self._context.partition, outputs, records)\n",
+        "        commit = _again(self._producer, self._context.partition, outputs, records)\n",
+        ("tests/simulation",),
+        (
+            (
+                "service/partition/committer.py",
+                "class ProducerSpent(",
+                "async def _again(producer, *batch):\n"
+                "    from snapreplay.service.ports import CommitInDoubt\n\n"
+                "    try:\n"
+                "        return await producer.commit(*batch)\n"
+                "    except CommitInDoubt:\n"
+                "        return await producer.commit(*batch)\n\n\n"
+                "class ProducerSpent(",
+            ),
+        ),
     ),
     Mutant(
         "increment-not-last",
