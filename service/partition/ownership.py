@@ -19,7 +19,7 @@ from snapreplay.service.partition.inputs import ASK_AGAIN_SECONDS, STALE_LEADER_
 from snapreplay.service.partition.tasks import ended
 from snapreplay.service.ports import Bounds, OffsetBeyondEnd, Reader
 from snapreplay.snapshots.errors import ReleaseError, SnapreplayError
-from snapreplay.snapshots.format.records import Claim
+from snapreplay.snapshots.format.records import NO_OFFSET, Claim
 
 log = logging.getLogger("snapreplay.partition")
 
@@ -101,12 +101,18 @@ class StandBack:
         self._given_again.clear()
 
 
-async def newer_owner(context: Context, owner_epoch: int) -> Claim | None:
+async def newer_owner(
+    context: Context, owner_epoch: int, known_offset: int = NO_OFFSET
+) -> Claim | None:
     """The newest claim after ours, None when nobody claimed since. One that its owner has trimmed by now counts, too:
     what it committed bears its epoch.
 
     A fence and a transaction timeout raise the same error; only a newer claim tells them apart. Who does not even know
     our own claim is a stale leader: others are asked, for half a minute.
+
+    Args:
+        known_offset: something was committed here after our claim, says another log. Who does not know it is as stale;
+            if after half a minute nobody else is found, it is gone.
 
     Raises:
         Unreachable, ReadStalled, OffsetBeyondEnd: the log could not be asked.
@@ -114,15 +120,19 @@ async def newer_owner(context: Context, owner_epoch: int) -> Claim | None:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + STALE_LEADER_SECONDS
     while True:
+        late = loop.time() > deadline
         try:
-            return await _newer_owner(context, owner_epoch)
+            newer, end_offset = await _newer_owner(context, owner_epoch)
+            if newer is not None or end_offset > known_offset or late:
+                return newer
         except OffsetBeyondEnd:
-            if loop.time() > deadline:
+            if late:
                 raise
         await asyncio.sleep(ASK_AGAIN_SECONDS)
 
 
-async def _newer_owner(context: Context, owner_epoch: int) -> Claim | None:
+async def _newer_owner(context: Context, owner_epoch: int) -> tuple[Claim | None, int]:
+    """And where the log ends for whoever was asked."""
     reader = await context.cluster.reader()
     try:
         bounds = await reader.bounds(context.increments)
@@ -135,11 +145,11 @@ async def _newer_owner(context: Context, owner_epoch: int) -> Claim | None:
             )
         after = max(owner_epoch, bounds.start_offset - 1)
         if bounds.end_offset <= after + 1:
-            return None
+            return None, bounds.end_offset
         newer = await newer_claim(reader, context.increments, after, bounds.end_offset)
         if newer is None and bounds.start_offset > owner_epoch:
             newer = await _trimmed_claim(context, reader, owner_epoch, bounds)
-        return newer
+        return newer, bounds.end_offset
     finally:
         await reader.close()
 

@@ -20,9 +20,10 @@ from snapreplay.service.partition.findings import with_way_out
 from snapreplay.service.partition.ownership import newer_owner
 from snapreplay.service.partition.performer import Performer
 from snapreplay.service.partition.report import Reporter
+from snapreplay.service.partition.starts import LogCut
 from snapreplay.service.ports import Producer
 from snapreplay.snapshots.errors import ReleaseError, SnapreplayError
-from snapreplay.snapshots.format.records import Claim
+from snapreplay.snapshots.format.records import NO_OFFSET, Claim
 from snapreplay.snapshots.state.contract import Store
 
 log = logging.getLogger("snapreplay.partition")
@@ -131,7 +132,8 @@ class Recoverer:
         """
         if recovery.owner_epoch < 0 or isinstance(error, DuplicateInstance | LogPinned):
             return  # a log that is pinned before our claim shows nothing behind it
-        newer = await newer_owner(self._context, recovery.owner_epoch)
+        known_offset = error.increment_offset if isinstance(error, LogCut) else NO_OFFSET
+        newer = await newer_owner(self._context, recovery.owner_epoch, known_offset)
         if newer is not None:
             raise Superseded(newer, self._context.partition) from error
 

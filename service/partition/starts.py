@@ -16,7 +16,15 @@ TAIL_RECORDS = 64
 
 
 class LogCut(StopError):
-    """A manifest of a later batch than the last increment: committed batches are gone from T-ZengLiang."""
+    """A manifest of a later batch than the last increment: committed batches are gone from T-ZengLiang.
+
+    Attributes:
+        increment_offset: in T-ZengLiang, of the increment that the snapshot is of.
+    """
+
+    def __init__(self, message: str, *, hint: str, increment_offset: int, **facts: object) -> None:
+        super().__init__(message, hint=hint, increment_offset=increment_offset, **facts)
+        self.increment_offset = increment_offset
 
 
 async def read_starts(context: Context, last: Found) -> LogStarts:
@@ -73,4 +81,5 @@ def _cut(context: Context, manifest: Manifest, offset: int, last: Increment) -> 
         " topic from a replica or a backup before going on",
         manifest_batch=manifest.batch,
         last_batch=last.batch,
+        increment_offset=manifest.increment_offset,
     )

@@ -3,6 +3,7 @@
 import pytest
 
 from snapreplay.service.genesis import PartitionLost, init_app
+from snapreplay.service.partition import ownership
 from snapreplay.service.ports import NewTopic
 from snapreplay.service.topics import KEPT_FOR_EVER, TopicsIncomplete, ensure_topics
 from snapreplay.snapshots.errors import StopError
@@ -62,8 +63,9 @@ async def test_a3_one_lost_partition_of_several_is_not_begun_anew(stage, unique)
         await service.stop()
 
 
-async def test_a3_a_snapshot_ahead_of_the_last_increment_proves_a_cut(past):
+async def test_a3_a_snapshot_ahead_of_the_last_increment_proves_a_cut(past, monkeypatch):
     """Committed batches are gone: FAILED with both batches, though a shorter history would look whole."""
+    monkeypatch.setattr(ownership, "STALE_LEADER_SECONDS", 1.0)  # there is none
     then = await past()
     await tamper(then.here, then.increments, Kind.CHANGES, cut, 3)  # of batch 5
     status = await then.here.failure()

@@ -111,6 +111,31 @@ async def test_a_leader_that_does_not_know_our_own_claim_is_not_believed(
     assert len(met) == 3
 
 
+async def test_a_leader_that_does_not_know_what_was_committed_after_our_claim_is_not_believed(
+    stage, unique, monkeypatch
+):
+    """Found by the simulator (seed 302471): as above, but the stale leader knew our own claim. A snapshot names the
+    increment that it is of: whoever lacks it cannot say that nobody came after us."""
+    here = await stage(apps.ledger(unique("owner")))
+    context = await here.context()
+    mine = await claimed(context)
+    theirs = await claimed(await here.context(instance_id="two"))
+    met = stale_leaders(monkeypatch, context, 3, mine + 1)
+    newer = await newer_owner(context, mine, known_offset=theirs)
+    assert newer is not None
+    assert newer.instance_id == "two"
+    assert len(met) == 3
+
+
+async def test_what_nobody_knows_any_more_is_gone(stage, unique, monkeypatch):
+    """Then the log was cut, and there is no newer owner."""
+    here = await stage(apps.ledger(unique("owner")))
+    context = await here.context()
+    mine = await claimed(context)
+    monkeypatch.setattr(module, "STALE_LEADER_SECONDS", 0.2)
+    assert await newer_owner(context, mine, known_offset=mine + 1000) is None
+
+
 async def test_when_nobody_knows_our_own_claim_the_log_could_not_be_asked(
     stage, unique, monkeypatch
 ):
