@@ -38,6 +38,8 @@ aiokafka_sender.BACKOFF_OVERRIDE = 0.002
 SEQUENCE_RECORDS_MAX = 1_000_000_000
 """aiokafka's sequence numbers turn negative at 2^31 records per partition, which brokers refuse."""
 
+BATCHED_OUTPUTS = 1024  # in one go: half a millisecond
+
 _WATCHED = (ProduceRequest, AddPartitionsToTxnRequest, EndTxnRequest)
 
 LimitsOf = Callable[[Collection[str]], Awaitable[Mapping[str, int]]]
@@ -125,7 +127,9 @@ class KafkaProducer:
             ({o.topic for o in outputs} | {r.topic for r in records}) - self._shapes.keys()
         )
         batches = Batches(self._shapes, self._producer._message_accumulator._compression_type)
-        batches.add_outputs(outputs, state_topic, partition)
+        for start in range(0, len(outputs), BATCHED_OUTPUTS):
+            batches.add_outputs(outputs[start : start + BATCHED_OUTPUTS], state_topic, partition)
+            await asyncio.sleep(0)
         places = batches.add_records(records, partition)
         self._records_sent += batches.record_count
         await self._producer.begin_transaction()

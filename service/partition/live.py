@@ -31,6 +31,7 @@ from snapreplay.snapshots.state.contract import Store
 IDLE_POLL_MS = 100  # bounds how late a stop, a trigger or a finished snapshot is noticed
 BUSY_POLL_MS = 5  # a transaction is under way: look at its answer soon
 SLOW_SECONDS = 1.0  # applied for longer: the next batch could outlast the deadline of a commit
+POLLED_RECORDS = 1024  # unpacked in one go, a millisecond
 ALONE_BATCHES = 16  # after a doubt, without a transaction under way meanwhile
 
 Run = Sequence[InputRecord]
@@ -339,7 +340,6 @@ class Live:
         linger_ms = self._context.settings.batch.linger_ms
         if fetched and linger_ms and self._caught_up():
             fetched += await self._fetch(linger_ms, fetched)
-        await asyncio.sleep(0)
         return interleave(_by_input(fetched))
 
     def _caught_up(self) -> bool:
@@ -352,11 +352,18 @@ class Live:
 
     async def _fetch(self, timeout_ms: int, taken: Sequence[Run]) -> list[Run]:
         """One poll for what still fits into the batch. A fetch is at most 1 MiB per input, so bytes are bounded."""
+        runs: list[Run] = []
         room = self._records_max - sum(len(run) for run in taken)
-        if self._reader is None or room <= 0:
-            return []
-        fetched = await self._reader.poll(room, timeout_ms)
-        return [records for records in fetched.values() if records]
+        while self._reader is not None and room > 0:
+            asked = min(room, POLLED_RECORDS)
+            fetched = await self._reader.poll(asked, 0 if runs else timeout_ms)
+            await asyncio.sleep(0)
+            runs += filter(None, fetched.values())
+            count = sum(map(len, fetched.values()))
+            if count < asked:
+                break
+            room -= count
+        return runs
 
     def _partition(self, topic: str) -> TopicPartition:
         return TopicPartition(topic, self._context.partition)

@@ -48,6 +48,7 @@ async def in_steps(steps: Steps[T]) -> T:
             next(steps)
         except StopIteration as end:
             answer: T = end.value
+            await pauses.when_due()
             return answer
         await pauses.when_due()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -23,17 +24,22 @@ from snapreplay.snapshots.errors import (
     SnapreplayError,
     StopError,
 )
-from snapreplay.snapshots.format.chunks import ChunkWriter, read_chunk
-from snapreplay.snapshots.format.envelope import Kind, encode, headers_for, headers_of
+from snapreplay.snapshots.format.chunks import ChunkWriter, adding_up, open_chunk
+from snapreplay.snapshots.format.envelope import (
+    Kind,
+    encode,
+    enveloped,
+    headers_for,
+    headers_of,
+)
 from snapreplay.snapshots.format.records import (
     NO_OFFSET,
-    Chunk,
     ChunkRef,
     Manifest,
     Pointer,
 )
-from snapreplay.snapshots.state.contract import Cursor, Store
-from snapreplay.snapshots.state.digest import EMPTY, MASK, Digest
+from snapreplay.snapshots.state.contract import Cursor, ShardSlice, Store
+from snapreplay.snapshots.state.digest import EMPTY, Digest
 
 DEFECT_HINT = "please report this; restart the process: recovery proves the state from the log"
 
@@ -146,26 +152,28 @@ class _Writer:
             await self._appender.close()
 
     async def _write_chunks(self, appender: Appender) -> None:
-        """Packing holds the interpreter for a few ms a chunk; compression and checksum run in a thread."""
+        """What holds the interpreter is done in this loop, in steps; what lets go of it, zstd and checksums, in
+        a thread. A thread that holds it makes the loop wait up to a millisecond after each socket call."""
         limit = self._context.settings.snapshot.chunk_bytes_max
         writer = ChunkWriter(self._marked.snapshot_id, record_bytes_max=limit)
         while slices := await in_steps(self._marked.cursor.slicing(writer.raw_bytes)):
-            for value in await asyncio.to_thread(writer.encode, slices):
+            for value in await _encoded(writer, slices):
                 await self._write_chunk(appender, value)
 
     async def _write_chunk(self, appender: Appender, value: bytes) -> None:
         """The digest is that of the bytes which are sent: what was meant to be in them proves nothing."""
         ref = ChunkRef(NO_OFFSET, len(self.refs), len(value), zlib.crc32(value))
-        for part in (await asyncio.to_thread(self._read_back, value, ref)).slices:
-            self._add(len(part.entries), part.digest_a, part.digest_b)
+        self.sums = self.sums.plus(await self._read_back(value, ref))
         headers = headers_for(Kind.CHUNK, self._marked.snapshot_id)
         record = LogRecord(self._context.snapshots.topic, value, headers=headers)
         offset = await self._append(appender, record)
         self.refs.append(msgspec.structs.replace(ref, offset=offset))
 
-    def _read_back(self, value: bytes, ref: ChunkRef) -> Chunk:
+    async def _read_back(self, value: bytes, ref: ChunkRef) -> Digest:
+        snapshot_id = self._marked.snapshot_id
         try:
-            return read_chunk(value, ref, self._marked.snapshot_id, verify_sums=True)
+            body = await asyncio.to_thread(open_chunk, value, ref, snapshot_id)
+            return await in_steps(adding_up(body, ref, snapshot_id))
         except DamagedError as error:
             raise ImageDiffers(
                 f"snapshot of batch {self._marked.chain.batch}: {error.message}", hint=DEFECT_HINT
@@ -178,10 +186,6 @@ class _Writer:
                 f"{record.topic}-{self._context.partition}: appended at an unknown offset"
             )
         return offset
-
-    def _add(self, count: int, a: int, b: int) -> None:
-        sums = self.sums
-        self.sums = Digest(sums.count + count, (sums.a + a) & MASK, (sums.b + b) & MASK)
 
     def _manifest(self) -> Manifest:
         last = self._marked.chain.last
@@ -208,3 +212,11 @@ class _Writer:
             created_at_ms=wall_ms(),
             genesis=last.genesis,
         )
+
+
+async def _encoded(writer: ChunkWriter, slices: Sequence[ShardSlice]) -> list[bytes]:
+    """As `ChunkWriter.encode`."""
+    body = writer.body(slices)
+    value = await asyncio.to_thread(enveloped, Kind.CHUNK, body, compress=True)
+    halves = writer.halves_unless_fitting(slices, value)
+    return [part for half in halves for part in await _encoded(writer, half)] if halves else [value]

@@ -102,18 +102,28 @@ def encode(entry: LogEntry, *, compress: bool = False) -> bytes:
     Raises:
         RecordTooLarge: a claim, increment or manifest above `RECORD_BYTES_MAX`.
     """
-    body = _encode_body(entry)
+    kind = KINDS[type(entry)]
+    value = enveloped(kind, body_of(entry), compress=compress)
+    if len(value) > RECORD_BYTES_MAX and kind not in _SPLIT_BY_THEIR_WRITERS:
+        raise _too_large(entry, len(value))
+    return value
+
+
+def body_of(entry: LogEntry) -> bytes:
+    """The first half of `encode`: the entry packed, the interpreter held."""
+    return _encode_body(entry)
+
+
+def enveloped(kind: Kind, body: bytes, *, compress: bool = False) -> bytes:
+    """The other half: zstd and checksum let go of the interpreter, so a thread may do it. Any size."""
     compression = _PLAIN
     if compress and len(body) >= _WORTH_COMPRESSING_BYTES:
         packed = zstandard.ZstdCompressor(level=_LEVEL).compress(body)
         if len(packed) < 0.9 * len(body):
             body, compression = packed, _ZSTD
-    described = bytes((FORMAT_VERSION, KINDS[type(entry)], compression, 0))
+    described = bytes((FORMAT_VERSION, kind, compression, 0))
     checksum = crc32(body, crc32(described))
-    value = b"".join((MAGIC, described, checksum.to_bytes(4, "big"), body))
-    if len(value) > RECORD_BYTES_MAX and KINDS[type(entry)] not in _SPLIT_BY_THEIR_WRITERS:
-        raise _too_large(entry, len(value))
-    return value
+    return b"".join((MAGIC, described, checksum.to_bytes(4, "big"), body))
 
 
 def decode(value: bytes) -> LogEntry:

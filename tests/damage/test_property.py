@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from snapreplay.snapshots.errors import DamagedError, SnapreplayError, UnknownFormatError
 from snapreplay.snapshots.format.changes import check_changes, split_changes
-from snapreplay.snapshots.format.chunks import ChunkWriter, read_chunk
+from snapreplay.snapshots.format.chunks import ChunkWriter, adding_up, open_chunk, read_chunk
 from snapreplay.snapshots.format.envelope import HEADER_BYTES, Kind, headers_for, open_envelope
 from snapreplay.snapshots.format.records import ChunkRef
 from snapreplay.snapshots.state.steps import all_of
@@ -97,11 +97,16 @@ def test_a_damaged_chunk_that_its_reference_vouches_for_is_found_by_hashing(seed
     value, _, chunk = written_chunk()
     body = damaged(random.Random(seed), open_envelope(value).body) or b""
     fake = sealed(value, body, compression=0)
+    ref = ChunkRef(0, 0, len(fake), zlib.crc32(fake))
     try:
-        read = read_chunk(fake, ChunkRef(0, 0, len(fake), zlib.crc32(fake)), "s", verify_sums=True)
+        read = read_chunk(fake, ref, "s", verify_sums=True)
     except (DamagedError, UnknownFormatError):
+        with pytest.raises((DamagedError, UnknownFormatError)):
+            all_of(adding_up(open_chunk(fake, ref, "s"), ref, "s"))
         return
     assert entries(read).items() <= entries(chunk).items()
+    sums = all_of(adding_up(open_chunk(fake, ref, "s"), ref, "s"))
+    assert sums.count == sum(len(part.entries) for part in read.slices)
 
 
 def entries(chunk: Any) -> dict[bytes, bytes]:

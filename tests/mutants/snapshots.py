@@ -98,9 +98,10 @@ MUTANTS = (
     Mutant(
         "image-unchecked",
         "what was written adds up to the digest of the committed batch",
-        "service/partition/snapshot_writer.py",
-        "verify_sums=True",
-        "verify_sums=False",
+        "snapshots/format/chunks.py",
+        "total = total.plus(_verified(_decode_slice(packed), where))",
+        "part = _decode_slice(packed)\n"
+        "            total = total.plus(Digest(len(part.entries), part.digest_a, part.digest_b))",
         (WRITER, "tests/attacks/test_a7_a_snapshot_is_what_was_written.py"),
     ),
     Mutant(

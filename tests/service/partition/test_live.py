@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from snapreplay.service.partition import live
 from snapreplay.service.partition.live import HalfApplied, HandlerFailed
 from snapreplay.service.ports import NewTopic
 from snapreplay.service.topics import ensure_topics
@@ -52,6 +53,17 @@ async def test_the_log_is_a_chain_without_gaps(stage, unique):
     assert all(r.record_count <= 7 for r in ranges)
     assert sum(i.outputs.get(here.app.outputs[0].name, 0) for i in increments) == 100
     assert increments[-1].positions == {here.app.inputs[0].name: 100}
+
+
+async def test_a_batch_is_polled_in_pieces_and_full_all_the_same(stage, unique, monkeypatch):
+    """Other tasks have turns between the pieces; what waits in the input fills every batch but the last."""
+    monkeypatch.setattr(live, "POLLED_RECORDS", 3)
+    here = await stage(apps.ledger(unique("pieces")), batch={"records_max": 7, "linger_ms": 0})
+    await here.feed(100)
+    async with here.running() as service:
+        await here.assert_exactly_once(service)
+    counts = [r.record_count for i in await increments_of(here) for r in i.ranges]
+    assert counts == [7] * 14 + [2]
 
 
 async def test_counts_and_lag_are_shown(stage, unique):
