@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     arguments = parser.parse_args()
     print(f"{arguments.keys:,} keys; {harness.machine()}")
-    gc.set_threshold(20_000, 2, 2)  # this, the next line and `freeze`: as `snapreplay run` does
+    gc.set_threshold(5_000, 8, 2)  # this, the next line and `freeze`: as `snapreplay run` does
     sys.setswitchinterval(0.001)
     for _ in range(arguments.runs):
         gc.collect()  # the state of the run before: to free it in this one takes 80 ms
