@@ -128,8 +128,9 @@ class KafkaProducer:
         )
         batches = Batches(self._shapes, self._producer._message_accumulator._compression_type)
         for start in range(0, len(outputs), BATCHED_OUTPUTS):
+            if start:
+                await asyncio.sleep(0)
             batches.add_outputs(outputs[start : start + BATCHED_OUTPUTS], state_topic, partition)
-            await asyncio.sleep(0)
         places = batches.add_records(records, partition)
         self._records_sent += batches.record_count
         await self._producer.begin_transaction()

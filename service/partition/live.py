@@ -249,9 +249,7 @@ class Live:
         if applied.ranges:
             self._positions |= applied.positions
             self._committer.start(applied)
-            await (
-                pause()
-            )  # its records are batched before the next ones are unpacked: less to wait for later
+            await pause()  # it gets ahead before the next ones are unpacked: less to wait for later
         else:
             self._store.merge()  # nothing was applied: there is nothing to write, and nothing to undo
         if applied.failure is not None:
@@ -351,7 +349,8 @@ class Live:
         )
 
     async def _fetch(self, timeout_ms: int, taken: Sequence[Run]) -> list[Run]:
-        """One poll for what still fits into the batch. A fetch is at most 1 MiB per input, so bytes are bounded."""
+        """What still fits into the batch, polled in pieces: the first that is not full is the last one. A fetch is at
+        most 1 MiB per input, so a full piece of small records holds little, and bytes are bounded."""
         runs: list[Run] = []
         room = self._records_max - sum(len(run) for run in taken)
         while self._reader is not None and room > 0:

@@ -132,6 +132,7 @@ class Recoverer:
         """
         if recovery.owner_epoch < 0 or isinstance(error, DuplicateInstance | LogPinned):
             return  # a log that is pinned before our claim shows nothing behind it
+        self._reporter.failed(error)  # before half a minute of asking
         known_offset = error.increment_offset if isinstance(error, LogCut) else NO_OFFSET
         newer = await newer_owner(self._context, recovery.owner_epoch, known_offset)
         if newer is not None:

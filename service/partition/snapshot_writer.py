@@ -24,7 +24,7 @@ from snapreplay.snapshots.errors import (
     SnapreplayError,
     StopError,
 )
-from snapreplay.snapshots.format.chunks import ChunkWriter, adding_up, open_chunk
+from snapreplay.snapshots.format.chunks import ChunkWriter, open_chunk, reading_back
 from snapreplay.snapshots.format.envelope import (
     Kind,
     encode,
@@ -152,8 +152,8 @@ class _Writer:
             await self._appender.close()
 
     async def _write_chunks(self, appender: Appender) -> None:
-        """What holds the interpreter is done in this loop, in steps; what lets go of it, zstd and checksums, in
-        a thread. A thread that holds it makes the loop wait up to a millisecond after each socket call."""
+        """What holds the interpreter is done in this loop, in steps where it is more than packing bytes; what lets go
+        of it, zstd and checksums, in a thread. A thread that holds it makes the loop wait after each socket call."""
         limit = self._context.settings.snapshot.chunk_bytes_max
         writer = ChunkWriter(self._marked.snapshot_id, record_bytes_max=limit)
         while slices := await in_steps(self._marked.cursor.slicing(writer.raw_bytes)):
@@ -173,7 +173,7 @@ class _Writer:
         snapshot_id = self._marked.snapshot_id
         try:
             body = await asyncio.to_thread(open_chunk, value, ref, snapshot_id)
-            return await in_steps(adding_up(body, ref, snapshot_id))
+            return await in_steps(reading_back(body, ref, snapshot_id))
         except DamagedError as error:
             raise ImageDiffers(
                 f"snapshot of batch {self._marked.chain.batch}: {error.message}", hint=DEFECT_HINT

@@ -20,8 +20,8 @@ from snapreplay.snapshots.format.envelope import (
 from snapreplay.snapshots.format.records import DEFAULT_STORE, Chunk, ChunkRef
 from snapreplay.snapshots.state.contract import ShardSlice
 from snapreplay.snapshots.state.cursor import split
-from snapreplay.snapshots.state.digest import EMPTY, Digest, digest_of
-from snapreplay.snapshots.state.steps import Steps
+from snapreplay.snapshots.state.digest import EMPTY, Digest, adding_up
+from snapreplay.snapshots.state.steps import Steps, all_of
 
 RAW_BYTES_MAX = 4 * 1024 * 1024
 """Packed in one go with the interpreter held, then 5 ms of zstd without it (measured)."""
@@ -73,8 +73,8 @@ class ChunkWriter:
     def halves_unless_fitting(
         self, slices: Sequence[ShardSlice], value: bytes
     ) -> Sequence[Sequence[ShardSlice]]:
-        """None if `value`, enveloped, is within the limit: it is the chunk, and the next one gets
-        the next number. Else two parts of `slices`, to be encoded instead.
+        """Two parts of `slices`, to be encoded instead, if `value`, their body enveloped, is above
+        the limit. Else nothing: `value` is the chunk, and the next one gets the next number.
 
         Raises:
             EntryTooLarge: as `encode`.
@@ -135,12 +135,12 @@ def read_chunk(
     _check_place(chunk, ref, snapshot_id, where)
     if verify_sums:
         for part in chunk.slices:
-            _verified(part, where)
+            all_of(_verifying(part, where))
     return chunk
 
 
 def open_chunk(value: bytes, ref: ChunkRef, snapshot_id: str) -> bytes:
-    """The body, for `adding_up`. Checksum and zstd let go of the interpreter, so a thread may do it.
+    """The body, for `reading_back`. Checksum and zstd let go of the interpreter, so a thread may do it.
 
     Raises:
         DamagedError, UnknownFormatError: as `read_chunk`.
@@ -153,7 +153,7 @@ def open_chunk(value: bytes, ref: ChunkRef, snapshot_id: str) -> bytes:
     return body
 
 
-def adding_up(body: bytes, ref: ChunkRef, snapshot_id: str) -> Steps[Digest]:
+def reading_back(body: bytes, ref: ChunkRef, snapshot_id: str) -> Steps[Digest]:
     """What the entries in a chunk add up to, each hashed again; a slice is decoded per step.
 
     Raises:
@@ -166,7 +166,9 @@ def adding_up(body: bytes, ref: ChunkRef, snapshot_id: str) -> Steps[Digest]:
         total = EMPTY
         for packed in chunk.slices:
             yield
-            total = total.plus(_verified(_decode_slice(packed), where))
+            part = _decode_slice(packed)
+            yield
+            total = total.plus((yield from _verifying(part, where)))
     except (ValueError, RecursionError) as error:  # as in `decode`
         raise DamagedError(f"{where} does not read back: {error}") from error
     return total
@@ -202,8 +204,8 @@ def _check_place(chunk: Chunk | _Sliced, ref: ChunkRef, snapshot_id: str, where:
         raise DamagedError(f"{where} says it is chunk {chunk.sequence} of {chunk.snapshot_id}")
 
 
-def _verified(part: ShardSlice, where: str) -> Digest:
-    computed = digest_of(part.entries.items())
+def _verifying(part: ShardSlice, where: str) -> Steps[Digest]:
+    computed = yield from adding_up(part.entries.items())
     if (computed.a, computed.b) != (part.digest_a, part.digest_b):
         raise DamagedError(
             f"{where}: the entries of shard {part.index} add up to"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from snapreplay.snapshots.state.contract import ShardSlice
-from snapreplay.snapshots.state.digest import MASK, Digest, digest_of
+from snapreplay.snapshots.state.digest import MASK, Digest, adding_up, digest_of
 from snapreplay.snapshots.state.steps import Steps
 
 ENTRIES_MAX = 8_192
@@ -32,7 +32,7 @@ class ShardCursor:
         """See `Cursor`. Sums are made from the entries: added up, they must be the image's digest."""
         part = next(self._parts, None)
         if part is not None:
-            return [_slice(self._next - 1, part)]
+            return [(yield from _slicing(self._next - 1, part))]
         slices: list[ShardSlice] = []
         room_bytes, room_entries = raw_bytes_max, ENTRIES_MAX
         while self._next < len(self._shards):
@@ -43,14 +43,13 @@ class ShardCursor:
                 break
             self._pass_shard()
             if shard:
-                slices.append(_slice(self._next - 1, shard))
-            yield
+                slices.append((yield from _slicing(self._next - 1, shard)))
         if slices:
             return slices
         if self._next < len(self._shards):
             self._parts = _parts(self._shards[self._next], raw_bytes_max)
             self._pass_shard()
-            return [_slice(self._next - 1, next(self._parts))]
+            return [(yield from _slicing(self._next - 1, next(self._parts)))]
         return []
 
     def release(self) -> None:
@@ -66,8 +65,8 @@ class ShardCursor:
         self._next += 1
 
 
-def _slice(index: int, entries: dict[bytes, bytes]) -> ShardSlice:
-    sums = digest_of(entries.items())
+def _slicing(index: int, entries: dict[bytes, bytes]) -> Steps[ShardSlice]:
+    sums = yield from adding_up(entries.items())
     return ShardSlice(index, sums.a, sums.b, entries)
 
 

@@ -8,12 +8,17 @@ natively from the same bytes. Finds errors, not attackers: XXH64 is no cryptogra
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 import msgspec
 from xxhash import xxh64_intdigest
 
+from snapreplay.snapshots.state.steps import Steps
+
 MASK = (1 << 64) - 1
 SEED = 42
+BLOCK = 1024
+"""Entries hashed in one step: 0.2 to 0.3 µs each."""
 
 
 class Digest(msgspec.Struct, frozen=True, array_like=True):
@@ -51,3 +56,12 @@ def digest_of(entries: Iterable[tuple[bytes, bytes]]) -> Digest:
         hash_a, hash_b = entry_hashes(key, value)
         count, a, b = count + 1, a + hash_a, b + hash_b
     return Digest(count, a & MASK, b & MASK)
+
+
+def adding_up(entries: Iterable[tuple[bytes, bytes]]) -> Steps[Digest]:
+    """As `digest_of`, in steps of `BLOCK` entries."""
+    rest, total = iter(entries), EMPTY
+    while block := list(islice(rest, BLOCK)):
+        total = total.plus(digest_of(block))
+        yield
+    return total

@@ -3,7 +3,8 @@
 import pytest
 
 from snapreplay.service.genesis import PartitionLost, init_app
-from snapreplay.service.partition import ownership
+from snapreplay.service.partition import ownership, recoverer
+from snapreplay.service.partition.starts import manifest_in
 from snapreplay.service.ports import NewTopic
 from snapreplay.service.topics import KEPT_FOR_EVER, TopicsIncomplete, ensure_topics
 from snapreplay.snapshots.errors import StopError
@@ -68,8 +69,18 @@ async def test_a3_a_snapshot_ahead_of_the_last_increment_proves_a_cut(past, monk
     monkeypatch.setattr(ownership, "STALE_LEADER_SECONDS", 1.0)  # there is none
     then = await past()
     await tamper(then.here, then.increments, Kind.CHANGES, cut, 3)  # of batch 5
+    known: list[int] = []
+
+    async def asked(context, owner_epoch, known_offset):
+        known.append(known_offset)
+        return await ownership.newer_owner(context, owner_epoch, known_offset)
+
+    monkeypatch.setattr(recoverer, "newer_owner", asked)
     status = await then.here.failure()
     assert status.error.kind == "LogCut"
     assert "snapshot of batch 5, but the last increment is batch 4" in status.error.message
+    (snapshots,) = await then.here.read(f"{then.here.app.app_id}-snapshots")
+    manifest = next(m for r in snapshots if (m := manifest_in(r.value)) and m.batch == 5)
+    assert known == [manifest.increment_offset], "whoever lacks it is no witness"
     assert then.increments in status.error.message
     assert "backup" in status.error.hint

@@ -12,6 +12,14 @@ READER = "tests/service/kafka/test_reader.py"
 
 MUTANTS = (
     Mutant(
+        "stale-witness",
+        "who lacks what a manifest proves to be committed cannot say that nobody came after us",
+        "service/partition/recoverer.py",
+        "error.increment_offset if isinstance(error, LogCut) else NO_OFFSET",
+        "NO_OFFSET",
+        ("tests/attacks/test_a3_no_new_app_by_accident.py",),
+    ),
+    Mutant(
         "no-fence",
         "the transactional id is of app and partition, so that its start fences every older owner",
         "snapshots/program/names.py",

@@ -357,6 +357,7 @@ def seeded(world: World) -> Iterator[None]:
         mock.patch("uuid.uuid4", seeded_uuid(rng)),
         mock.patch.object(clock, "time", wall),
         mock.patch.object(live, "IDLE_POLL_MS", 400),
+        mock.patch.object(live, "POLLED_RECORDS", 2),
         mock.patch.object(Shards.__init__, "__defaults__", SMALL),
         mock.patch.object(MapStore.clear, "__defaults__", SMALL),
         mock.patch.object(shards, "BLOCK", 1),

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.partition import live
 from snapreplay.service.partition.live import HalfApplied, HandlerFailed
 from snapreplay.service.ports import NewTopic
@@ -58,12 +59,21 @@ async def test_the_log_is_a_chain_without_gaps(stage, unique):
 async def test_a_batch_is_polled_in_pieces_and_full_all_the_same(stage, unique, monkeypatch):
     """Other tasks have turns between the pieces; what waits in the input fills every batch but the last."""
     monkeypatch.setattr(live, "POLLED_RECORDS", 3)
+    poll, asked = KafkaReader.poll, []
+
+    async def counted(self, records_max, timeout_ms):
+        asked.append(records_max)
+        return await poll(self, records_max, timeout_ms)
+
+    monkeypatch.setattr(KafkaReader, "poll", counted)
     here = await stage(apps.ledger(unique("pieces")), batch={"records_max": 7, "linger_ms": 0})
     await here.feed(100)
     async with here.running() as service:
         await here.assert_exactly_once(service)
     counts = [r.record_count for i in await increments_of(here) for r in i.ranges]
     assert counts == [7] * 14 + [2]
+    assert {3, 1} <= set(asked)
+    assert 7 not in asked
 
 
 async def test_counts_and_lag_are_shown(stage, unique):

@@ -3,7 +3,16 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapreplay.snapshots.state.digest import EMPTY, MASK, Digest, digest_of, entry_hashes
+from snapreplay.snapshots.state.digest import (
+    BLOCK,
+    EMPTY,
+    MASK,
+    Digest,
+    adding_up,
+    digest_of,
+    entry_hashes,
+)
+from snapreplay.snapshots.state.steps import all_of
 
 ENTRIES = st.dictionaries(st.binary(max_size=12), st.binary(max_size=12), max_size=12)
 
@@ -41,6 +50,13 @@ def test_every_part_of_an_entry_counts(key: bytes, value: bytes, other: bytes) -
         assert digest_of([(key, other)]) != digest
         assert digest_of([(other, key)]) != digest_of([(value, key)])
         assert digest_of([(value, other)]) != digest_of([(other, value)])
+
+
+def test_adding_up_in_steps_is_the_digest() -> None:
+    """A step per block, and none for no entries."""
+    entries = [(b"%d" % n, b"v") for n in range(2 * BLOCK + 1)]
+    assert all_of(adding_up(entries)) == digest_of(entries)
+    assert [len(list(adding_up(entries[:n]))) for n in (0, BLOCK, BLOCK + 1)] == [0, 1, 2]
 
 
 def test_the_empty_state_has_a_digest() -> None:
