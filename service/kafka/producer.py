@@ -38,7 +38,7 @@ aiokafka_sender.BACKOFF_OVERRIDE = 0.002
 SEQUENCE_RECORDS_MAX = 1_000_000_000
 """aiokafka's sequence numbers turn negative at 2^31 records per partition, which brokers refuse."""
 
-BATCHED_OUTPUTS = 1024  # in one go: half a millisecond
+BATCHED_OUTPUTS = 1024  # in one go, a millisecond
 
 _WATCHED = (ProduceRequest, AddPartitionsToTxnRequest, EndTxnRequest)
 

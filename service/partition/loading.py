@@ -13,7 +13,7 @@ from snapreplay.snapshots.format.chunks import read_chunk
 from snapreplay.snapshots.format.records import Chunk, ChunkRef, Manifest, Pointer
 from snapreplay.snapshots.program.record import InputRecord
 from snapreplay.snapshots.state.contract import Store
-from snapreplay.snapshots.state.digest import EMPTY, MASK, Digest
+from snapreplay.snapshots.state.digest import EMPTY, Digest
 
 # A leader cut off from its peers was believed for up to 11 s after healing (measured).
 STALE_LEADER_SECONDS = 12.0
@@ -170,8 +170,6 @@ async def _chunk(
 
 
 def _added(sums: Digest, chunk: Chunk) -> Digest:
-    return Digest(
-        sums.count + sum(len(part.entries) for part in chunk.slices),
-        (sums.a + sum(part.digest_a for part in chunk.slices)) & MASK,
-        (sums.b + sum(part.digest_b for part in chunk.slices)) & MASK,
-    )
+    for part in chunk.slices:
+        sums = sums.plus(Digest(len(part.entries), part.digest_a, part.digest_b))
+    return sums

@@ -80,9 +80,9 @@ class Cursor(Protocol):
     def slicing(self, raw_bytes_max: int) -> Steps[Sequence[ShardSlice]]:
         """The next slices, at most `raw_bytes_max` bytes together; none at the end, and only there.
 
-        More bytes only where a single entry is larger. A few milliseconds' work at 4 MiB; a step is
-        a shard, or the whole of it where a shard is so large that it is cut. The dicts are the
-        store's own: encode them (in any thread) before `release`, and never change them.
+        More bytes only where a single entry is larger. A few milliseconds' work at 4 MiB; a step
+        hashes 1,024 entries at most. The dicts are the store's own: encode them before `release`, and
+        never change them.
         """
 
     def release(self) -> None:
