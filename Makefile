@@ -12,51 +12,37 @@ ARGS ?=
 JOBS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
-# Hashes come from the lock files; no isolation: what builds is locked too (requirements/build.lock).
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --progress-bar off
+SETUP = PYTHON='$(PYTHON)' requirements/setup.sh
+# One thing after the other, also with -j: they share .venv, .jars and two cores.
+.NOTPARALLEL:
 
 .PHONY: help
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-8s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+.DEFAULT:
+	@echo "make: there is no target '$@'; make alone lists them" >&2; exit 2
+
 # ---------------------------------------------------------------- environment
 
 .PHONY: setup
-setup: $(STAMP) ## Create .venv from the hashed lock files (no-op when nothing changed)
-
-$(STAMP): pyproject.toml requirements/dev.lock requirements/build.lock
-	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is missing: apt-get install python3 python3-venv" >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "make: Python 3.11 or newer is needed ($$($(PYTHON) --version)): make setup PYTHON=python3.12" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
-	  || { rm -rf $(VENV); echo "make: no venv module: apt-get install python3-venv" >&2; exit 1; }
-	@echo "setup: $(VENV) gets the $$(grep -c '==' requirements/dev.lock) locked packages (the first time about 600 MB to download, 450 MB of it Spark)"
-	@: > $(VENV)/setup.log
-	@$(call pip,--require-hashes -r requirements/build.lock)
-	@$(call pip,--require-hashes --no-build-isolation -r requirements/dev.lock)
-	@$(call pip,--no-deps --no-build-isolation -e .)
-	@touch $@ && echo "setup: done, $$(du -sm $(VENV) | cut -f1) MB in $(VENV)"
-
-# Quiet, except for what is large; pip's whole output is in .venv/setup.log.
-pip = { $(PIP) $(1) 2>&1 || touch $(VENV)/failed; } | tee -a $(VENV)/setup.log | sed -u -n -E \
-	-e 's/^ *Downloading (.*\/)?([^-]+-[^-]+)(-.*| *|\.tar\.gz) \(([0-9.]+ [MG]B)\).*/  downloading \2 (\4)/p' \
-	-e 's/^ *Using cached (.*\/)?([^-]+-[^-]+)(-.*| *|\.tar\.gz) \(([0-9.]+ [MG]B)\).*/  from cache \2 (\4)/p'; \
-	if test -e $(VENV)/failed; then rm $(VENV)/failed; grep -m 5 ERROR $(VENV)/setup.log >&2; \
-	  echo "setup: failed; all of pip's output is in $(VENV)/setup.log" >&2; exit 1; fi
+setup: ## Create .venv from the hashed lock files (no-op when nothing changed)
+	@$(SETUP)
 
 .PHONY: jars
-jars: setup ## Fetch the Kafka and Spark jars by Maven into .jars/ (no-op when present)
-	@$(call need,java,default-jre-headless,a JDK or JRE 17 or newer runs the test broker and Spark)
-	@test -d .jars/kafka -a -d .jars/spark || { $(call need,mvn,maven,Maven fetches the jars); }
+jars: ## The same, and the Kafka and Spark jars by Maven into .jars/ (no-op when present)
+	@$(SETUP) --for-jars
 	@$(BIN)/python -m snapreplay.service.localbroker.jars
 	@$(BIN)/python -m snapreplay.snapshots.jobs.jars
 
-need = command -v $(1) >/dev/null || { echo "make: $(1) is missing ($(3)): apt-get install $(2)" >&2; exit 1; }
+# A second, older broker for tests only: neither the demo nor `dev` waits for it.
+.PHONY: jars-3.9.1
+jars-3.9.1: setup
+	@$(BIN)/python -m snapreplay.service.localbroker.jars 3.9.1
 
 .PHONY: lock
 lock: ## Resolve the lock files again (needs uv on the PATH; make lock UV_ARGS=--upgrade)
-	@$(call need,uv,pipx && pipx install uv,uv resolves for all platforms at once)
+	@command -v uv >/dev/null || { echo "make lock: uv is missing: apt-get install pipx && pipx install uv" >&2; exit 1; }
 	$(LOCK) pyproject.toml --extra spark --extra demo --extra dev -c requirements/build.in -o requirements/dev.lock
 	$(LOCK) pyproject.toml -c requirements/dev.lock -o requirements/service.lock
 	$(LOCK) pyproject.toml --extra spark -c requirements/dev.lock -o requirements/spark.lock
@@ -68,18 +54,30 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 
 # ---------------------------------------------------------------- use
 
+# On a cluster of one's own and without Spark the demo needs no Java.
+WITHOUT_JAVA = $(and $(findstring --bootstrap-servers,$(ARGS)),$(findstring --skip-audit,$(ARGS)))
 .PHONY: demo
-demo: setup jars ## Real broker, real flights, kill -9, recovery, Spark's verdict (ARGS="--kills 5 --seed 7")
+demo: $(if $(WITHOUT_JAVA),setup,jars) ## Real broker, real flights, kill -9, recovery, Spark's verdict (ARGS="--kills 5 --seed 7")
 	@$(BIN)/python -m examples.demo $(ARGS)
 
 # ---------------------------------------------------------------- quality
 
 .PHONY: test
-test: setup jars ## Run all default tests, real broker and Spark included (ARGS="-k claim", JOBS=1)
+test: jars jars-3.9.1 ## Run all default tests, real broker and Spark included (ARGS="-k claim", JOBS=1)
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
+# Known to work beside the version of all other tests; the first one is in the default run.
+VERSIONS ?= 3.9.1 4.0.1 4.1.1
+.PHONY: brokers
+brokers: setup jars ## Made, run, killed, recovered on other versions of Kafka (VERSIONS="3.9.1 4.0.1")
+	@SNAPREPLAY_TEST_KAFKA_VERSIONS="$(VERSIONS)" $(BIN)/python -m pytest -v tests/service/test_older_brokers.py
+
+.PHONY: operators
+operators: jars ## Kafka's own tools against a running, a frozen and a stopped app (ARGS="--some 30 --seed 7")
+	@$(BIN)/python -m tests.operators $(ARGS)
+
 .PHONY: mutants
-mutants: setup jars ## Break one rule at a time in a scratch copy: the tests must notice (ARGS="no-claim")
+mutants: jars ## Break one rule at a time in a scratch copy: the tests must notice (ARGS="no-claim")
 	@$(BIN)/python -m tests.mutants $(ARGS)
 
 .PHONY: check
@@ -103,18 +101,20 @@ sim: setup ## Simulate histories full of faults, on all cores (SEEDS=100000 STAR
 
 BENCH ?= state stall pipeline restore
 .PHONY: bench
-bench: setup jars ## Measure (BENCH=state for one of them); results belong in docs/benchmarks.md
-	@for name in $(BENCH); do $(BIN)/python -m benchmarks.$$name $(ARGS); done
+bench: jars ## Measure (BENCH=state for one of them); results belong in docs/benchmarks.md
+	@for name in $(BENCH); do \
+	  test -e benchmarks/$$name.py || { echo "make bench: there is no benchmark $$name: memory, pipeline, restore, stall, state" >&2; exit 1; }; \
+	  $(BIN)/python -m benchmarks.$$name $(ARGS); done
 
 SECONDS ?= 300
 SEED ?= 1
 .PHONY: chaos
-chaos: setup jars ## Break three real brokers and their clients (SECONDS=300 SEED=7); a checker judges
+chaos: jars ## Break three real brokers and their clients (SECONDS=300 SEED=7); a checker judges
 	@$(BIN)/python -m tests.chaos --seconds $(SECONDS) --seed $(SEED) $(ARGS)
 
 MINUTES ?= 15
 .PHONY: soak
-soak: setup jars ## Steady load and kills; does anything grow? (MINUTES=15 SEED=7); a checker judges
+soak: jars ## Steady load and kills; does anything grow? (MINUTES=15 SEED=7); a checker judges
 	@$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(SEED)
 
 .PHONY: clean

@@ -44,10 +44,12 @@ _PARTITION: dict[str, Any] = {
     "records_total": 21_340,
     "skipped_total": 0,
     "digest": _DIGEST,
+    "values_read": {"read": 104_750, "entries": 104_750, "all_read": True},
     "snapshot": _SNAPSHOT,
     "last_pointed_snapshot_at": "2026-11-21T09:25:00.412000Z",
     "recoverable": True,
     "unrecoverable_reason": "",
+    "ownership_doubt": "",
     "blocked_by_open_transaction": [],
     "decisions": [
         {
@@ -88,6 +90,8 @@ _RESTORED: dict[str, Any] = {
     "snapshot": _USED,
     "fallback": None,
     "progress": None,
+    "waiting_for": "",
+    "ownership_doubt": "",
     "seconds_per_phase": {
         "fencing": 0.02,
         "claiming": 0.004,

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
 from snapreplay.api.schemas import Model
-from snapreplay.service.control import Busy, NotOwned, UnknownPartition
+from snapreplay.service.control import Busy, NotFailed, NotOwned, UnknownPartition
 
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:snapreplay:problem:"
@@ -56,6 +56,12 @@ NOTHING_LIVE = Kind(
 )
 BUSY = Kind(
     "snapshot-running", 409, "A snapshot is already running", "a snapshot of partition 0 is running"
+)
+NOT_FAILED = Kind(
+    "partition-not-failed", 409, "Partition not failed", "partition 0 is live: nothing to retry"
+)
+RETRYING = Kind(
+    "retry-running", 409, "A retry is already running", "a retry of partition 0 is running"
 )
 MALFORMED = Kind(
     "malformed-body", 400, "The body is not JSON", "not JSON at character 14: expected value"
@@ -124,6 +130,7 @@ def install(app: FastAPI) -> None:
         ProblemError,
         UnknownPartition,
         NotOwned,
+        NotFailed,
         Busy,
         RequestValidationError,
         HTTPException,
@@ -218,6 +225,13 @@ def _as_problem(request: Request, error: Exception) -> ProblemError:
                 partition=error.partition,
                 hint="GET /restore-status shows this process; ask the process that owns it",
             )
+        case NotFailed():
+            return ProblemError(
+                NOT_FAILED,
+                f"partition {error.partition} is {error.phase}: nothing to retry",
+                partition=error.partition,
+                hint="GET /restore-status shows its phase",
+            )
         case Busy():
             return _busy(error)
         case RequestValidationError():
@@ -231,8 +245,8 @@ def _as_problem(request: Request, error: Exception) -> ProblemError:
 def _busy(error: Busy) -> ProblemError:
     operation = error.operation_id
     return ProblemError(
-        BUSY,
-        f"a snapshot of partition {error.partition} is already running",
+        RETRYING if error.kind == "retry" else BUSY,
+        f"a {error.kind} of partition {error.partition} is already running",
         partition=error.partition,
         operation_id=operation,
         hint=f"GET /api/v1/operations/{operation}" if operation else "try again when it has ended",

@@ -95,7 +95,7 @@ class Operation(Model):
     """An asynchronous request and what became of it."""
 
     id: Annotated[str, Field(description="Sorts by time of creation.")]
-    kind: Annotated[str, one_of("snapshot")]
+    kind: Annotated[str, one_of("snapshot", "retry")]
     state: Annotated[str, one_of("running", "succeeded", "failed")]
     reason: str
     parts: tuple[OperationPart, ...]
@@ -174,8 +174,11 @@ class Restore(Model):
     phase: Phase
     owner_epoch: Count | None
     percent: Annotated[
-        float,
-        Field(ge=0, le=100, description="Towards live: loading is one half, advancing the other."),
+        Annotated[float, Field(ge=0, le=100)] | None,
+        Field(
+            description="Progress towards live: loading is one half, advancing the other. Null: not on the way (failed,"
+            " fenced, closed)."
+        ),
     ]
     attempts: Annotated[Count, Field(description="0 before the first attempt.")]
     started_at: Time | None
@@ -193,10 +196,22 @@ class Restore(Model):
     ]
     fallback: Fallback | None
     progress: Progress | None
+    waiting_for: Annotated[
+        str, Field(description="What the present phase is waiting for; empty: nothing.")
+    ]
+    ownership_doubt: Annotated[
+        str,
+        Field(
+            description="Why another process may own this live partition by now; empty: it is ours."
+        ),
+    ]
     seconds_per_phase: dict[str, Seconds]
     entries: Count
     records_replayed: Count
-    proof: DigestProof | None
+    proof: Annotated[
+        DigestProof | None,
+        Field(description="Of the state that is there now; null once it has left live."),
+    ]
     error: PartitionError | None
 
 
@@ -208,7 +223,10 @@ class RestoreSummary(Model):
     ]
     all_live: Annotated[bool, Field(description="False also while no partition is assigned.")]
     percent: Annotated[
-        float | None, Field(description="Mean over partitions; null without partitions.")
+        float | None,
+        Field(
+            description="Mean over partitions, 0 for those that are not on the way; null without partitions."
+        ),
     ]
 
 
@@ -228,6 +246,14 @@ class Input(Model):
     position: Count
     end_offset: Count | None
     lag: Count | None
+
+
+class ValuesRead(Model):
+    """How many of the restored entries could be read as the app's types."""
+
+    read: Count
+    entries: Count
+    all_read: bool
 
 
 class BlockedTopic(Model):
@@ -288,6 +314,13 @@ class Partition(Model):
     records_total: Count
     skipped_total: Count
     digest: str | None
+    values_read: Annotated[
+        ValuesRead | None,
+        Field(
+            description="After a restore the stored values are read in the background. Null: not live yet, or the state"
+            " is no map."
+        ),
+    ]
     snapshot: Annotated[Snapshot | None, Field(description="The newest, whatever its state.")]
     last_pointed_snapshot_at: Time | None
     recoverable: Annotated[
@@ -301,6 +334,12 @@ class Partition(Model):
         tuple[BlockedTopic, ...],
         Field(
             description="Inputs, or the increments, that a transaction left open has held back for a minute."
+        ),
+    ]
+    ownership_doubt: Annotated[
+        str,
+        Field(
+            description="Why another process may own this live partition by now; empty: it is ours."
         ),
     ]
     decisions: Annotated[

@@ -4,12 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
-from snapreplay.api import schemas
-from snapreplay.service.control import Check, ServiceFacts
+from fastapi import Response
+
+from snapreplay.api import problems, schemas
+from snapreplay.service.control import Check, Operation, ServiceFacts
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.status import PartitionStatus
 from snapreplay.service.status import RestoreStatus as Recovery
+
+ACCEPTED: dict[str, Any] = {
+    "description": "Accepted: follow the operation.",
+    "headers": {
+        "Location": {"description": "Path of the operation.", "schema": {"type": "string"}},
+        **problems.RETRY_AFTER,
+    },
+}
+"""The documented 202 of a route that answers with `accepted`."""
+
+
+def accepted(operation: Operation, response: Response) -> schemas.Operation:
+    """The operation, and in the headers of `response` where it can be followed."""
+    response.headers["Location"] = f"/api/v1/operations/{operation.id}"
+    response.headers["Retry-After"] = "1"
+    return schemas.Operation.model_validate(operation)
 
 
 def restore_status(
@@ -24,7 +43,7 @@ def restore_status(
 
 
 def _summary(held: Sequence[PartitionStatus]) -> schemas.RestoreSummary:
-    percents = [each.restored_percent for each in held]
+    percents = [each.restored_percent or 0.0 for each in held]
     return schemas.RestoreSummary(
         partitions_by_phase=dict(Counter(each.phase.value for each in held)),
         all_live=bool(held) and all(each.phase is Phase.LIVE for each in held),
@@ -48,10 +67,12 @@ def _restore(status: PartitionStatus) -> schemas.Restore:
             "snapshot": recovery.snapshot,
             "fallback": _fallback(recovery),
             "progress": recovery.progress,
+            "waiting_for": recovery.waiting_for,
+            "ownership_doubt": status.ownership_doubt,
             "seconds_per_phase": recovery.seconds_per_phase,
             "entries": recovery.entries,
             "records_replayed": recovery.records_replayed,
-            "proof": recovery.proof,
+            "proof": status.proof,
             "error": status.error,
         }
     )

@@ -127,7 +127,8 @@ def service_arguments(
 ) -> list[str]:
     arguments = ["-m", "snapreplay.api.cli", "run", app, "--bootstrap-servers", bootstrap_servers]
     arguments += ["--http-port", str(http_port)]
-    for override in overrides:
+    # Named: killed and started again, it has its partitions at once.
+    for override in ("instance_id=benchmark", *overrides):
         arguments += ["--set", override]
     return arguments
 

@@ -24,7 +24,7 @@ class Operation(msgspec.Struct, frozen=True):
     """An asynchronous request and what became of it. `id` sorts by time of creation."""
 
     id: str
-    kind: str  # "snapshot"
+    kind: str  # "snapshot", "retry"
     state: str  # "running", "succeeded", "failed"
     reason: str
     parts: tuple[OperationPart, ...]
@@ -72,13 +72,23 @@ class NotOwned(LookupError):
         self.detail = detail
 
 
+class NotFailed(RuntimeError):
+    """There is nothing to retry: the partition is in another phase."""
+
+    def __init__(self, partition: int, phase: str) -> None:
+        super().__init__(partition, phase)
+        self.partition = partition
+        self.phase = phase
+
+
 class Busy(RuntimeError):
     """An operation of this kind is already running on that partition."""
 
-    def __init__(self, partition: int, operation_id: str | None) -> None:
-        super().__init__(partition, operation_id)
+    def __init__(self, partition: int, operation_id: str | None, kind: str = "snapshot") -> None:
+        super().__init__(partition, operation_id, kind)
         self.partition = partition
         self.operation_id = operation_id
+        self.kind = kind
 
 
 class Control(Protocol):
@@ -97,6 +107,15 @@ class Control(Protocol):
 
         Raises:
             UnknownPartition, NotOwned, Busy: nothing was started.
+        """
+
+    def retry(self, partition: int) -> Operation:
+        """Let a FAILED partition recover again, in the cluster as it is now; the others of this process run on. The
+        operation ends when the partition is LIVE and has committed a batch (or found none for a second), or when it
+        is FAILED again.
+
+        Raises:
+            UnknownPartition, NotOwned, NotFailed, Busy: nothing was started.
         """
 
     def operation(self, operation_id: str) -> Operation | None:

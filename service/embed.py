@@ -13,18 +13,22 @@ from typing import Any, Protocol
 
 from snapreplay.service.background import BackgroundLoop
 from snapreplay.service.control import Control, Operation
+from snapreplay.service.core.custody import StateUnsaved
 from snapreplay.service.core.stops import DuplicateInstance
+from snapreplay.service.kafka.client_log import summarise_client_log
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.partition.context import ClusterView, Identity
 from snapreplay.service.partition.snapshot_keeper import OnDone
 from snapreplay.service.partition.tasks import ended
 from snapreplay.service.preflight import inspect
-from snapreplay.service.service_control import ServiceControl
+from snapreplay.service.pulse import Pulse
+from snapreplay.service.service_control import Callbacks, ServiceControl
 from snapreplay.service.settings import Settings, load_settings
 from snapreplay.service.status import PartitionStatus, StatusBoard
 from snapreplay.service.supervisor import Supervisor
-from snapreplay.snapshots.errors import RetryableError, StopError, UsageError
+from snapreplay.snapshots.counted import counted
+from snapreplay.snapshots.errors import AccessError, RetryableError, StopError, UsageError
 from snapreplay.snapshots.program import names
 from snapreplay.snapshots.program.app import App
 
@@ -66,8 +70,18 @@ class Service:
         self._membership: Membership | None = None
         self._bringing_up: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._pulse = Pulse()
         self._control = ServiceControl(
-            app, self._identity, self._board, self._request_snapshot, self._membership_trouble
+            app,
+            self._identity,
+            self._board,
+            Callbacks(
+                self._request_snapshot,
+                self._request_retry,
+                self._membership_trouble,
+                self._standing_aside,
+            ),
+            self._pulse,
         )
         self.http_address: tuple[str, int] | None = None
 
@@ -107,13 +121,13 @@ class Service:
                 self._http.serve(self._control, http.host, http.port)
             )
         self._bringing_up = self._loop.create_task(self._bring_up(), name="bring-up")
-        self._control.beat_every_second(self._loop)
+        self._control.beat(self._loop)
 
     async def wait_started(self) -> None:
         """Until the app is checked against the cluster and membership has begun.
 
         Raises:
-            UsageError, StopError: refused, with the command that repairs it.
+            UsageError, StopError, AccessError: refused, with the command that repairs it.
         """
         if self._bringing_up is None:
             raise UsageError("the service was not started")
@@ -123,7 +137,7 @@ class Service:
         """Until this process is a member and every partition it owns is LIVE.
 
         Raises:
-            UsageError, StopError: refused at start.
+            UsageError, StopError, AccessError: refused at start.
             NotLive: in time it did not, or a partition FAILED; names phase and error.
         """
         try:
@@ -153,7 +167,12 @@ class Service:
         return operation
 
     async def stop(self) -> None:
-        """Finish the batch under way, write a last snapshot, leave the group. Bounded by timeouts.shutdown_ms."""
+        """Finish the batch under way, write a last snapshot, leave the group. Bounded by timeouts.shutdown_ms.
+
+        Raises:
+            StateUnsaved: all is ended, but the state of partitions was in this memory only: T-ZengLiang was deleted, or
+                T-QuanLiang and what a recovery needs instead.
+        """
         if self._bringing_up is not None:
             await ended(self._bringing_up)
         loop, within_seconds = asyncio.get_running_loop(), self.settings.timeouts.shutdown_ms / 1000
@@ -171,6 +190,18 @@ class Service:
                 await self._background.run(self._http.close())
         self._background.stop()
         self._control.stop()
+        self._raise_unsaved()
+
+    def _raise_unsaved(self) -> None:
+        lost = self._supervisor.lost if self._supervisor is not None else []
+        for error in lost:
+            log.error("LOST: %s", error.message)
+        if lost:
+            raise StateUnsaved(
+                f"{counted(len(lost), 'partition')} stopped before the state was saved: {lost[0].message}",
+                hint="start again: the partition's error names the command that begins with what is left in the topics",
+                partitions=[error.facts["partition"] for error in lost],
+            )
 
     async def _bring_up(self) -> None:
         view = await self._inspect()
@@ -186,9 +217,13 @@ class Service:
             self._duplicate,
         )
 
+        def take(partitions: set[int]) -> None:
+            if membership.aside is None:  # else this news is from before
+                self._control.member_of(partitions)
+                supervisor.assigned(partitions)
+
         async def assigned(partitions: set[int]) -> None:
-            self._control.member_of(partitions)
-            loop.call_soon_threadsafe(supervisor.assigned, set(partitions))
+            loop.call_soon_threadsafe(take, set(partitions))
             if membership.suspects_duplicate:
                 loop.call_soon_threadsafe(supervisor.suspect)
 
@@ -203,6 +238,7 @@ class Service:
             revoked,
         )
         supervisor.group = membership
+        supervisor.pulse = self._pulse
         self._background.submit(membership.run())
 
     async def _inspect(self) -> ClusterView:
@@ -210,6 +246,8 @@ class Service:
         while True:
             try:
                 return await inspect(self.app, self.settings, self._cluster)
+            except AccessError:
+                raise  # who has just typed a wrong password wants to know at once
             except RetryableError as error:
                 self._control.unreachable(error)
                 log.warning("cluster not reached, next try in %.1f s: %s", pause, error)
@@ -230,21 +268,34 @@ class Service:
 
         self._loop.call_soon_threadsafe(ask)
 
+    def _request_retry(self, partition: int, done: OnDone) -> None:
+        """From any thread."""
+        aside = self._standing_aside()
+        if self._loop is None or self._supervisor is None:
+            done("failed", None, "the service is not running")
+        elif aside is not None:  # it would claim what is the other process's
+            done("failed", None, aside)
+        else:
+            self._loop.call_soon_threadsafe(self._supervisor.retry, partition, done)
+
     def _membership_trouble(self) -> str | None:
         """From any thread."""
         membership = self._membership
         return membership.trouble if membership is not None else None
 
+    def _standing_aside(self) -> str | None:
+        """From any thread."""
+        membership = self._membership
+        return membership.aside if membership is not None else None
+
     def _duplicate(self, error: DuplicateInstance) -> None:
-        """The older process stays down: out of the group, without sending a LeaveGroup for the other's membership."""
-        log.error("%s", error)
-        self._control.duplicate(error)
-        membership, self._membership = self._membership, None
-        if membership is not None:
-            self._background.submit(membership.abandon())
-        if self._supervisor is not None:
-            for runner in self._supervisor.runners.values():
-                runner.refuse(error)
+        """The older process steps down, all its partitions at once. The membership is the other's now, so no LeaveGroup
+        is sent; when the other one is gone, a new assignment starts them again."""
+        if self._membership is None or self._supervisor is None:
+            return
+        if self._membership.stand_aside(error.other):
+            log.error("%s: %s", type(error).__name__, error)
+            self._supervisor.stand_aside(error)
 
     async def _until_ready(self) -> None:
         with self._control.changes(asyncio.get_running_loop()) as changed:
@@ -265,9 +316,7 @@ class Service:
         reached = self._control.unreachable_reason
         return NotLive(
             f"{why} (partitions: {states or 'none assigned'}{detail}{f'; {reached}' if reached else ''})",
-            hint=errors[0].hint
-            if errors
-            else "is the cluster reachable, and did `snapreplay init` run?",
+            hint=errors[0].hint if errors else "",
         )
 
 
@@ -288,10 +337,11 @@ def run(app: App[Any], settings: Settings | None = None, http: Http | None = Non
     """Run until SIGTERM or Ctrl-C, then stop gracefully. Returns the process's exit code: 0.
 
     Raises:
-        UsageError, StopError: refused before any partition was touched.
+        UsageError, StopError, AccessError: refused before any partition was touched.
     """
     _tune_collector()
     _tune_threads()
+    summarise_client_log()
     return asyncio.run(_run(Service(app, settings, http)))
 
 

@@ -1,4 +1,7 @@
-"""`init`: batch 0 in every partition. Nothing else ever takes an empty log for a new app."""
+"""`init`: the beginning of every partition's chain. Nothing else ever takes an empty log for a new app.
+
+It is batch 0 with the empty state; or, with the state of another app, an increment that begins the chain with it.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,40 @@ import asyncio
 from typing import Any, Literal
 
 from snapreplay.service.clock import wall_ms
-from snapreplay.service.core.chain import genesis_increment
+from snapreplay.service.core.chain import decided_at, genesis_increment
 from snapreplay.service.core.search import Found
+from snapreplay.service.decisions.publish import publish
+from snapreplay.service.decisions.takeover import STATE_OF, Begin, check_source, takeover_of
 from snapreplay.service.partition.claiming import claim_record, reader_behind_claim
-from snapreplay.service.partition.context import ClusterView, Context, Identity
+from snapreplay.service.partition.context import Context, Identity
+from snapreplay.service.partition.decided import increment_at
+from snapreplay.service.partition.decoding import is_ours
 from snapreplay.service.partition.increments import last_increment
-from snapreplay.service.ports import Bounds, Cluster, LogRecord, TopicPartition
+from snapreplay.service.ports import Bounds, Cluster, LogRecord, Reader, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.settings import Settings
-from snapreplay.snapshots.errors import StopError
+from snapreplay.snapshots.errors import StopError, UsageError
 from snapreplay.snapshots.format.envelope import encode, headers_of
-from snapreplay.snapshots.format.records import Genesis
+from snapreplay.snapshots.format.records import NO_OFFSET, Genesis
 from snapreplay.snapshots.program.app import App
+from snapreplay.snapshots.program.ways import app_name, new_app
 from snapreplay.snapshots.state.store import store_of
+
+CLAIM_FOLLOWS_SECONDS = 1.0  # of another `init`, or an owner, that has just fenced
 
 Start = Literal["earliest", "latest"]
 
 
 class PartitionLost(StopError):
     """Some partitions have processed records, another one holds no increment at all."""
+
+
+class OwnedBefore(StopError):
+    """A log is empty, but its partition has, or had, an owner: what it processed may be in that one's memory only."""
+
+
+class AlreadyBegun(UsageError):
+    """A partition has a chain of its own: it is not replaced by the state of another app."""
 
 
 async def init_app(
@@ -37,40 +55,173 @@ async def init_app(
 
     Raises:
         PartitionLost: a partition is empty although others are past their genesis; nothing was written.
+        OwnedBefore: the app runs, or has run; nothing was written.
         StopError: increments are gone but snapshots exist.
         UsageError, Unreachable: as preflight.
     """
+    contexts = await _contexts(app, settings, cluster)
+    existing = [await _last(context) for context in contexts]
+    await _refuse_lost(contexts, existing)
+    await _refuse_owned(contexts, existing)
+    return [
+        _already(context, found) if found is not None else await _write(context, start)
+        for context, found in zip(contexts, existing, strict=True)
+    ]
+
+
+async def init_with_state(
+    app: App[Any], settings: Settings, cluster: Cluster, source_id: str, begin: Begin = "positions"
+) -> list[str]:
+    """Begin the chain of every partition with the state of app `source_id` after its last committed batch, proven.
+    Nothing is written before all of them can; repeating it completes what was interrupted.
+
+    Returns:
+        One line per partition.
+
+    Raises:
+        AlreadyBegun: a partition has a chain, and not one that began with that state.
+        NoSuchState, CannotTakeOver, SchemaDiffers: nothing was written.
+        OwnedBefore: the app runs, or has run; nothing was written.
+        StopError: increments are gone but snapshots exist.
+        UsageError, Unreachable: as preflight.
+        LogWentOn, Superseded, CommitInDoubt: somebody else is at work on this app id.
+    """
+    contexts = await _contexts(app, settings, cluster)
+    await check_source(source_id, app, cluster, len(contexts))
+    existing = [await _last(context) for context in contexts]
+    await _refuse_owned(contexts, existing)
+    for context, found in zip(contexts, existing, strict=True):
+        if found is not None and await _source_of(context, found) != source_id:
+            raise AlreadyBegun(
+                f"partition {context.partition} of app {app.app_id} is initialised already, at batch"
+                f" {found.increment.batch}: its state is not replaced",
+                hint=f"begin under another app id: {new_app(f' --state-of {source_id}')}",
+            )
+        if found is None:
+            await takeover_of(context, source_id, begin)
+    return [
+        _already(context, found)
+        if found is not None
+        else await _take_over(context, source_id, begin)
+        for context, found in zip(contexts, existing, strict=True)
+    ]
+
+
+async def _contexts(app: App[Any], settings: Settings, cluster: Cluster) -> list[Context]:
     view = await inspect(app, settings, cluster)
     identity = Identity.of_this_process(settings.instance_id)
-    contexts = [
+    return [
         Context(app, settings, cluster, view, identity, number, asyncio.Semaphore(1))
         for number in range(view.partition_count)
     ]
-    existing = [await _last(context) for context in contexts]
-    _refuse_lost(contexts, existing)
-    return [
-        _already(context, found) if found is not None else await _write(context, view, start)
-        for context, found in zip(contexts, existing, strict=True)
-    ]
+
+
+async def _source_of(context: Context, found: Found) -> str | None:
+    """The app with whose state the chain began, as far as its newest decision says so."""
+    offset = decided_at(found.increment, found.offset)
+    if offset == NO_OFFSET:
+        return None
+    reader = await context.cluster.reader()
+    try:
+        decided = await increment_at(reader, context.increments, offset)
+    finally:
+        await reader.close()
+    if decided is None or not decided.begins_anew:
+        return None
+    return (decided.decision or {}).get(STATE_OF)
+
+
+async def _take_over(context: Context, source_id: str, begin: Begin) -> str:
+    reader = await context.cluster.reader()
+    try:
+        end_offset = (await reader.bounds(context.increments)).end_offset
+    finally:
+        await reader.close()
+    taken = await takeover_of(context, source_id, begin)
+    published = await publish(context, taken.store, taken.before, taken.decision, end_offset)
+    return f"partition {context.partition}: {taken.decision['decided']}; snapshot {published.snapshot_id}"
 
 
 def _already(context: Context, found: Found) -> str:
     return f"partition {context.partition}: already initialised, at batch {found.increment.batch}"
 
 
-def _refuse_lost(contexts: list[Context], existing: list[Found | None]) -> None:
+async def _refuse_lost(contexts: list[Context], existing: list[Found | None]) -> None:
     """An interrupted `init` leaves partitions without genesis; but then none of the others has processed."""
-    batches = {c.partition: f.increment.batch for c, f in zip(contexts, existing, strict=True) if f}
-    ahead = [number for number, batch in batches.items() if batch > 0]
-    empty = [context for context in contexts if context.partition not in batches]
-    if ahead and empty:
-        lost = empty[0]
-        raise PartitionLost(
-            f"{lost.increments} holds no increment, but partition {ahead[0]} is at batch"
-            f" {batches[ahead[0]]}: the increments of partition {lost.partition} were lost",
-            hint="restore the increments topic; to start anew use another app id",
-            partition=lost.partition,
+    ahead = {
+        c.partition: f
+        for c, f in zip(contexts, existing, strict=True)
+        if f is not None and f.increment.batch > 0
+    }
+    empty = [c for c, f in zip(contexts, existing, strict=True) if f is None]
+    if not ahead or not empty:
+        return
+    number, found = next(iter(ahead.items()))
+    ran = next(each for each in contexts if each.partition == number)
+    source_id = await _source_of(ran, found)
+    if source_id is not None:
+        raise UsageError(
+            f"partition {number} began with the state of app {source_id}, partition {empty[0].partition} is empty:"
+            " an interrupted init",
+            hint=f"`snapreplay init {app_name(empty[0].app)} --state-of {source_id}` completes it",
         )
+    lost = empty[0]
+    raise PartitionLost(
+        f"{lost.increments} holds no increment, but partition {number} is at batch"
+        f" {found.increment.batch}: the increments of partition {lost.partition} were lost",
+        hint="bring the increments topic back from a backup or mirror; or `snapreplay run"
+        f" {app_name(lost.app)}`: its hint says what can be accepted; or begin anew under a new app id: {new_app()}",
+        partition=lost.partition,
+    )
+
+
+async def _refuse_owned(contexts: list[Context], existing: list[Found | None]) -> None:
+    """`init` fences: an owner that holds the only copy of a state would be cut off from the log.
+
+    Whoever fences claims next: a log without any record, of which the coordinator knows a fence, is another one.
+    """
+    for context, found in zip(contexts, existing, strict=True):
+        if found is None and await _was_owned(context):
+            running = await context.cluster.member_count(context.app.app_id)
+            raise OwnedBefore(
+                f"{context.increments} is empty, but partition {context.partition} of app {context.app.app_id} "
+                + ("has an owner: init would fence it" if running else "had an owner"),
+                hint=(
+                    "wait: "
+                    if running
+                    else "if a process of it is still there, connect it to the cluster: "
+                )
+                + "a process that has the state in memory writes it by itself; or bring the increments topic back from"
+                f" a backup or mirror; or begin anew under a new app id: {new_app()}",
+                partition=context.partition,
+            )
+
+
+async def _was_owned(context: Context) -> bool:
+    """Whether somebody fenced whose claim this log does not show, also a little later."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + CLAIM_FOLLOWS_SECONDS
+    while True:
+        reader = await context.cluster.reader(read_committed=False)
+        try:
+            if (await reader.bounds(context.increments)).end_offset > 0:
+                return False
+        finally:
+            await reader.close()
+        if not await _was_fenced(context):
+            return False
+        if loop.time() > deadline:
+            return True
+        await asyncio.sleep(0.1)
+
+
+async def _was_fenced(context: Context) -> bool:
+    try:
+        last = await context.cluster.last_fence(context.transactional_id)
+    except StopError:  # a cluster that does not tell: then who is a member may have fenced
+        return await context.cluster.member_count(context.app.app_id) > 0
+    # "Empty": an `init` that came no further than its fence
+    return last is not None and last.state != "Empty"
 
 
 async def _last(context: Context) -> Found | None:
@@ -81,17 +232,26 @@ async def _last(context: Context) -> Found | None:
         found = await last_increment(reader, context.increments, bounds)
         if found is not None:
             return found
-        snapshots = await reader.bounds(context.snapshots)
+        lost = await _holds_ours(reader, context.snapshots)
     finally:
         await reader.close()
-    if snapshots.end_offset > 0:
+    if lost:
         raise StopError(
             f"{context.increments} holds no increment, but"
             f" {context.snapshots} holds snapshots: the increments were lost",
-            hint="restore the increments topic; or `snapreplay run`: the partition is FAILED then, and its hint has the"
-            " command to accept the newest snapshot; to start anew delete both topics, or use another app id",
+            hint="bring the increments topic back from a backup or mirror; or"
+            f" `snapreplay run {app_name(context.app)}`: its hint has the command to accept the newest snapshot; or"
+            f" begin anew under a new app id: {new_app()}",
         )
     return None
+
+
+async def _holds_ours(reader: Reader, log: TopicPartition) -> bool:
+    """Whether a snapshot, or a part of one, was ever written; a marker of a transaction that only looked is none."""
+    async for records in reader.read(log, *await reader.bounds(log)):
+        if any(is_ours(record.value or b"", record.headers) for record in records):
+            return True
+    return False
 
 
 async def _last_before_claim(context: Context, claim_id: str, epoch: int) -> Found | None:
@@ -103,7 +263,8 @@ async def _last_before_claim(context: Context, claim_id: str, epoch: int) -> Fou
         )
 
 
-async def _write(context: Context, view: ClusterView, start: Start) -> str:
+async def _write(context: Context, start: Start) -> str:
+    view = context.view
     starts = await _start_offsets(context, start)
     genesis = Genesis(view.cluster_id, view.partition_count, starts)
     digest = store_of(context.app.state()).digest
@@ -114,7 +275,9 @@ async def _write(context: Context, view: ClusterView, start: Start) -> str:
         found = await _last_before_claim(context, context.identity.process_id, epoch)
         if found is not None:
             return _already(context, found)
-        increment = genesis_increment(context.origin, epoch, genesis, digest, wall_ms())
+        increment = genesis_increment(
+            context.origin, epoch, genesis, digest, wall_ms(), view.topic_ids
+        )
         record = LogRecord(
             context.increments.topic, encode(increment), headers=headers_of(increment)
         )

@@ -159,8 +159,9 @@ def _lag(status: PartitionStatus) -> float | None:
 
 
 def _restore_ratio(status: PartitionStatus) -> float | None:
+    percent = status.restored_percent
     wanted = status.phase is Phase.LIVE or status.phase in RECOVERING
-    return status.restored_percent / 100 if wanted else None
+    return percent / 100 if wanted and percent is not None else None
 
 
 _GAUGES: Sequence[_Gauge] = (

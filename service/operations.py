@@ -84,7 +84,7 @@ class Operations:
                 continue
             for part in operation.parts:
                 if part.partition in wanted and part.state not in ENDED:
-                    raise Busy(part.partition, operation.id)
+                    raise Busy(part.partition, operation.id, kind)
 
 
 def _ended(operation: Operation) -> Operation:

@@ -7,13 +7,17 @@ Every call has its own deadline inside the adapter and never waits for ever. Err
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
 
-from snapreplay.snapshots.errors import ReleaseError, RetryableError
+from snapreplay.service.core.kept import Ending
+from snapreplay.service.core.lineage import LastFence, Lineage
+from snapreplay.snapshots.errors import AccessError, ReleaseError, RetryableError
 from snapreplay.snapshots.program.record import InputRecord, Output
+
+NO_IDS: Mapping[str, str] = {}
 
 
 class TopicPartition(NamedTuple):
@@ -47,6 +51,19 @@ class Unreachable(RetryableError):
     """No broker answered within the deadline, or the connection broke. A new client may help."""
 
 
+class NotAuthenticated(AccessError):
+    """Brokers answer and refuse access: password, SASL mechanism, certificate, protocol. `facts`: address."""
+
+
+class NotAuthorized(AccessError):
+    """An ACL is missing. `facts`: operation, resource ("topic payments"), principal; each as far as known."""
+
+
+class ClockRefused(RetryableError):
+    """A broker refuses this machine's time, which differs from the brokers'. `facts`: skew_ms, ours_ms,
+    brokers_ms."""
+
+
 class ReadStalled(RetryableError):
     """A reader's position has not moved for the progress timeout although there is more to read."""
 
@@ -60,6 +77,10 @@ class OffsetTrimmed(RetryableError):
 
 class OffsetBeyondEnd(RetryableError):
     """The offset lies above the log's end: a stale leader, or the log is shorter than it was."""
+
+
+class TopicGone(RetryableError):
+    """A topic is not there, or is not the one that was asked for by its id. `facts`: topic, topic_id."""
 
 
 class CommitInDoubt(RetryableError):
@@ -84,6 +105,11 @@ class RefusedTopic(RefusedRecord):
 class Reader(Protocol):
     """Reads partitions without a group. One task at a time."""
 
+    @property
+    def disturbances(self) -> int:
+        """How often something happened after which a log may be another one than before: a new connection, a refused
+        fetch, a leader epoch that fell. It counts before what was read afterwards is given out."""
+
     async def bounds(self, partition: TopicPartition) -> Bounds:
         """Afresh from the leader.
 
@@ -102,6 +128,7 @@ class Reader(Protocol):
         Raises:
             OffsetTrimmed, OffsetBeyondEnd: out of range, told apart by fresh bounds.
             ReadStalled: no progress for the progress timeout.
+            TopicGone: the topic is not there for longer than a broker may lag.
         """
 
     async def read_at(self, partition: TopicPartition, offset: int) -> InputRecord | None:
@@ -144,6 +171,14 @@ class Producer(Protocol):
         raises CommitInDoubt.
         """
 
+    @property
+    def lineage(self) -> Lineage:
+        """What the fence gave it: the next fence of its id is known by another one."""
+
+    @property
+    def ending(self) -> Ending:
+        """Of the last transaction, when `commit` raised or was cancelled."""
+
     async def commit(
         self, partition: int, outputs: Sequence[Output], records: Sequence[LogRecord]
     ) -> tuple[int, ...]:
@@ -155,7 +190,7 @@ class Producer(Protocol):
             The acknowledged offsets of `records`, in order.
 
         Raises:
-            Fenced, CommitInDoubt, RefusedRecord: the producer has been discarded.
+            Fenced, CommitInDoubt, RefusedRecord, ClockRefused, NotAuthorized: the producer has been discarded.
         """
 
     async def discard(self) -> None:
@@ -179,13 +214,15 @@ class TopicFacts(msgspec.Struct, frozen=True):
     """What a topic is, as described by the cluster.
 
     `config` holds cleanup.policy, retention.ms, retention.bytes, max.message.bytes, min.insync.replicas,
-    unclean.leader.election.enable, message.timestamp.type as strings.
+    unclean.leader.election.enable, message.timestamp.type as strings. `topic_id` (KIP-516) as Kafka's tools write it,
+    another one for each topic that ever had this name; "" when the cluster has none.
     """
 
     name: str
     partition_count: int
     replication_factor: int
     config: dict[str, str]
+    topic_id: str = ""
 
 
 class NewTopic(msgspec.Struct, frozen=True):
@@ -216,14 +253,37 @@ class Group(Protocol):
         """
 
 
+class TopicWatch(Protocol):
+    """Asks again and again which topics there are, on connections that are kept. One task at a time."""
+
+    async def ids(self, names: Collection[str]) -> dict[str, str]:
+        """Topic id of each; "" when the cluster has none. A topic that no broker knows is absent. Creates nothing.
+
+        One small request, and one more per broker only when something is missing. A broker that lags behind the
+        controllers may still name the id of a topic that is gone.
+
+        Raises:
+            Unreachable: no answer within three request timeouts.
+        """
+
+    async def close(self) -> None:
+        """Bounded, idempotent, never raises."""
+
+
 class Cluster(Protocol):
     """The way to everything in Kafka. Cheap to hold; clients are made per call."""
 
     async def reader(
-        self, *, read_committed: bool = True, large: bool = False, patient: bool = False
+        self,
+        *,
+        read_committed: bool = True,
+        large: bool = False,
+        patient: bool = False,
+        topic_ids: Mapping[str, str] = NO_IDS,
     ) -> Reader:
         """Connected. `large` fetches more at once, for snapshots with records near 1 MiB; `patient` waits
-        longer for new records at a log's end, for following it.
+        longer for new records at a log's end, for following it. Records of the topics in `topic_ids` are fetched by
+        these ids: nothing is ever given out of another topic of the same name.
 
         Raises:
             Unreachable: no broker answered.
@@ -236,10 +296,28 @@ class Cluster(Protocol):
             Unreachable: also when our own deadline passed (`start()` has none). Try again, new addresses.
         """
 
+    async def last_fence(self, transactional_id: str) -> LastFence | None:
+        """Who has fenced last; None when the coordinator knows no such id (any more).
+
+        Raises:
+            Unreachable: no answer.
+            StopError: this cluster does not tell (a broker before Kafka 3.0, or no permission).
+        """
+
     async def appender(self) -> Appender: ...
 
     async def topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
         """Facts of those that exist; missing ones are absent. Never creates a topic."""
+
+    def topic_watch(self) -> TopicWatch:
+        """Not connected yet."""
+
+    async def member_count(self, group_id: str) -> int:
+        """Processes in this consumer group now; 0 when it does not exist.
+
+        Raises:
+            Unreachable: no answer.
+        """
 
     async def topic_names(self) -> list[str]:
         """All topics, sorted: for "did you mean"."""
@@ -252,6 +330,10 @@ class Cluster(Protocol):
         """
 
     async def facts(self) -> ClusterFacts: ...
+
+    async def agreed_end_offset(self, partition: TopicPartition) -> int | None:
+        """The high watermark, by a leader that all brokers of the cluster, each asked directly, name as the leader: no
+        other log of this partition can be longer. None: they differ, or one of them did not answer."""
 
     async def delete_records(self, partition: TopicPartition, before_offset: int) -> int:
         """Trim below an explicit offset (never -1). Returns the new log start."""

@@ -18,37 +18,55 @@ from snapreplay.service.topics import (
 from snapreplay.snapshots.errors import UsageError
 from snapreplay.snapshots.program.app import App
 from snapreplay.snapshots.program.out import DEFAULT_LIMIT_BYTES
+from snapreplay.snapshots.program.ways import app_name, new_app
 from snapreplay.snapshots.state.store import store_of
+
+_RAN_BEFORE = (
+    "; or, if the app ran before (then init refuses), bring both back from a backup or mirror; or begin anew under a"
+    f" new app id: {new_app()}"
+)
 
 DEFAULT_TRANSACTION_TIMEOUT_MAX_MS = 900_000  # Kafka's default of transaction.max.timeout.ms
 
 
-async def inspect(app: App[Any], settings: Settings, cluster: Cluster) -> ClusterView:
+async def inspect(
+    app: App[Any], settings: Settings, cluster: Cluster, *, running: bool = False
+) -> ClusterView:
     """Check everything an app needs of the cluster.
+
+    Args:
+        running: partitions are owned. Then a missing topic of our own is their owners' business: what was in it is in
+            their memory.
 
     Raises:
         UsageError, StopError: by name, with the command that repairs it.
+        NotAuthenticated, NotAuthorized: an operator must act first.
         Unreachable: ask again later.
     """
     inputs, outputs = _names(app.inputs), _names(app.outputs)
     own = own_topics(app, settings)
+    own_pair = set(own[:2])
     facts = await cluster.topics({*inputs, *outputs, *own})
     for name in (*inputs, *outputs):
         if name not in facts:
             raise await missing_topic(cluster, app, name)
     count = partition_count(app, facts)
-    _check_present(app, own, facts)
-    for name in own[:2]:
-        check_own_topic(facts[name], count)
+    if running:
+        own = tuple(name for name in own if name in facts)
+    else:
+        _check_present(app, own, facts)
+    for name in (each for each in own if each in own_pair):
+        check_own_topic(app, facts[name], count)
     check_replayable(app, settings, [facts[name] for name in inputs])
     _check_dead_letters(app, settings)
     cluster_facts = await cluster.facts()
     return ClusterView(
         cluster_facts.cluster_id,
         count,
-        {name: _message_bytes_max(facts[name]) for name in (*outputs, *own[2:])},
+        {name: _message_bytes_max(facts[name]) for name in {*outputs, *own} - own_pair},
         _transaction_timeout_max_ms(settings, cluster_facts),
         _input_retention_ms([facts[name] for name in inputs]),
+        _topic_ids([facts[name] for name in (*inputs, *own) if name in {*inputs, *own_pair}]),
     )
 
 
@@ -60,6 +78,10 @@ def _message_bytes_max(facts: TopicFacts) -> int:
     return int(facts.config.get("max.message.bytes", DEFAULT_LIMIT_BYTES))
 
 
+def _topic_ids(topics: list[TopicFacts]) -> dict[str, str]:
+    return {facts.name: facts.topic_id for facts in topics if facts.topic_id}
+
+
 def _check_present(app: App[Any], own: tuple[str, ...], facts: dict[str, TopicFacts]) -> None:
     missing = [name for name in own if name not in facts]
     pair = [name for name in own[:2] if name in missing]
@@ -68,8 +90,8 @@ def _check_present(app: App[Any], own: tuple[str, ...], facts: dict[str, TopicFa
     if missing:
         raise UsageError(
             f"topics of app {app.app_id!r} are missing: {', '.join(missing)}",
-            hint="snapreplay topics ensure MODULE:APP"
-            + (", then snapreplay init MODULE:APP" if pair else ""),
+            hint=f"`snapreplay topics ensure {app_name(app)}`"
+            + (f", then `snapreplay init {app_name(app)}`{_RAN_BEFORE}" if pair else ""),
             topics=missing,
         )
 
@@ -100,6 +122,7 @@ def _transaction_timeout_max_ms(settings: Settings, facts: ClusterFacts) -> int:
         raise UsageError(
             f"timeouts.transaction_ms={settings.timeouts.transaction_ms} is above the cluster's"
             f" transaction.max.timeout.ms={limit_ms}",
-            hint="lower timeouts.transaction_ms (and commit_ms), or raise the broker's limit",
+            hint=f"`--set timeouts.transaction_ms={limit_ms} --set timeouts.commit_ms={limit_ms // 2}`; or raise"
+            " transaction.max.timeout.ms on every broker",
         )
     return limit_ms

@@ -7,12 +7,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import snapreplay
-from snapreplay.service.clock import wall_seconds
 from snapreplay.service.control import (
     Check,
+    NotFailed,
     NotOwned,
     Operation,
     ServiceFacts,
@@ -22,15 +23,29 @@ from snapreplay.service.core.phase import Phase
 from snapreplay.service.operations import Operations
 from snapreplay.service.partition.context import ClusterView, Identity
 from snapreplay.service.partition.snapshot_keeper import OnDone
+from snapreplay.service.pulse import Pulse
 from snapreplay.service.status import PartitionStatus, SnapshotStatus, StatusBoard
 from snapreplay.snapshots.errors import SnapreplayError
 from snapreplay.snapshots.program.app import App
 
 SNAPSHOTS_KEPT = 500
 STUCK_SECONDS = 600.0  # a handler may block for minutes; a loop that is silent for longer is dead
-BEAT_SECONDS = 1.0
+SILENT_SECONDS = 2.0  # not ready: nobody here would know that the partitions were taken
+WAKE_SECONDS = 1.0
 
 RequestSnapshot = Callable[[int, str, OnDone], None]
+RequestRetry = Callable[[int, OnDone], None]
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """What it asks of the service, from any thread. `membership_trouble` and `standing_aside` say why the group gives
+    it no partitions; None: it does."""
+
+    request_snapshot: RequestSnapshot
+    request_retry: RequestRetry
+    membership_trouble: Callable[[], str | None]
+    standing_aside: Callable[[], str | None]
 
 
 class ServiceControl:
@@ -41,22 +56,21 @@ class ServiceControl:
         app: App[Any],
         identity: Identity,
         board: StatusBoard,
-        request_snapshot: RequestSnapshot,
-        membership_trouble: Callable[[], str | None],
+        callbacks: Callbacks,
+        pulse: Pulse,
     ) -> None:
+        """`pulse`: of the runners' loop."""
         self._app = app
         self._identity = identity
         self._board = board
-        self._request_snapshot = request_snapshot
-        self._membership_trouble = membership_trouble
+        self._callbacks = callbacks
         self._operations = Operations()
         self._lock = threading.Lock()
         self._snapshots: OrderedDict[str, SnapshotStatus] = OrderedDict()
         self._view: ClusterView | None = None
         self._assigned: set[int] | None = None
-        self._duplicate: SnapreplayError | None = None
-        self._beat_at = wall_seconds()
-        self._beating: asyncio.Task[None] | None = None
+        self._pulse = pulse
+        self._beating: list[asyncio.Task[None]] = []
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
         self.unreachable_reason: str | None = None
         board.subscribe(self._remember)
@@ -88,7 +102,17 @@ class ServiceControl:
         wanted = self._wanted(partitions)
         operation = self._operations.create("snapshot", reason, wanted)
         for number in wanted:
-            self._request_snapshot(number, "trigger", self._reporter_of(operation.id, number))
+            self._callbacks.request_snapshot(
+                number, "trigger", self._reporter_of(operation.id, number)
+            )
+        return self._operations.get(operation.id) or operation
+
+    def retry(self, partition: int) -> Operation:
+        status = self._owned(partition)
+        if status.phase is not Phase.FAILED:
+            raise NotFailed(partition, status.phase.value)
+        operation = self._operations.create("retry", "", [partition])
+        self._callbacks.request_retry(partition, self._reporter_of(operation.id, partition))
         return self._operations.get(operation.id) or operation
 
     def operation(self, operation_id: str) -> Operation | None:
@@ -98,21 +122,27 @@ class ServiceControl:
         return self._operations.all()
 
     def live_checks(self) -> Sequence[Check]:
-        age = wall_seconds() - self._beat_at
-        return [Check("runner loop", age < STUCK_SECONDS, f"last turn {age:.1f} s ago")]
+        checks = [self._loop_check(STUCK_SECONDS)]
+        aside = self._callbacks.standing_aside()
+        if (
+            aside is not None
+        ):  # killed and started again, it would be the younger one and throw out the other
+            checks.append(Check("instance id", ok=True, detail=aside))
+        return checks
 
     def ready_checks(self) -> Sequence[Check]:
         reached = self.unreachable_reason or ("reached" if self._view else "not reached yet")
-        trouble = self._membership_trouble()
-        member = self._assigned is not None and trouble is None
+        trouble, aside = self._callbacks.membership_trouble(), self._callbacks.standing_aside()
+        member = self._assigned is not None and trouble is None and aside is None
         checks = [
             Check("cluster", self._view is not None and self.unreachable_reason is None, reached),
-            Check("member", member, trouble or "of the app's group"),
-            Check("instance id", self._duplicate is None, str(self._duplicate or "")),
+            Check("member", member, trouble or ("stepped down" if aside else "of the app's group")),
+            Check("instance id", aside is None, aside or ""),
+            self._loop_check(SILENT_SECONDS),
         ]
         return [
             *checks,
-            *(self._partition_check(number) for number in sorted(self._assigned or ())),
+            *(self._partition_check(number) for number in self._numbers()),
         ]
 
     # ---- what the service tells ----
@@ -129,10 +159,6 @@ class ServiceControl:
         self._assigned = set(partitions)
         self._wake()
 
-    def duplicate(self, error: SnapreplayError) -> None:
-        self._duplicate = error
-        self._wake()
-
     def ready(self) -> bool:
         return all(check.ok for check in self.ready_checks())
 
@@ -146,35 +172,38 @@ class ServiceControl:
         finally:
             self._waiting.remove(waiting)
 
-    def beat_every_second(self, loop: asyncio.AbstractEventLoop) -> None:
+    def beat(self, loop: asyncio.AbstractEventLoop) -> None:
         """Shows from other threads that the runners' loop turns."""
-        self._beating = loop.create_task(self._beat())
+        self._beating = [loop.create_task(each) for each in (self._pulse.beat(), self._wakeful())]
 
     def stop(self) -> None:
-        if self._beating is not None:
-            self._beating.cancel()
+        for task in self._beating:
+            task.cancel()
 
-    async def _beat(self) -> None:
+    async def _wakeful(self) -> None:
         while True:
-            self._beat_at = wall_seconds()
             self._wake()  # trouble of the membership comes and goes without a word
-            await asyncio.sleep(BEAT_SECONDS)
+            await asyncio.sleep(WAKE_SECONDS)
 
     # ---- inside ----
 
     def _wanted(self, partitions: Sequence[int] | None) -> list[int]:
         if partitions is None:
             return [s.partition for s in self._board.all() if s.phase is Phase.LIVE]
-        count = self._view.partition_count if self._view else None
         for number in partitions:
-            if number < 0 or (count is not None and number >= count):
-                raise UnknownPartition(number, count)
-            status = self._board.get(number)
-            if status is None:
-                raise NotOwned(number, "this process does not own it")
+            status = self._owned(number)
             if status.phase is not Phase.LIVE:
                 raise NotOwned(number, f"it is {status.phase.value}")
         return sorted(set(partitions))
+
+    def _owned(self, number: int) -> PartitionStatus:
+        count = self._view.partition_count if self._view else None
+        if number < 0 or (count is not None and number >= count):
+            raise UnknownPartition(number, count)
+        status = self._board.get(number)
+        if status is None:
+            raise NotOwned(number, "this process does not own it")
+        return status
 
     def _reporter_of(self, operation_id: str, partition: int) -> OnDone:
         def done(state: str, snapshot_id: str | None, detail: str) -> None:
@@ -183,10 +212,26 @@ class ServiceControl:
 
         return done
 
+    def _loop_check(self, seconds_max: float) -> Check:
+        silent_seconds = self._pulse.silent_seconds
+        return Check(
+            "runner loop", silent_seconds < seconds_max, f"last turn {silent_seconds:.1f} s ago"
+        )
+
+    def _numbers(self) -> list[int]:
+        """Of the partitions that the group gives us, and of those that are held all the same."""
+        ends = (Phase.LIVE, Phase.CLOSED)
+        held = {s.partition for s in self._board.all() if s.error and s.phase not in ends}
+        return sorted(held.union(self._assigned or ()))
+
     def _partition_check(self, number: int) -> Check:
         status = self._board.get(number)
         phase = status.phase if status is not None else Phase.ASSIGNED
-        return Check(f"partition {number}", phase is Phase.LIVE, phase.value)
+        live = phase is Phase.LIVE
+        doubt = status.ownership_doubt if status is not None else ""
+        why = f": {status.error.message}" if status and status.error and not live else ""
+        detail = f"{phase.value}; {doubt}" if doubt else f"{phase.value}{why}"
+        return Check(f"partition {number}", live and not doubt, detail)
 
     def _remember(self, status: PartitionStatus) -> None:
         with self._lock:

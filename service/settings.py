@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
@@ -41,11 +40,6 @@ REQUEST_TIMEOUT_MS = 10_000
 """`kafka.request.timeout.ms` where it is not set: long enough for a failover, below every deadline of ours."""
 
 
-def default_instance_id() -> str:
-    """The host name: one process per host needs nothing else."""
-    return socket.gethostname()
-
-
 class Settings(BaseSettings):
     """All settings, checked. Build with `load_settings`, or directly for values from nowhere else.
 
@@ -57,10 +51,8 @@ class Settings(BaseSettings):
 
     kafka: dict[str, Value] = {"bootstrap.servers": "127.0.0.1:9092"}
     """Kafka's own client properties, by their dotted names; table below."""
-    instance_id: str = Field(
-        default_factory=default_instance_id, pattern=r"^[a-zA-Z0-9._-]+$", max_length=249
-    )
-    """Name of this process in the group (group.instance.id); unique per app, kept over restarts."""
+    instance_id: str = Field(default="", pattern=r"^[a-zA-Z0-9._-]*$", max_length=249)
+    """This process's own name, the same after a restart: static membership. Empty: dynamic, see below."""
     changes: bool = True
     """Write each batch's changes: recovery moves bytes. false: leanest log, recovery by replay only."""
     http: Http = Http()
@@ -216,7 +208,7 @@ def _usage_error(errors: list[ErrorDetails]) -> UsageError:
     listed = "\n".join(f"  {line}" for line in lines)
     count = "a setting is" if len(lines) == 1 else f"{len(lines)} settings are"
     return UsageError(
-        f"{count} wrong:\n{listed}", hint="docs/settings.md describes each one", problems=lines
+        f"{count} wrong (docs/settings.md describes each one):\n{listed}", problems=lines
     )
 
 

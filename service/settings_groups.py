@@ -42,6 +42,8 @@ class Snapshot(Group):
     """Spread of both over the partitions, as a part of their value."""
     before_stop: bool = True
     """Also on SIGTERM, when something changed: the next start then has nothing to bring forward."""
+    digest_every_batches: int = Field(100, ge=0)
+    """A state that is no map is hashed as a whole after this many batches, see below; 0 = only at a graceful stop."""
     chunk_bytes_max: int = Field(900_000, ge=10_000, le=950_000)
     """Most bytes of a chunk (a record of a snapshot); below Kafka's default max.message.bytes of 1,048,588."""
 
@@ -90,7 +92,7 @@ class Timeouts(Group):
     shutdown_ms: int = Field(25_000, ge=100)
     """A graceful stop, from the signal to the exit, leaving the group included (ms); Kubernetes kills after 30,000."""
     revoke_ms: int = Field(20_000, ge=100)
-    """A partition that moved away may finish its batch (ms); then it is cut off, the fence protects the log."""
+    """A partition that moved away may finish its batch (ms); then it is cut off. A state only in memory stays there."""
 
 
 class Membership(Group):

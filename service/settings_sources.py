@@ -47,12 +47,10 @@ def file_tree(path: Path | None) -> Tree:
     except OSError as error:
         reason = error.strerror or str(error)
         raise UsageError(
-            f"settings file {path} cannot be read: {reason}", hint="check --config", path=str(path)
+            f"settings file {path} (--config) cannot be read: {reason}", path=str(path)
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"settings file {path} is no TOML: {error}", hint="see docs/settings.md", path=str(path)
-        ) from None
+        raise UsageError(f"settings file {path} is no TOML: {error}", path=str(path)) from None
     if isinstance(tree.get("kafka"), dict):
         tree["kafka"] = _flatten(tree["kafka"])
     return tree

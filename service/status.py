@@ -89,6 +89,7 @@ class RestoreStatus(msgspec.Struct, frozen=True):
     entries: int = 0  # entries of state so far
     records_replayed: int = 0
     proof: DigestProof | None = None
+    waiting_for: str = ""  # what the present phase is waiting for; empty: nothing
     # What became of the batch in doubt, "merged" or "dropped", or "kept" when there was none: the state was still in
     # memory. None: it was restored.
     warm: str | None = None
@@ -123,6 +124,14 @@ class InputStatus(msgspec.Struct, frozen=True):
     def lag(self) -> int | None:
         """Upper bound of the records left: markers and compaction make it larger."""
         return None if self.end_offset is None else max(0, self.end_offset - self.position)
+
+
+class ValuesRead(msgspec.Struct, frozen=True):
+    """How many of the restored entries were read as the app's types; `all_read` at the end."""
+
+    read: int
+    entries: int
+    all_read: bool
 
 
 class BlockedTopic(msgspec.Struct, frozen=True):
@@ -160,6 +169,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     records_total: int = 0  # applied since this process owns the partition, replay not counted
     skipped_total: int = 0
     digest: str | None = None
+    values_read: ValuesRead | None = None  # None before LIVE, and where the state is no map
     restore: RestoreStatus | None = None
     snapshot: SnapshotStatus | None = None  # the newest one, whatever its state
     last_pointed_snapshot_at: float | None = None
@@ -167,13 +177,16 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     recoverable: bool | None = None
     unrecoverable_reason: str = ""
     blocked_by_open_transaction: tuple[BlockedTopic, ...] = ()
+    # Why it is not known whether the partition is still ours: the process stood still. Empty when it is known.
+    ownership_doubt: str = ""
     decisions: tuple[Decision, ...] = ()  # newest first, as far as T-ZengLiang reaches back
     error: Problem | None = None
     updated_at: float = 0.0  # last progress; HTTP derives the progress age
 
     @property
-    def restored_percent(self) -> float:
-        """How far towards LIVE, 0 to 100, never falling within an attempt.
+    def restored_percent(self) -> float | None:
+        """How far towards LIVE, 0 to 100, never falling within an attempt; None if not on the way: failed,
+        fenced, suspended, closed.
 
         Coarse on purpose: LOADING is the first half, ADVANCING the second, whatever their sizes.
         """
@@ -186,8 +199,18 @@ class PartitionStatus(msgspec.Struct, frozen=True):
                 return step_percent / 2
             case Phase.ADVANCING:
                 return 50.0 + step_percent / 2
-            case _:
+            case Phase.ASSIGNED | Phase.FENCING | Phase.CLAIMING | Phase.LOCATING:
                 return 0.0
+            case _:
+                return None
+
+    @property
+    def proof(self) -> DigestProof | None:
+        """Of the state that is there now. A partition that has left LIVE has none: it was proven when it came there."""
+        restore = self.restore
+        if restore is None or (restore.finished_at is not None and self.phase is not Phase.LIVE):
+            return None
+        return restore.proof
 
 
 class StatusBoard:

@@ -10,17 +10,22 @@ from typing import Any
 from snapreplay.service.core.stops import DuplicateInstance
 from snapreplay.service.partition.context import ClusterView, Context, Identity
 from snapreplay.service.partition.runner import PartitionRunner
+from snapreplay.service.partition.snapshot_keeper import OnDone
 from snapreplay.service.ports import Cluster, Group
 from snapreplay.service.preflight import inspect
+from snapreplay.service.pulse import Pulse
 from snapreplay.service.settings import Settings
 from snapreplay.service.status import StatusBoard
-from snapreplay.snapshots.errors import Reaction, SnapreplayError
+from snapreplay.service.topics import MissingInput, own_topics
+from snapreplay.snapshots.counted import counted
+from snapreplay.snapshots.errors import AccessError, Reaction, SnapreplayError
 from snapreplay.snapshots.program.app import App
 
 log = logging.getLogger("snapreplay.supervisor")
 
 # Kafka clients refresh metadata as often; a changed partition count moves keys at once.
 WATCH_SECONDS = 30.0
+TOPIC_WATCH_SECONDS = 1.0
 
 
 class Supervisor:
@@ -49,13 +54,25 @@ class Supervisor:
         self._on_duplicate = on_duplicate
         self.group: Group | None = None
         """Whom to ask after a fence; to be set before the first assignment."""
+        self.pulse = Pulse()
+        """Of the runners' loop: they hear from it that they stood still; to be set before the first assignment."""
         self._restores = asyncio.Semaphore(settings.restore.concurrency)
         self._runners: dict[int, PartitionRunner] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._ending: dict[int, asyncio.Task[None]] = {}
+        self._shrinking: asyncio.Task[None] | None = None
         self._stopped = False
+        # Not ours any more, and not ended. By task: of one partition there may be several.
+        self._held: dict[asyncio.Task[None], PartitionRunner] = {}
+        self._undo: dict[asyncio.Task[None], Callable[[], None]] = {}  # of their release
         self._refused: SnapreplayError | None = None
-        self._watch = asyncio.get_running_loop().create_task(self._watch_cluster())
+        self._retries: set[asyncio.Task[None]] = set()
+        self.lost: list[SnapreplayError] = []
+        """After `stop`: the states that were nowhere else, and could not be written in time."""
+        loop = asyncio.get_running_loop()
+        self._watches = [
+            loop.create_task(watch) for watch in (self._watch_cluster(), self._watch_topics())
+        ]
 
     @property
     def runners(self) -> Mapping[int, PartitionRunner]:
@@ -67,35 +84,81 @@ class Supervisor:
         and a rebalance in that time would begin a second life that nobody ends."""
         if self._stopped:
             return
-        for number in sorted(set(self._runners) - partitions):
-            self._release(number)
+        if self._shrinking is not None:
+            self._shrinking.cancel()
+        if set(self._runners) - partitions:
+            self._shrinking = asyncio.get_running_loop().create_task(self._shrink(partitions))
         for runner in self._runners.values():
             runner.given_again()
         for number in sorted(partitions - set(self._runners)):
-            self._start(number)
+            if not self._taken_back(number):
+                self._start(number)
 
     def suspect(self) -> None:
         """Another process seems to use our instance id: each partition looks who owns it."""
         for runner in self._runners.values():
             runner.suspect()
 
+    def retry(self, number: int, done: OnDone) -> None:
+        """A FAILED partition recovers again; the cluster is inspected before. `done` hears what became of it."""
+        runner = self._runners.get(number)
+        if runner is None:
+            done("failed", None, "this process does not own it any more")
+            return
+        task = asyncio.get_running_loop().create_task(self._retry(runner, done))
+        self._retries.add(task)
+        task.add_done_callback(self._retries.discard)
+
+    def stand_aside(self, error: DuplicateInstance) -> None:
+        """Another process has our instance id: whatever runs here ends, and waits for a new assignment."""
+        for runner in self._runners.values():
+            runner.refuse(error)
+
     async def stop(self, *, final_snapshot: bool, deadline_seconds: float) -> None:
         """End every runner: the batch under way is finished, a last snapshot written if asked for. What is not
         done by the deadline is cut off: the log is complete without it."""
         self._stopped = True
-        self._watch.cancel()
+        for retry in self._retries:
+            retry.cancel()
+        if self._shrinking is not None:
+            self._shrinking.cancel()
         for runner in self._runners.values():
             runner.stop(final_snapshot=final_snapshot)
-        tasks = [*self._tasks.values(), *self._ending.values()]
+        # They may wait for a topic: the watch goes on.
+        self._held |= {self._tasks[number]: runner for number, runner in self._runners.items()}
         self._runners.clear()
-        if not tasks:
-            return
-        _, late = await asyncio.wait(tasks, timeout=deadline_seconds)
-        for task in late:
-            task.cancel()
-        if late:
-            log.warning("%d partitions did not end within %.1f s", len(late), deadline_seconds)
-            await asyncio.wait(late)
+        ending, tasks = list(self._held.values()), list(self._held)
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=deadline_seconds)
+            for task in late:
+                task.cancel()
+            if late:
+                ended = counted(len(late), "partition")
+                log.warning("%s did not end within %.1f s", ended, deadline_seconds)
+                await asyncio.wait(late)
+        for watch in self._watches:
+            watch.cancel()  # the one of the topics has a connection to close
+        await asyncio.wait(self._watches)
+        self.lost = [error for runner in ending if (error := runner.lost) is not None]
+
+    async def _shrink(self, partitions: set[int]) -> None:
+        """A group assigns no partitions of a topic that was deleted: such an assignment is ignored. It rebalances again
+        when the topic is back."""
+        increments = own_topics(self._app, self._settings)[0]
+        while True:
+            try:
+                watch = self._cluster.topic_watch()
+                try:
+                    there = increments in await watch.ids([increments])
+                finally:
+                    await watch.close()
+            except SnapreplayError as error:
+                log.warning("partitions are not released yet: %s", error)
+                await asyncio.sleep(TOPIC_WATCH_SECONDS)
+                continue
+            break
+        for number in sorted(set(self._runners) - partitions) if there else ():
+            self._release(number)
 
     def _start(self, number: int) -> None:
         context = Context(
@@ -107,27 +170,56 @@ class Supervisor:
             number,
             self._restores,
             self.group,
+            self.pulse,
         )
         runner = PartitionRunner(context, self._board, self._failed)
         self._runners[number] = runner
         if self._refused is not None:
             runner.refuse(self._refused)
         earlier = self._ending.get(number)
-        self._tasks[number] = asyncio.get_running_loop().create_task(
+        task = self._tasks[number] = asyncio.get_running_loop().create_task(
             _after(earlier, runner), name=f"partition-{number}"
         )
+        task.add_done_callback(lambda _: _tell_defect(task, runner))
+
+    def _taken_back(self, number: int) -> bool:
+        """Whoever holds the state of a partition that is ours again goes on: another runner would wait for its end, and
+        hide what keeps it."""
+        task = self._ending.get(number)
+        runner = self._held.get(task) if task is not None else None
+        if task is None or runner is None or not runner.take_back():
+            return False
+        self._undo.pop(task)()
+        del self._ending[number], self._held[task]
+        self._tasks[number], self._runners[number] = task, runner
+        if self._refused is not None:
+            runner.refuse(self._refused)
+        return True
 
     def _release(self, number: int) -> None:
         """Another process owns it now, or will: it fences us, so there is no time for a last snapshot."""
-        self._runners.pop(number).stop(final_snapshot=False)
+        runner = self._runners.pop(number)
+        runner.stop(final_snapshot=False)
         task = self._tasks.pop(number)
-        self._ending[number] = task
-        loop = asyncio.get_running_loop()
-        late = loop.call_later(self._settings.timeouts.revoke_ms / 1000, task.cancel)
-        task.add_done_callback(lambda _: late.cancel())
-        task.add_done_callback(lambda _: self._forget(number, task))
+        self._ending[number], self._held[task] = task, runner
+        late = asyncio.get_running_loop().call_later(
+            self._settings.timeouts.revoke_ms / 1000, runner.cut_off
+        )
+
+        def forget(_: object) -> None:
+            late.cancel()
+            self._forget(number, task)
+
+        def undo() -> None:
+            late.cancel()
+            task.remove_done_callback(forget)
+
+        task.add_done_callback(forget)
+        self._undo[task] = undo
 
     def _forget(self, number: int, task: asyncio.Task[None]) -> None:
+        self._held.pop(task, None)
+        self._undo.pop(task, None)
         if self._ending.get(number) is task:
             del self._ending[number]
         if number not in self._runners:
@@ -137,19 +229,76 @@ class Supervisor:
         if isinstance(error, DuplicateInstance):
             self._on_duplicate(error)
 
+    async def _retry(self, runner: PartitionRunner, done: OnDone) -> None:
+        try:
+            found = await self._inspected()
+        except SnapreplayError as error:
+            done("failed", None, error.message)
+        except Exception as error:  # else the operation would never end
+            log.exception("the cluster could not be inspected")
+            done("failed", None, repr(error))
+        else:
+            runner.retry(found, done)
+
+    async def _inspected(self) -> ClusterView | SnapreplayError:
+        """The cluster as it is now, or what about it refuses all partitions; remembered for those that start later.
+
+        Raises:
+            Unreachable: it is not known.
+            MissingInput: of no partition's refusal.
+        """
+        try:
+            view = await inspect(self._app, self._settings, self._cluster, running=True)
+        except SnapreplayError as error:
+            if isinstance(error, AccessError):
+                log.warning("the cluster could not be inspected: %s", error)
+            # Whose input is missing says so itself, and waits for it.
+            if error.reaction is Reaction.RETRY or isinstance(error, MissingInput):
+                raise
+            self._refused = error
+            return error
+        self._view, self._refused = view, None
+        return view
+
     async def _watch_cluster(self) -> None:
         """Partitions added to an input move keys at once: that must not wait for a restart."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
+            known = self._refused
             try:
-                await inspect(self._app, self._settings, self._cluster)
-            except SnapreplayError as error:
-                if error.reaction is Reaction.RETRY:
+                found = await self._inspected()
+            except SnapreplayError:
+                continue
+            if not isinstance(found, SnapreplayError):
+                continue
+            if known is None or known.message != found.message:
+                log.error("the cluster has changed: %s", found)
+            for runner in self._runners.values():
+                runner.refuse(found)
+
+    async def _watch_topics(self) -> None:
+        """A topic that was deleted and created again has the same name: its id is another one. One small request a
+        second, whatever the number of partitions."""
+        names = (
+            *(topic.name for topic in self._app.inputs),
+            *own_topics(self._app, self._settings)[:2],
+        )
+        watch = self._cluster.topic_watch()
+        try:
+            while True:
+                await asyncio.sleep(TOPIC_WATCH_SECONDS)
+                if not (self._runners or self._held):
                     continue
-                log.error("the cluster has changed: %s", error)  # noqa: TRY400 - its text says all
-                self._refused = error  # what is assigned later would start with the old view
-                for runner in self._runners.values():
-                    runner.refuse(error)
+                try:
+                    ids = await watch.ids(names)
+                    for runner in (*self._runners.values(), *self._held.values()):
+                        runner.topics_seen(ids)
+                except SnapreplayError as error:
+                    log.debug("the ids of topics are not known: %s", error)
+                except Exception:  # else nobody would hear of a lost topic any more
+                    log.exception("the watch over the topics failed, and goes on")
+        finally:
+            await watch.close()
 
 
 async def _after(earlier: asyncio.Task[None] | None, runner: PartitionRunner) -> None:
@@ -157,3 +306,10 @@ async def _after(earlier: asyncio.Task[None] | None, runner: PartitionRunner) ->
     if earlier is not None:
         await asyncio.wait([earlier])
     await runner.run()
+
+
+def _tell_defect(task: asyncio.Task[None], runner: PartitionRunner) -> None:
+    """Nobody awaits a runner before `stop`: without this its partition would stand still unseen."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        runner.died(error)

@@ -8,9 +8,11 @@ from typing import Any
 from snapreplay.service.core.stops import keys_moved_hint
 from snapreplay.service.ports import Cluster, NewTopic, TopicFacts
 from snapreplay.service.settings import Settings
+from snapreplay.snapshots.counted import counted
 from snapreplay.snapshots.errors import StopError, UsageError
 from snapreplay.snapshots.program import names
 from snapreplay.snapshots.program.app import App
+from snapreplay.snapshots.program.ways import alter, app_name, new_app
 from snapreplay.snapshots.state.store import store_of
 
 KEPT_FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
@@ -18,6 +20,10 @@ KEPT_FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.by
 
 RECORD_BYTES_NEEDED = 1_000_000
 """max.message.bytes must leave room for a record of 900,000 bytes and its envelope."""
+
+
+class MissingInput(UsageError):
+    """Refused at start. Where it happens to a running service its partitions wait for the topic."""
 
 
 class TopicsIncomplete(UsageError):
@@ -34,19 +40,26 @@ def own_topics(app: App[Any], settings: Settings) -> tuple[str, ...]:
 
 
 async def ensure_topics(
-    app: App[Any], settings: Settings, cluster: Cluster, *, create_io_partitions: int | None = None
+    app: App[Any],
+    settings: Settings,
+    cluster: Cluster,
+    *,
+    create_io_partitions: int | None = None,
+    replace_lost: bool = False,
 ) -> list[str]:
-    """Create the app's own topics with the inputs' partition count.
+    """Create the app's own topics with the inputs' partition count. While the app runs, its owners have in memory what
+    was in a missing topic, and write it to the new one; else an empty topic would hide that something was lost.
 
     Args:
-        create_io_partitions: also create missing inputs and outputs, with this many partitions (`dev`).
+        create_io_partitions: also create missing inputs and outputs, with this many partitions.
+        replace_lost: create one of increments and snapshots, empty, though the other one exists.
 
     Returns:
         One line per topic, "created NAME ..." or "ok NAME ...".
 
     Raises:
         UsageError: an input or output is missing.
-        TopicsIncomplete: one of increments and snapshots exists without the other.
+        TopicsIncomplete: one of increments and snapshots exists without the other, and the app does not run.
         StopError: the cluster refused to create a topic, or one that exists cannot hold our log.
     """
     lines = []
@@ -56,10 +69,11 @@ async def ensure_topics(
     count = partition_count(app, await _known(cluster, app, facts))
     increments, snapshots, *others = own_topics(app, settings)
     missing = [name for name in (increments, snapshots) if name not in facts]
-    if len(missing) == 1:
+    in_use = len(missing) != 1 or replace_lost or await cluster.member_count(app.app_id)
+    if not in_use:
         raise incomplete(app, missing[0])
-    for name in (increments, snapshots) if not missing else ():
-        check_own_topic(facts[name], count)
+    for name in (each for each in (increments, snapshots) if each not in missing):
+        check_own_topic(app, facts[name], count)
     lines += await _create_missing(cluster, [increments, snapshots, *others], count, KEPT_FOR_EVER)
     return lines
 
@@ -71,7 +85,7 @@ async def _create_missing(
     missing = [name for name in wanted if name not in existing]
     await cluster.create_topics([NewTopic(name, count, config=config) for name in missing])
     return [
-        f"created {name} ({count} partitions)" if name in missing else f"ok {name}"
+        f"created {name} ({counted(count, 'partition')})" if name in missing else f"ok {name}"
         for name in wanted
     ]
 
@@ -100,7 +114,8 @@ def partition_count(app: App[Any], facts: dict[str, TopicFacts]) -> int:
         listed = ", ".join(f"{name} has {count}" for name, count in counts.items())
         raise UsageError(
             f"inputs of app {app.app_id!r} are not co-partitioned: {listed} partitions",
-            hint="one key must be in the same partition number of each input: repartition one of them",
+            hint="one key must be in the same partition number of each input: copy one of them to a topic with as many"
+            " partitions as the other, and name that in App(inputs=[…])",
             **counts,
         )
     return next(iter(counts.values()))
@@ -110,34 +125,34 @@ async def missing_topic(cluster: Cluster, app: App[Any], name: str) -> UsageErro
     """The error for an input or output that does not exist, with the nearest existing name."""
     near = difflib.get_close_matches(name, await cluster.topic_names(), n=1)
     meant = f"did you mean {near[0]!r}? Else: " if near else ""
-    return UsageError(
+    kind = MissingInput if name in {topic.name for topic in app.inputs} else UsageError
+    return kind(
         f"topic {name!r} of app {app.app_id!r} does not exist",
-        hint=f"{meant}kafka-topics.sh --create --topic {name} --partitions N",
+        hint=f"{meant}`snapreplay topics ensure {app_name(app)} --partitions N` creates it",
         topic=name,
     )
 
 
 def incomplete(app: App[Any], missing: str) -> TopicsIncomplete:
-    config = " ".join(f"--config {name}={value}" for name, value in KEPT_FOR_EVER.items())
     return TopicsIncomplete(
         f"topic {missing!r} is missing, its counterpart exists: state of app {app.app_id!r} was lost or removed",
-        hint="restore the topic; to start the app anew, delete the other one too, then `snapreplay topics ensure`"
-        " and `snapreplay init`; to go on with what its counterpart holds, create it empty, `kafka-topics.sh --create"
-        f" --topic {missing} --partitions N {config}`, then `snapreplay run`: its hint says what can be accepted",
+        hint="bring the topic back from a backup or mirror; or, to go on with what its counterpart holds,"
+        f" `snapreplay topics ensure {app_name(app)} --replace-lost` creates it empty, then `snapreplay run"
+        f" {app_name(app)}`: its hint names what is lost and what can be accepted; or begin anew under a new app id:"
+        f" {new_app()}",
         topic=missing,
     )
 
 
-def check_own_topic(facts: TopicFacts, count: int) -> None:
+def check_own_topic(app: App[Any], facts: TopicFacts, count: int) -> None:
     """
     Raises:
         StopError: partition count, cleanup.policy, retention or max.message.bytes cannot hold our log.
     """
-    alter = f"kafka-configs.sh --alter --topic {facts.name} --add-config"
     if facts.partition_count != count:
         raise StopError(
-            f"topic {facts.name} has {facts.partition_count} partitions, the inputs have {count}",
-            hint=keys_moved_hint(facts.partition_count),
+            f"topic {facts.name} has {counted(facts.partition_count, 'partition')}, the inputs have {count}",
+            hint=keys_moved_hint(app.app_id, facts.partition_count),
             found=facts.partition_count,
             expected=count,
         )
@@ -146,7 +161,7 @@ def check_own_topic(facts: TopicFacts, count: int) -> None:
         if found != wanted:
             raise StopError(
                 f"topic {facts.name} has {name}={found}, it must be {wanted}: state would be lost",
-                hint=f"{alter} {name}={wanted}",
+                hint=f"`{alter(facts.name, f'{name}={wanted}')}`",
                 found=found,
                 expected=wanted,
             )
@@ -154,7 +169,7 @@ def check_own_topic(facts: TopicFacts, count: int) -> None:
     if limit < RECORD_BYTES_NEEDED:
         raise StopError(
             f"topic {facts.name} has max.message.bytes={limit}, our records need {RECORD_BYTES_NEEDED}",
-            hint=f"{alter} max.message.bytes=1048588",
+            hint=f"`{alter(facts.name, 'max.message.bytes=1048588')}`",
             found=limit,
             expected=RECORD_BYTES_NEEDED,
         )
@@ -169,9 +184,10 @@ def check_replayable(app: App[Any], settings: Settings, inputs: list[TopicFacts]
     compacted = [f.name for f in inputs if "compact" in f.config.get("cleanup.policy", "")]
     if not compacted:
         return
-    hint = "set changes = true and restore.road = changes"
+    deleted = f"`{alter(compacted[0], 'cleanup.policy=delete')}`"
+    hint = f"`--set changes=true --set restore.road=changes`; or {deleted}"
     if not store_of(app.state()).keeps_changes:
-        hint = "a state that is no map recovers by replay only: set cleanup.policy=delete, or use MapState"
+        hint = f"a state that is no map recovers by replay only: {deleted}; or use MapState under a new app id"
     elif settings.changes and settings.restore.road == "changes":
         return
     raise UsageError(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from snapreplay.service.embed import Service as Service
     from snapreplay.service.embed import run as run
     from snapreplay.service.embed import running as running
+    from snapreplay.service.kafka.client_log import summarise_client_log as summarise_client_log
     from snapreplay.service.settings import Settings as Settings
     from snapreplay.snapshots.errors import RecordError as RecordError
     from snapreplay.snapshots.errors import SnapreplayError as SnapreplayError
@@ -55,6 +56,7 @@ _HOME = {
     "raw": "snapshots.program.codecs",
     "run": "service.embed",
     "running": "service.embed",
+    "summarise_client_log": "service.kafka.client_log",
     "utf8": "snapshots.program.codecs",
 }
 

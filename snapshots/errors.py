@@ -2,6 +2,7 @@
 
     SnapreplayError
     ├── RetryableError      RETRY    transient: back off and try again inside the deadline
+    │   └── AccessError     RETRY    Kafka keeps us out: an operator must act, and then it goes on by itself
     ├── RebuildError        REBUILD  this snapshot or range is unusable: plan without it
     ├── ReleaseError        RELEASE  we are not the owner (any more)
     ├── StopError           STOP     an operator must act; `hint` says how
@@ -53,6 +54,11 @@ class RetryableError(SnapreplayError):
     """Transient: the same call may succeed later, perhaps on a new connection."""
 
     reaction = Reaction.RETRY
+
+
+class AccessError(RetryableError):
+    """Kafka refuses access, or a permission is missing. Credentials are renewed and permissions are given back, so it
+    is retried with back-off, without a restart. Only at the start of a process it ends the process."""
 
 
 class RebuildError(SnapreplayError):

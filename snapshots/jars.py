@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from snapreplay.snapshots.errors import UsageError
+from snapreplay.snapshots.java import environment
 
 _STAMP = "stamp.json"
 _FETCH_DEADLINE_S = 900.0
@@ -124,7 +125,9 @@ def run_tool(command: list[str], what_failed: str, *, hint: str, deadline_s: flo
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
+            env=environment(),
+            encoding="utf-8",
+            errors="replace",
             timeout=deadline_s,
             check=False,
         )

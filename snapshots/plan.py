@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from snapreplay.snapshots.errors import StopError
 from snapreplay.snapshots.format.records import NO_OFFSET, Genesis, Increment, Pointer
+from snapreplay.snapshots.program.ways import new_app
 
 
 class NoUsableSnapshot(StopError):
@@ -119,9 +120,11 @@ def _way_out(last: Increment, starts: LogStarts) -> str:
         if starts.inputs.get(topic, first + 1) > first
     ]
     if gone:
-        return f"{restore}; the input alone cannot rebuild the state either: {', '.join(gone)}"
+        return (
+            f"{restore}; the input alone cannot rebuild the state either: {', '.join(gone)}; or process what is left"
+            f" of it under a new app id, with an empty state: {new_app()}"
+        )
     return (
-        f"{restore}; or, as the input still reaches back to the genesis, process it again under a"
-        ' new app id (`App("NEW-ID", …)`, then `snapreplay init MODULE:APP`): all outputs are then'
-        " written a second time"
+        f"{restore}; or, as the input still reaches back to the genesis, process it again under a new app id:"
+        f" {new_app()}: all outputs are then written a second time"
     )

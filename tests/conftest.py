@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from snapreplay.service.localbroker.broker import LocalBroker
@@ -26,6 +27,15 @@ LONGEST_FILES = (
     "examples/demo/test_demo.py",
     "deploy/test_image.py",
 )
+
+# On a busy machine any example may take long; a failure elsewhere can be repeated from what it printed.
+hypothesis.settings.register_profile(
+    "all",
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("all")
 
 # Tests in parallel are told a terminal's width; what they look at goes into a pipe, which has none.
 os.environ.pop("COLUMNS", None)

@@ -14,10 +14,12 @@ from snapreplay.api.cli.options import (
     Overrides,
     settings_from,
 )
-from snapreplay.api.cli.output import Format, print_json
+from snapreplay.api.cli.output import Format, note, print_json
+from snapreplay.snapshots.program.ways import look_again
 
 if TYPE_CHECKING:
-    from snapreplay.service.decisions.accept import Accepted, Proposal
+    from snapreplay.service.decisions.accept import Proposal
+    from snapreplay.service.partition.publish import Begun
     from snapreplay.service.settings import Settings
     from snapreplay.snapshots.program.app import App
 
@@ -65,9 +67,15 @@ async def _accept(
     from snapreplay.service.kafka.cluster import KafkaCluster
 
     cluster = KafkaCluster(settings)
-    proposal = await propose(program, settings, cluster, partition, finding, reason)
+
+    def tell(news: str) -> None:
+        note(f"partition {partition}: {news}")
+
+    proposal = await propose(program, settings, cluster, partition, finding, reason, tell)
     if output is Format.TABLE:
         _print_proposal(proposal)
+    if not dry_run:
+        tell("writing the snapshot and the decision")
     accepted = None if dry_run else await carry_out(proposal)
     if output is Format.JSON:
         print_json(_document(proposal, accepted))
@@ -83,16 +91,16 @@ def _print_proposal(proposal: Proposal) -> None:
     print(f"  by {proposal.decision['by']}: {proposal.decision['reason']}", flush=True)
 
 
-def _outcome(proposal: Proposal, accepted: Accepted | None) -> str:
+def _outcome(proposal: Proposal, accepted: Begun | None) -> str:
     if accepted is None:
         return "dry run: nothing was written"
     return (
-        f"accepted: increment {accepted.batch} at offset {accepted.offset}, snapshot"
-        f" {accepted.snapshot_id}. Restart the process that has partition {proposal.partition}"
+        f"accepted: increment {accepted.increment.batch} at offset {accepted.offset}, snapshot"
+        f" {accepted.snapshot_id}. Now {look_again(proposal.partition)}"
     )
 
 
-def _document(proposal: Proposal, accepted: Accepted | None) -> dict[str, object]:
+def _document(proposal: Proposal, accepted: Begun | None) -> dict[str, object]:
     return {
         "partition": proposal.partition,
         "finding": proposal.finding_id,
@@ -101,7 +109,7 @@ def _document(proposal: Proposal, accepted: Accepted | None) -> dict[str, object
         "reason": proposal.decision["reason"],
         "by": proposal.decision["by"],
         "dry_run": accepted is None,
-        "batch": accepted.batch if accepted else None,
+        "batch": accepted.increment.batch if accepted else None,
         "offset": accepted.offset if accepted else None,
         "snapshot_id": accepted.snapshot_id if accepted else None,
     }

@@ -15,6 +15,7 @@ from snapreplay.api.cli.options import (
     settings_from,
 )
 from snapreplay.api.cli.output import Format, console, print_json, table
+from snapreplay.snapshots.counted import counted
 from snapreplay.snapshots.errors import UsageError
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def print_report(report: AuditReport, output: Format) -> None:
         out.print(_listed(columns, report.decisions))
     print(
         f"{report.app_id}: {len(report.findings) or 'no'} findings in"
-        f" {report.partition_count} partitions ({report.seconds:.1f} s)"
+        f" {counted(report.partition_count, 'partition')} ({report.seconds:.1f} s)"
     )
 
 

@@ -50,6 +50,9 @@ class Client:
         wanted: Json = {"reason": reason} | ({"partitions": partitions} if partitions else {})
         return self._ask("POST", "/trigger-snapshot", "parts", body=wanted)
 
+    def retry(self, partition: int) -> Json:
+        return self._ask("POST", f"/api/v1/partitions/{partition}/retry", "parts")
+
     def operation(self, operation_id: str) -> Json:
         return self._ask("GET", f"/api/v1/operations/{operation_id}", "parts")
 
@@ -64,7 +67,7 @@ class Client:
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
             raise ServiceUnreachable(
                 f"no service answers at {self.url}: {error}",
-                hint="start one with 'snapreplay run APP', or say where it is with --url",
+                hint="start one with 'snapreplay run APP', or say where it is with --http-port or --url",
                 url=self.url,
             ) from error
         document = _document(response)
@@ -74,7 +77,7 @@ class Client:
             raise ServiceUnreachable(
                 f"{self.url} is no snapreplay service: {method} {path} gave {response.status_code}"
                 f" {response.headers.get('content-type', 'without a content type')}",
-                hint="say where the service is with --url",
+                hint="say where the service is with --http-port or --url",
                 url=self.url,
             )
         raise _refusal(response.status_code, document)

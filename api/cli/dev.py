@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,18 @@ from snapreplay.service.embed import run
 from snapreplay.service.genesis import init_app
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.localbroker.broker import LocalBroker
+from snapreplay.service.localbroker.errors import ToolsMissing
 from snapreplay.service.settings import Settings
 from snapreplay.service.topics import ensure_topics
 from snapreplay.snapshots.program.app import App
 
 # Input with old record times is normal in development: default retention would delete it.
 KEEP_OLD_RECORDS = {"log.retention.ms": "-1"}
+INSTEAD = (
+    "do without the local broker, on a cluster that has the app's input and output topics:"
+    " 'snapreplay topics ensure APP', 'snapreplay init APP' and 'snapreplay run APP',"
+    " each with --bootstrap-servers HOST:PORT"
+)
 
 
 def run_dev(
@@ -28,12 +36,25 @@ def run_dev(
     Raises:
         LocalBrokerUnavailable: Java, Maven or the jars are missing, or the broker failed.
     """
-    with LocalBroker(data_dir=data_dir, properties=KEEP_OLD_RECORDS, report=note) as broker:
+    with _local_broker(data_dir) as broker:
         note(f"Kafka:    {broker.bootstrap_servers}" + (f" in {data_dir}" if data_dir else ""))
         kafka = settings.kafka | {"bootstrap.servers": broker.bootstrap_servers}
         here = settings.model_copy(update={"kafka": kafka})
         asyncio.run(_prepare(app, here, partitions))
         return run(app, here, http=http)
+
+
+@contextmanager
+def _local_broker(data_dir: Path | None) -> Iterator[LocalBroker]:
+    broker = LocalBroker(data_dir=data_dir, properties=KEEP_OLD_RECORDS, report=note)
+    try:
+        broker.start()
+    except ToolsMissing as error:
+        raise error.or_else(INSTEAD) from error
+    try:
+        yield broker
+    finally:
+        broker.stop()
 
 
 async def _prepare(app: App[Any], settings: Settings, partitions: int) -> None:

@@ -11,7 +11,9 @@ import typer
 
 from snapreplay.api.cli.output import print_error
 from snapreplay.service.localbroker.errors import LocalBrokerUnavailable
+from snapreplay.service.ports import ClockRefused, NotAuthenticated
 from snapreplay.snapshots.errors import (
+    AccessError,
     Reaction,
     RebuildError,
     RetryableError,
@@ -27,10 +29,11 @@ class ExitCode(IntEnum):
     REFUSED = 2  # the command, the app or the settings are wrong: nothing was started
     UNREACHABLE = 3  # no broker, or no service, answered; or no local broker can be had
     OPERATOR = 4  # the topics are not as they must be: the hint says what to do
+    NOT_YET = 5  # no partition failed, but not all are live
 
 
 class OperationRefused(SnapreplayError):
-    """The service answered with a problem document; `code` is what the command ends with."""
+    """The service answered with a problem document, or has none of that kind; `code` is what the command ends with."""
 
     reaction = Reaction.REFUSE
 
@@ -44,6 +47,10 @@ def code_of(error: SnapreplayError) -> ExitCode:
     match error:
         case OperationRefused():
             return error.code
+        case NotAuthenticated():  # the settings are wrong, as a rule
+            return ExitCode.REFUSED
+        case AccessError() | ClockRefused():
+            return ExitCode.OPERATOR
         case RetryableError() | LocalBrokerUnavailable():  # a UsageError, but not the user's
             return ExitCode.UNREACHABLE
         case UsageError():

@@ -56,6 +56,17 @@ Url = Annotated[
     ),
 ]
 
+AskedPort = Annotated[
+    int | None,
+    typer.Option(
+        "--http-port",
+        metavar="PORT",
+        min=1,
+        max=65535,
+        help="Instead of http.port of the settings.",
+    ),
+]
+
 
 def settings_from(
     config: Path | None,
@@ -88,14 +99,19 @@ def _split(override: str) -> tuple[str, str]:
     return name.strip(), value
 
 
-def service_url(url: str | None, config: Path | None) -> str:
+def service_url(url: str | None, http_port: int | None, config: Path | None) -> str:
     """Where a running service is asked, without a trailing slash.
 
     Raises:
-        UsageError: not a http(s) URL, or the settings leave the port open.
+        UsageError: not a http(s) URL, both a URL and a port, or the settings leave the port open.
     """
     if url is None:
-        return _url_of(settings_from(config, None))
+        return _url_of(settings_from(config, None, http_port=http_port))
+    if http_port is not None:
+        raise UsageError(
+            f"--url {url} and --http-port {http_port} both say where the service is",
+            hint="give one of them",
+        )
     if not url.startswith(("http://", "https://")):
         raise UsageError(f"--url {url!r} is not a URL", hint="such as --url http://127.0.0.1:8080")
     return url.rstrip("/")
@@ -107,6 +123,6 @@ def _url_of(settings: Settings) -> str:
     if settings.http.port == 0:
         raise UsageError(
             "http.port is 0 in the settings: the service has picked a free port",
-            hint="give the address that it printed at start with --url",
+            hint="give what it printed at start: the port with --http-port, or the address with --url",
         )
     return Address(settings.http.host, settings.http.port).url

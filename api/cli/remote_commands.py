@@ -1,14 +1,15 @@
-"""Commands that ask a running service: restore-status, trigger-snapshot, health."""
+"""Commands that ask a running service: restore-status, trigger-snapshot, retry, health."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from snapreplay.api.cli.exits import ExitCode
-from snapreplay.api.cli.options import Config, Output, Url, service_url
+from snapreplay.api.cli.exits import ExitCode, OperationRefused
+from snapreplay.api.cli.options import AskedPort, Config, Output, Url, service_url
 from snapreplay.api.cli.output import Format, note, print_json
 from snapreplay.snapshots.errors import SnapreplayError
 
@@ -21,7 +22,24 @@ POLL_S = 0.2
 def register(app: typer.Typer) -> None:
     app.command("restore-status")(restore_status)
     app.command("trigger-snapshot")(trigger_snapshot)
-    app.command("health")(health)
+    app.command("retry")(retry)
+    app.command("health", cls=_ZeroOrOne)(health)
+
+
+class _ZeroOrOne(TyperCommand):
+    """A command line that cannot be understood ends with 1, not 2: others read the code of `health`."""
+
+    def parse_args(self, *arguments: Any) -> list[str]:
+        try:
+            return super().parse_args(*arguments)
+        except typer.Exit:  # --help
+            raise
+        except Exception as error:  # what typer raises for a wrong call it does not export
+            raise OperationRefused(
+                getattr(error, "format_message", error.__str__)(),
+                hint="snapreplay health --help",
+                code=ExitCode.FINDINGS,
+            ) from error
 
 
 def restore_status(
@@ -30,15 +48,17 @@ def restore_status(
         bool, typer.Option("--watch", help="Follow until every partition is live or failed.")
     ] = False,
     url: Url = None,
+    http_port: AskedPort = None,
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show where every partition of a running service is on its way to live."""
+    """Show where every partition of a running service is on its way to live: exit code 0 all are live, 1 a partition
+    failed, 5 not all are live yet (or none is assigned)."""
     from snapreplay.api.cli import restore_view
     from snapreplay.api.cli.client import Client
     from snapreplay.api.cli.watch import follow
 
-    with Client(service_url(url, config)) as client:
+    with Client(service_url(url, http_port, config)) as client:
         if watch:
             raise typer.Exit(follow(client, output))
         status = client.restore_status()
@@ -46,6 +66,7 @@ def restore_status(
         print_json(status)
     else:
         restore_view.print_status(status)
+    raise typer.Exit(restore_view.exit_code(status))
 
 
 def trigger_snapshot(
@@ -57,19 +78,68 @@ def trigger_snapshot(
     reason: Annotated[str, typer.Option("--reason", help="Kept with the snapshot.")] = "",
     wait: Annotated[bool, typer.Option("--wait", help="Until it has succeeded or failed.")] = False,
     url: Url = None,
+    http_port: AskedPort = None,
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Write full snapshots now; processing goes on meanwhile."""
     from snapreplay.api.cli.client import Client
 
-    with Client(service_url(url, config)) as client:
+    with Client(service_url(url, http_port, config)) as client:
         operation = client.trigger_snapshot(partition or None, reason)
         if wait:
             operation = _ended(client, operation)
     _print_operation(operation, output)
     if operation["state"] == "failed":
         raise typer.Exit(ExitCode.FINDINGS)
+
+
+def retry(
+    *,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option("--partition", "-p", min=0, help="Repeatable; default: all that failed."),
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Until live, or failed again.")] = False,
+    url: Url = None,
+    http_port: AskedPort = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Let failed partitions recover again, once what stopped them is repaired or accepted."""
+    from snapreplay.api.cli.client import Client
+
+    with Client(service_url(url, http_port, config)) as client:
+        numbers = sorted(set(partition)) if partition else _failed(client)
+        operations = [client.retry(number) for number in numbers]
+        if wait:
+            operations = [_ended(client, operation) for operation in operations]
+    if output is Format.JSON:
+        print_json({"items": operations})
+    else:
+        _print_parts([part for operation in operations for part in operation["parts"]])
+    if any(operation["state"] == "failed" for operation in operations):
+        raise typer.Exit(ExitCode.FINDINGS)
+
+
+def _failed(client: Client) -> list[int]:
+    partitions = client.restore_status()["partitions"]
+    failed = [each["partition"] for each in partitions if each["phase"] == "failed"]
+    if not failed:
+        raise OperationRefused(
+            f"no partition of the process at {client.url} is failed: nothing to retry",
+            hint="'snapreplay restore-status' shows their phases",
+            code=ExitCode.FINDINGS,
+        )
+    return failed
+
+
+def _print_parts(parts: list[Json]) -> None:
+    from snapreplay.api.cli.output import console, table
+
+    columns = ("partition", "state", "detail")
+    rows = ([part[name] for name in columns] for part in parts)
+    console().print(table(columns, rows, right="partition"))
 
 
 def _ended(client: Client, operation: Json) -> Json:
@@ -97,13 +167,14 @@ def health(
         bool, typer.Option("--ready", help="Ask whether it is ready, not whether it lives.")
     ] = False,
     url: Url = None,
+    http_port: AskedPort = None,
     config: Config = None,
 ) -> None:
     """For a container's health check: exit code 0 healthy, 1 not (also when nobody answers)."""
     from snapreplay.api.cli.client import Client
 
     try:
-        with Client(service_url(url, config)) as client:
+        with Client(service_url(url, http_port, config)) as client:
             probe = client.probe("/readyz" if ready else "/healthz")
     except SnapreplayError as error:  # wrong settings, too: others read this code
         note(str(error))

@@ -6,10 +6,13 @@ from typing import Any
 
 from rich.text import Text
 
+from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.cli.output import console, table
+from snapreplay.service.core.phase import RECOVERING, Phase
 
 Json = dict[str, Any]
 
+_ON_THE_WAY = {phase.value for phase in (Phase.ASSIGNED, *RECOVERING)}
 _COLUMNS = (
     "partition",
     "phase",
@@ -45,15 +48,26 @@ def summary(status: Json) -> str:
     if not phases:
         return "no partition is assigned to this process"
     listed = ", ".join(f"{count} {phase}" for phase, count in phases.items())
+    if _ON_THE_WAY.isdisjoint(phases):
+        return listed
     return f"{listed}; {status['summary']['percent']:.1f} %"
 
 
+def exit_code(status: Json) -> ExitCode:
+    """What a script wants to know: are all live, must a person act, or is it to ask again?"""
+    if "failed" in status["summary"]["partitions_by_phase"]:
+        return ExitCode.FINDINGS
+    return ExitCode.OK if status["summary"]["all_live"] else ExitCode.NOT_YET
+
+
 def _row(partition: Json) -> list[object]:
+    if partition["finished_at"] and partition["phase"] != "live":  # of a restore that is history
+        return [partition["partition"], partition["phase"], *[None] * (len(_COLUMNS) - 2)]
     progress = partition["progress"] or {}
     return [
         partition["partition"],
         partition["phase"],
-        f"{partition['percent']:.1f} %",
+        percent(partition),
         amount(partition),
         _rate(progress),
         _seconds(progress.get("eta_seconds")),
@@ -63,6 +77,11 @@ def _row(partition: Json) -> list[object]:
         _seconds(sum(partition["seconds_per_phase"].values()) or None),
         _proof(partition["proof"]),
     ]
+
+
+def percent(partition: Json) -> str | None:
+    """Such as "12.5 %"; None for who is not on the way to live."""
+    return None if partition["percent"] is None else f"{partition['percent']:.1f} %"
 
 
 def amount(partition: Json) -> str | None:
@@ -103,8 +122,18 @@ def troubles(partition: Json) -> list[str]:
     if error := partition["error"]:
         record = f" (record {error['record_id']})" if error["record_id"] else ""
         lines.append(f"{name}: {error['kind']}: {error['message']}{record}")
-        lines += [f"{name}: hint: {error['hint']}"] if error["hint"] else []
+        lines += [hint] if (hint := hint_line(partition)) else []
+    if waiting_for := partition["waiting_for"]:
+        lines.append(f"{name}: {waiting_for}")
+    if doubt := partition["ownership_doubt"]:
+        lines.append(f"{name}: {doubt}")
     return lines
+
+
+def hint_line(partition: Json) -> str | None:
+    """What a person can do about its error, if there is one."""
+    hint = (partition["error"] or {}).get("hint")
+    return f"partition {partition['partition']}: hint: {hint}" if hint else None
 
 
 def line(partition: Json) -> str:
@@ -112,7 +141,7 @@ def line(partition: Json) -> str:
     parts = [f"partition {partition['partition']} {partition['phase']}"]
     if partition["phase"] in ("loading", "advancing"):
         parts += [amount(partition) or "", f"{partition['percent']:.0f} %"]
-        parts += [_rate(partition["progress"] or {}) or ""]
+        parts += [_rate(partition["progress"] or {}) or "", partition["waiting_for"]]
     if partition["attempts"] > 1:
         parts.append(f"attempt {partition['attempts']}")
     if partition["error"]:

@@ -16,6 +16,7 @@ from snapreplay.api.cli import (
 )
 from snapreplay.api.cli.exits import code_of, hint_of
 from snapreplay.api.cli.output import print_error
+from snapreplay.service.kafka.client_log import summarise_client_log
 from snapreplay.snapshots.errors import SnapreplayError
 
 
@@ -47,6 +48,7 @@ def _root(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     del debug  # read from the context when an error arrives
+    summarise_client_log()
 
 
 @app.command()

@@ -19,6 +19,7 @@ from snapreplay.api.cli.options import (
     settings_from,
 )
 from snapreplay.api.cli.output import Format, note, print_json
+from snapreplay.snapshots.errors import UsageError
 
 if TYPE_CHECKING:
     from snapreplay.api.server import HttpServer
@@ -93,30 +94,66 @@ def init(
     app: AppName,
     *,
     start: Annotated[
-        Literal["earliest", "latest"],
-        typer.Option("--from", help="Where to begin in the input topics."),
-    ] = "earliest",
+        Literal["earliest", "latest", "positions"] | None,
+        typer.Option(
+            "--from",
+            help="Where to begin in the input topics: earliest (default), latest; with --state-of also positions"
+            " (then the default): where that app stands.",
+        ),
+    ] = None,
+    state_of: Annotated[
+        str | None,
+        typer.Option(
+            "--state-of",
+            metavar="APP_ID",
+            help="Begin with the state of another app of this cluster, after its last committed batch.",
+        ),
+    ] = None,
     bootstrap_servers: BootstrapServers = None,
     config: Config = None,
     overrides: Overrides = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Write the genesis of a new app: batch 0 of each partition, once."""
+    """Write the beginning of a new app, once for each partition: empty, or with the state of another app."""
     import asyncio
 
-    from snapreplay.service.genesis import init_app
+    from snapreplay.service.genesis import init_app, init_with_state
     from snapreplay.service.kafka.cluster import KafkaCluster
     from snapreplay.snapshots.program.load import load_app
 
     program = load_app(app)
     settings = settings_from(config, overrides, bootstrap_servers)
-    done = init_app(program, settings, KafkaCluster(settings), start)
+    cluster = KafkaCluster(settings)
+    if state_of is not None:
+        done = init_with_state(program, settings, cluster, state_of, start or "positions")
+    elif start == "positions":
+        raise UsageError(
+            "--from positions: of which app?",
+            hint="`--state-of APP_ID` names the one whose state is taken over",
+        )
+    else:
+        done = init_app(program, settings, cluster, start or "earliest")
     _print_lines(asyncio.run(done), output)
 
 
 def topics_ensure(
     app: AppName,
     *,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            "--partitions",
+            min=1,
+            help="Also create missing inputs and outputs, with so many partitions.",
+        ),
+    ] = None,
+    replace_lost: Annotated[
+        bool,
+        typer.Option(
+            "--replace-lost",
+            help="Create increments or snapshots anew, empty, though the other topic exists.",
+        ),
+    ] = False,
     bootstrap_servers: BootstrapServers = None,
     config: Config = None,
     overrides: Overrides = None,
@@ -131,7 +168,14 @@ def topics_ensure(
 
     program = load_app(app)
     settings = settings_from(config, overrides, bootstrap_servers)
-    _print_lines(asyncio.run(ensure_topics(program, settings, KafkaCluster(settings))), output)
+    done = ensure_topics(
+        program,
+        settings,
+        KafkaCluster(settings),
+        create_io_partitions=partitions,
+        replace_lost=replace_lost,
+    )
+    _print_lines(asyncio.run(done), output)
 
 
 def _print_lines(lines: list[str], output: Format) -> None:

@@ -77,13 +77,18 @@ def _each_change() -> Callable[[Json], None]:
 
 def _each_line() -> Callable[[Json], None]:
     last: dict[int, str] = {}
+    hinted: dict[int, str | None] = {}
 
     def show(status: Json) -> None:
         for partition in status["partitions"]:
-            line = restore_view.line(partition)
-            if last.get(partition["partition"]) != line:
-                last[partition["partition"]] = line
+            number, line = partition["partition"], restore_view.line(partition)
+            if last.get(number) != line:
+                last[number] = line
                 print(line, flush=True)
+            hint = restore_view.hint_line(partition)
+            if hint is not None and hinted.get(number) != hint:
+                print(hint, flush=True)
+            hinted[number] = hint
 
     return show
 
@@ -95,7 +100,7 @@ class _Bars(AbstractContextManager[Callable[["Json"], None]]):
         self._progress = Progress(
             TextColumn("partition {task.description}"),
             BarColumn(),
-            TextColumn("{task.percentage:>5.1f} %"),
+            TextColumn("{task.fields[percent]:>7}"),
             TextColumn("{task.fields[text]}", markup=False),
             console=out,
         )
@@ -120,9 +125,12 @@ class _Bars(AbstractContextManager[Callable[["Json"], None]]):
     def _update(self, partition: Json) -> None:
         number = partition["partition"]
         if number not in self._tasks:
-            self._tasks[number] = self._progress.add_task(str(number), total=100.0, text="")
+            self._tasks[number] = self._progress.add_task(
+                str(number), total=100.0, text="", percent=""
+            )
         self._progress.update(
             self._tasks[number],
-            completed=partition["percent"],
+            completed=partition["percent"] or 0.0,
+            percent=restore_view.percent(partition) or "-",
             text=restore_view.line(partition).removeprefix(f"partition {number} "),
         )

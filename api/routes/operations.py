@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Path, Response
 
-from snapreplay.api import problems, schemas
+from snapreplay.api import problems, schemas, views
 from snapreplay.api.context import Context, Here
 from snapreplay.service.core.phase import Phase
 
@@ -19,15 +19,8 @@ _REQUESTS = {
         "value": {"partitions": [0, 2], "reason": "before deploy 42"},
     },
 }
-_ACCEPTED = {
-    "description": "Accepted: follow the operation.",
-    "headers": {
-        "Location": {"description": "Path of the operation.", "schema": {"type": "string"}},
-        **problems.RETRY_AFTER,
-    },
-}
 _TRIGGER_RESPONSES = {
-    202: _ACCEPTED,
+    202: views.ACCEPTED,
     **problems.documented(
         problems.MALFORMED,
         problems.UNKNOWN_PARTITION,
@@ -66,9 +59,7 @@ async def trigger_snapshot(
     wanted = request or schemas.SnapshotRequest()
     partitions = _checked(here, wanted.partitions)
     operation = here.control.trigger_snapshot(partitions, wanted.reason)
-    response.headers["Location"] = f"/api/v1/operations/{operation.id}"
-    response.headers["Retry-After"] = "1"
-    return schemas.Operation.model_validate(operation)
+    return views.accepted(operation, response)
 
 
 def _checked(here: Context, partitions: list[int] | None) -> list[int] | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
 from snapreplay.api import problems, schemas, views
 from snapreplay.api.context import Context, Here
+from snapreplay.service.control import NotOwned, UnknownPartition
 
 router = APIRouter(tags=["partitions"])
 
@@ -42,6 +43,36 @@ async def get_partition(here: Here, partition: schemas.PathPartition) -> schemas
     raise _missing(here, partition)
 
 
+@router.post(
+    "/api/v1/partitions/{partition}/retry",
+    status_code=202,
+    operation_id="retry_partition",
+    summary="Let a failed partition recover again",
+    responses={
+        202: views.ACCEPTED,
+        **problems.documented(
+            problems.UNKNOWN_PARTITION,
+            problems.NOT_HERE,
+            problems.NOT_FAILED,
+            problems.RETRYING,
+            problems.INVALID,
+            problems.NOT_REACHED,
+        ),
+    },
+)
+async def retry_partition(
+    here: Here, response: Response, partition: schemas.PathPartition
+) -> schemas.Operation:
+    """After what stopped it was repaired or accepted. The topics are looked at again, then the partition recovers
+    from the fence on; the others of this process run on. The operation has succeeded when it is live and has committed
+    a batch, or found nothing to commit for a second; it failed when the partition failed again."""
+    try:
+        operation = here.control.retry(partition)
+    except (UnknownPartition, NotOwned):
+        raise _missing(here, partition) from None
+    return views.accepted(operation, response)
+
+
 def _missing(here: Context, partition: int) -> problems.ProblemError:
     count = here.control.facts().partition_count
     if count is None:
@@ -53,5 +84,4 @@ def _missing(here: Context, partition: int) -> problems.ProblemError:
         f"partition {partition} exists (there are {count}), but this process does not own it",
         partition=partition,
         partition_count=count,
-        hint="ask the process that owns it",
     )

@@ -11,14 +11,17 @@ import argparse
 import random
 import signal
 import sys
+from collections.abc import Callable
 
+from examples.demo.data import ROWS
 from examples.demo.demo import Options, run
 from examples.demo.failed import DemoFailed
 from examples.demo.plan import KILLS_MAX
 from examples.demo.show import Show
-from snapreplay.service.localbroker.errors import LocalBrokerUnavailable
+from snapreplay.service.localbroker.errors import LocalBrokerUnavailable, ToolsMissing
 
 INTERRUPTED = 130
+INSTEAD = """do without them, on a cluster of yours: make demo ARGS="--bootstrap-servers=HOST:PORT --skip-audit\""""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -30,6 +33,10 @@ def main(arguments: list[str] | None = None) -> int:
             return 0 if run(options, show) else 1
         except DemoFailed as failed:
             show.say(f"the demo failed: {failed}", "bold red")
+            return 1
+        except ToolsMissing as missing:
+            show.say(missing.message, "bold red")
+            show.say(missing.or_else(INSTEAD).hint)
             return 1
         except LocalBrokerUnavailable as unavailable:
             show.say(unavailable.message, "bold red")
@@ -43,11 +50,16 @@ def main(arguments: list[str] | None = None) -> int:
 def _options(arguments: list[str] | None) -> Options:
     parser = argparse.ArgumentParser(
         prog="make demo",
+        allow_abbrev=False,  # the Makefile looks for the whole names
         description="Kill a Kafka program again and again; prove that it forgot"
         " nothing and did nothing twice.",
     )
     parser.add_argument(
-        "--kills", type=_kills, default=3, metavar="N", help=f"1 to {KILLS_MAX}, default 3"
+        "--kills",
+        type=_within(KILLS_MAX),
+        default=3,
+        metavar="N",
+        help=f"1 to {KILLS_MAX}, default 3",
     )
     parser.add_argument(
         "--seed", type=int, default=None, help="of the moments; default: a random one, printed"
@@ -62,7 +74,7 @@ def _options(arguments: list[str] | None) -> Options:
         " names, removed at the end (with --keep they stay)",
     )
     parser.add_argument(
-        "--rows", type=int, default=None, metavar="N", help="only the first N flights"
+        "--rows", type=_within(ROWS), default=None, metavar="N", help="only the first N flights"
     )
     parser.add_argument("--skip-audit", action="store_true", help="without Spark")
     given = parser.parse_args(arguments)
@@ -77,10 +89,14 @@ def _options(arguments: list[str] | None) -> Options:
     )
 
 
-def _kills(text: str) -> int:
-    number = int(text)
-    if not 1 <= number <= KILLS_MAX:
-        raise argparse.ArgumentTypeError(f"{number} is not within 1 to {KILLS_MAX}")
+def _within(most: int) -> Callable[[str], int]:
+    """What takes a whole number from 1 to `most`, and says that it wants one."""
+
+    def number(text: str) -> int:
+        if not text.isdecimal() or not 1 <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {most:,}")
+        return int(text)
+
     return number
 
 

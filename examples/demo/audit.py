@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from examples.demo.commands import snapreplay, tail
+from examples.demo.commands import snapreplay
 from examples.demo.failed import DemoFailed
 from examples.demo.verify import Findings
+from snapreplay.snapshots.java import JavaUnavailable, find_java
 
-AUDIT_S = 180.0
+AUDIT_S = 600.0
+TELL_S = 15.0
+LOG = "audit.log"
+
+
+class NotFinished(Exception):
+    """There is no verdict; the text is one line. That says nothing against the topics."""
 
 
 def check_possible() -> None:
@@ -24,12 +30,10 @@ def check_possible() -> None:
     Raises:
         DemoFailed: there is no Java, which Spark needs.
     """
-    home = os.environ.get("JAVA_HOME")
-    if shutil.which("java") is None and not (home and Path(home, "bin", "java").exists()):
-        raise DemoFailed(
-            "the Spark audit needs Java 17 or newer, and there is no java command:\n"
-            "apt-get install openjdk-17-jre-headless, or --skip-audit"
-        )
+    try:
+        find_java("the Spark audit")
+    except JavaUnavailable as error:
+        raise DemoFailed(f"{error.message}:\n{error.hint}, or --skip-audit") from error
 
 
 class Audit:
@@ -39,7 +43,7 @@ class Audit:
         options = [f"--app-id={app_id}", f"--bootstrap-servers={bootstrap_servers}"]
         self._command = snapreplay("audit", *options, "--output=json")
         self._work_dir = work_dir
-        self._said, self._log = work_dir / "audit.json", work_dir / "audit.log"
+        self._said, self._log = work_dir / "audit.json", work_dir / LOG
         self._process: subprocess.Popen[bytes] | None = None
         self._deadline = 0.0
 
@@ -68,22 +72,33 @@ class Audit:
             self._process.kill()
             self._process.wait()
 
-    def verdict(self) -> tuple[Findings, str]:
-        """What it found, and what it looked at in one line.
+    def verdict(self, tell: Callable[[str], None]) -> tuple[Findings, str]:
+        """What it found, and what it looked at in one line. `tell` hears how long it takes.
 
         Raises:
-            DemoFailed: it could not run, or not to its end in time; with the end of its log.
+            NotFinished: it could not run, or not to its end in time.
+            DemoFailed: its report contradicts its exit code.
         """
-        if self._process is None:
-            raise AssertionError("the audit was not started")
-        try:
-            code = self._process.wait(max(0.0, self._deadline - time.monotonic()))
-        except subprocess.TimeoutExpired as error:
-            raise DemoFailed(f"the audit did not end within {AUDIT_S:.0f} s") from error
+        code = self._wait(tell)
         said = self._said.read_text()
         if code not in (0, 1) or not said:
-            raise DemoFailed(f"the audit could not run: {code}\n{tail(self._log)}")
+            raise NotFinished(f"it could not run (exit code {code}): {last_error(self._log)}")
         return read_report(said, code)
+
+    def _wait(self, tell: Callable[[str], None]) -> int:
+        if self._process is None:
+            raise AssertionError("the audit was not started")
+        while (left_s := self._deadline - time.monotonic()) > 0:
+            tell(f"waiting for Spark's audit, {AUDIT_S - left_s:.0f} s of at most {AUDIT_S:.0f}")
+            with suppress(subprocess.TimeoutExpired):
+                return self._process.wait(min(left_s, TELL_S))
+        raise NotFinished(f"it did not end within {AUDIT_S:.0f} s; nothing is known of it")
+
+
+def last_error(log: Path) -> str:
+    """The line in which `snapreplay audit` said why, else the log's last one."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() or ["it said nothing"]
+    return next((line for line in reversed(lines) if line.startswith("error: ")), lines[-1])
 
 
 def read_report(said: str, code: int) -> tuple[Findings, str]:

@@ -17,7 +17,7 @@ from examples.demo import audit, commands, data, topics
 from examples.demo.asking import Asking
 from examples.demo.failed import DemoFailed
 from examples.demo.final_table import print_table
-from examples.demo.judging import audited, judge, recoveries
+from examples.demo.judging import audited, judge, recoveries, stopped
 from examples.demo.load import load
 from examples.demo.names import PARTITIONS, PREFIX_VARIABLE, Names
 from examples.demo.plan import plan
@@ -67,8 +67,14 @@ def run(options: Options, show: Show) -> bool:
         settings = settings_for(told.records)
         service = ServiceProcess(place.names.app, place.servers, work_dir, settings)
         stack.callback(service.close)
-        with _logs_kept(work_dir, show):
-            return _play(options, show, told, place, service)
+        try:
+            held = _play(options, show, told, place, service)
+        except DemoFailed:
+            _keep_logs(work_dir, show)
+            raise
+        if not held:
+            _keep_logs(work_dir, show)
+        return held
 
 
 def settings_for(records: int) -> dict[str, object]:
@@ -91,10 +97,11 @@ def _play(options: Options, show: Show, told: Told, place: Place, service: Servi
     if options.keep:
         print_table(show.console, told, verdicts)
         _stay(show, place.servers, service)
-    service.stop()
+    verdicts.append(stopped(service))
     if not options.keep:
-        verdicts.append(Verdict("SIGTERM", holds=True, detail="ended with exit code 0"))
         print_table(show.console, told, verdicts)
+    elif not verdicts[-1].holds:
+        show.say(f"SIGTERM: {verdicts[-1].detail}", "bold red")
     return all(verdict.holds for verdict in verdicts)
 
 
@@ -110,8 +117,7 @@ def _verdicts(
         verdicts = judge(place.servers, place.names, told, digests, show.judging)
         verdicts.append(recoveries(told))
         if running is not None:
-            show.judging("waiting for Spark's audit")
-            verdicts.append(audited(running))
+            verdicts.append(audited(running, show.judging))
     return verdicts
 
 
@@ -124,6 +130,7 @@ def _cluster(options: Options, show: Show, stack: ExitStack) -> tuple[str, Names
         show.say(f"Kafka: {broker.bootstrap_servers}, one local broker, ready in {took:.1f} s")
         return broker.bootstrap_servers, Names()
     servers, names = options.bootstrap_servers, Names.unique()
+    show.say(f"asking {servers}, for {topics.ANSWER_S:.0f} s at most")
     topics.reach(servers)
     os.environ[PREFIX_VARIABLE] = names.prefix
     if options.keep:
@@ -171,15 +178,10 @@ def _work_dir() -> Iterator[Path]:
         yield Path(name)
 
 
-@contextmanager
-def _logs_kept(work_dir: Path, show: Show) -> Iterator[None]:
+def _keep_logs(work_dir: Path, show: Show) -> None:
     """A failure leaves the logs of what failed."""
-    try:
-        yield
-    except DemoFailed:
-        kept = Path(tempfile.gettempdir(), f"{work_dir.name}-logs")
-        kept.mkdir()
-        for log in work_dir.glob("*.log"):
-            shutil.copy(log, kept)
-        show.say(f"the logs are kept in {kept}")
-        raise
+    kept = Path(tempfile.gettempdir(), f"{work_dir.name}-logs")
+    kept.mkdir()
+    for log in work_dir.glob("*.log"):
+        shutil.copy(log, kept)
+    show.say(f"the logs are kept in {kept}")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from examples.demo import reading, verify
-from examples.demo.audit import Audit
+from examples.demo.audit import Audit, NotFinished
+from examples.demo.failed import DemoFailed
 from examples.demo.names import PARTITIONS, Names
 from examples.demo.record import Told, Verdict
+from examples.demo.service_process import ServiceProcess
 from examples.demo.verify import Checked, Findings, Truth
 
 
@@ -78,10 +80,23 @@ def recoveries(told: Told) -> Verdict:
     return Verdict.of("recovery", findings, f"{len(came)} proven by digest, by {roads}")
 
 
-def audited(audit: Audit) -> Verdict:
-    """
+def stopped(service: ServiceProcess) -> Verdict:
+    """Whether it ends as it must on SIGTERM."""
+    try:
+        service.stop()
+    except DemoFailed as failed:
+        return Verdict("SIGTERM", holds=False, detail=str(failed))
+    return Verdict("SIGTERM", holds=True, detail="ended with exit code 0")
+
+
+def audited(audit: Audit, tell: Callable[[str], None]) -> Verdict:
+    """An audit that did not come to its end holds nothing, and hides nothing of what the others found.
+
     Raises:
-        DemoFailed: the audit could not run.
+        DemoFailed: its report contradicts its exit code.
     """
-    findings, looked_at = audit.verdict()
+    try:
+        findings, looked_at = audit.verdict(tell)
+    except NotFinished as error:
+        return Verdict("Spark audit", holds=False, detail=f"not finished: {error}")
     return Verdict.of("Spark audit", findings, looked_at)

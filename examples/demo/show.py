@@ -159,7 +159,7 @@ def _restores(partitions: list[Json]) -> Table:
         table.add_row(
             str(each["partition"]),
             each["phase"],
-            f"{each['percent']:.0f} %",
+            "-" if each["percent"] is None else f"{each['percent']:.0f} %",
             f"{progress['current']:,} / {progress['target']:,} {progress['unit']}"
             if progress
             else "-",

@@ -1,4 +1,4 @@
-"""How long a process stands back after another one took its partition. Pure."""
+"""How long to wait: before the next try, and after another process took the partition. Pure."""
 
 from __future__ import annotations
 
@@ -14,3 +14,16 @@ def fenced_pause_seconds(times: int, process_id: str, partition: int) -> float:
     longest = min(PAUSE_SECONDS_MAX, 2.0 ** min(times - 1, 16))
     share = zlib.crc32(f"{process_id}/{partition}/{times}".encode()) % 1000 / 1000
     return longest * (1.0 - JITTER_RATIO * share)
+
+
+class RetryPauses:
+    """Doubling as long as the same batch fails, from the shortest again when one was committed since."""
+
+    def __init__(self) -> None:
+        self._batch, self._times = -1, 0
+
+    def next_ms(self, batch: int, shortest_ms: int, longest_ms: int) -> int:
+        """`batch`: the newest that is committed."""
+        self._times = self._times + 1 if batch == self._batch else 1
+        self._batch = batch
+        return min(shortest_ms << min(self._times - 1, 16), longest_ms)

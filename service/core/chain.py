@@ -7,6 +7,7 @@ those of committed increments of this chain, newest first, at most K.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -30,6 +31,8 @@ class Chain:
     Attributes:
         last: the newest committed increment; `last_offset` is its offset in T-ZengLiang.
         new_pointer: a written snapshot, waiting for the increment that makes it exist.
+        topic_ids: of the inputs and both own topics, for the next increment; None: as in the last one.
+        pointers_gone: T-QuanLiang is another topic than the last increment says; the next one has none of its pointers.
         fallback_from: set after a recovery that could not use the newest snapshot, until it is recorded.
     """
 
@@ -40,6 +43,13 @@ class Chain:
     pointers_max: int
     new_pointer: Pointer | None = None
     fallback_from: str | None = None
+    topic_ids: Mapping[str, str] | None = None
+    pointers_gone: bool = False
+
+    @property
+    def expected_ids(self) -> Mapping[str, str]:
+        """Topic → id, as far as known."""
+        return self.last.topic_ids if self.topic_ids is None else self.topic_ids
 
     @property
     def batch(self) -> int:
@@ -49,6 +59,11 @@ class Chain:
         """The chain whose next increment points to this snapshot."""
         return replace(self, new_pointer=pointer)
 
+    def in_new_topic(self, snapshots: str, topic_id: str) -> Chain:
+        """T-QuanLiang was created again: what was written to the old one is gone."""
+        topic_ids = {**self.expected_ids, snapshots: topic_id}
+        return replace(self, topic_ids=topic_ids, pointers_gone=True, new_pointer=None)
+
     def committed(self, increment: Increment, offset: int) -> Chain:
         """The chain after `increment` was acknowledged at `offset` and its transaction answered OK.
 
@@ -56,14 +71,27 @@ class Chain:
         """
         pointed = increment.pointers[:1]
         waiting = self.new_pointer if [self.new_pointer] != pointed else None
+        recorded = self.expected_ids == increment.topic_ids
         return replace(
-            self, last=increment, last_offset=offset, new_pointer=waiting, fallback_from=None
+            self,
+            last=increment,
+            last_offset=offset,
+            new_pointer=waiting,
+            fallback_from=None,
+            pointers_gone=self.pointers_gone and not recorded,
         )
 
     def next_increment(
-        self, applied: Applied | None, changes: ChangesRef | None, written_at_ms: int
+        self,
+        applied: Applied | None,
+        changes: ChangesRef | None,
+        written_at_ms: int,
+        digest: Digest | None = None,
     ) -> Increment:
-        """The commit record of `applied`; None makes an empty increment that only points."""
+        """The commit record of `applied`; None makes an empty one, for a pointer or a digest.
+
+        `digest`: of a state that keeps none, if it was hashed after this batch.
+        """
         common = msgspec.structs.replace(
             self.last,
             origin=self.origin,
@@ -76,10 +104,13 @@ class Chain:
             pointers=self._pointers(),
             changes=changes,
             outputs={},
+            outputs_xxh64={},
             written_at_ms=written_at_ms,
+            topic_ids=dict(self.expected_ids),
             fallback_from=self.fallback_from,
             decision=None,
             migrated_from=None,
+            digest=digest or self.last.digest,
             last_decision_offset=decided_at(self.last, self.last_offset),
         )
         if applied is None:
@@ -94,12 +125,13 @@ class Chain:
             skipped=applied.skipped,
             anchors=self.last.anchors | applied.anchors,
             outputs=_counted(topics),
+            outputs_xxh64=applied.outputs_xxh64,
             stream_time_ms=applied.stream_time_ms,
-            digest=applied.sealed.digest,
+            digest=digest or applied.sealed.digest,
         )
 
     def _pointers(self) -> list[Pointer]:
-        kept = self.last.pointers
+        kept = [] if self.pointers_gone else self.last.pointers
         if self.new_pointer is not None:
             kept = [self.new_pointer, *kept]
         return kept[: self.pointers_max]
@@ -118,9 +150,15 @@ def decided_at(increment: Increment, offset: int) -> int:
 
 
 def genesis_increment(
-    origin: Origin, owner_epoch: int, genesis: Genesis, digest: Digest | None, written_at_ms: int
+    origin: Origin,
+    owner_epoch: int,
+    genesis: Genesis,
+    digest: Digest | None,
+    written_at_ms: int,
+    topic_ids: Mapping[str, str],
 ) -> Increment:
-    """Batch 0: nothing applied, nothing pointed to. `digest` is the empty state's, or None."""
+    """Batch 0: nothing applied, nothing pointed to. `digest` is the empty state's, or None; `topic_ids` are those of
+    the inputs and of both own topics."""
     return Increment(
         origin=origin,
         owner_epoch=owner_epoch,
@@ -138,4 +176,5 @@ def genesis_increment(
         digest=digest,
         genesis=genesis,
         written_at_ms=written_at_ms,
+        topic_ids=dict(topic_ids),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from snapreplay.service.core import search
@@ -9,8 +10,9 @@ from snapreplay.service.core.kept import Warm
 from snapreplay.service.core.road import Road
 from snapreplay.service.core.search import Found
 from snapreplay.snapshots.errors import SnapreplayError
-from snapreplay.snapshots.format.records import Claim
+from snapreplay.snapshots.format.records import Claim, Increment
 from snapreplay.snapshots.plan import Start
+from snapreplay.snapshots.program.record import Output
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,32 @@ class Advance:
 
 
 @dataclass(frozen=True)
+class ReadTopicIds:
+    """Ask which topics there are now."""
+
+
+@dataclass(frozen=True)
+class ResolveDoubt:
+    """Look whether this output was committed: topic, partition, offset."""
+
+    output: tuple[str, int, int]
+
+
+@dataclass(frozen=True)
+class BeginAnew:
+    """Write the whole state in memory, then commit an increment that begins the chain with it.
+
+    `standing` is the increment that it is the state after, with the topic ids of today; `outputs` were not committed
+    and are now; `problem` and `facts` go into the decision.
+    """
+
+    standing: Increment
+    outputs: tuple[Output, ...]
+    problem: str
+    facts: Mapping[str, object]
+
+
+@dataclass(frozen=True)
 class CheckInputs:
     """Compare the anchors, and the positions with the inputs' bounds."""
 
@@ -109,7 +137,9 @@ class Fail:
     error: SnapreplayError
 
 
-Reading = ReadWindow | ReadStarts | Reenter | Load | Advance | CheckInputs
+Reading = (
+    ReadWindow | ReadTopicIds | ResolveDoubt | ReadStarts | Reenter | Load | Advance | CheckInputs
+)
 """Effects that need no ownership: whoever only looks can perform them, too."""
 
-Effect = Fence | WriteClaim | SeeClaim | Reading | Wait | GoLive | Yield | Fail
+Effect = Fence | WriteClaim | SeeClaim | Reading | BeginAnew | Wait | GoLive | Yield | Fail

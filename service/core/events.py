@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.road import Road
 from snapreplay.service.core.search import Found
 from snapreplay.snapshots.errors import SnapreplayError
@@ -18,7 +20,11 @@ class Begin:
 
 @dataclass(frozen=True)
 class FenceDone:
-    """The transactional producer has started."""
+    """The transactional producer has started. With a state in memory: what the fence gave us, and whether nobody had
+    fenced since our last one."""
+
+    lineage: Lineage | None = None
+    unbroken: bool = True
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,28 @@ class WindowRead:
     """A window before the claim was read to its end."""
 
     found: Found | None
+
+
+@dataclass(frozen=True)
+class TopicIdsRead:
+    """Topic → id, without the topics that are missing."""
+
+    topic_ids: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class DoubtResolved:
+    """Whether the batch in doubt was committed; None when its output cannot be read any more, `why`."""
+
+    committed: bool | None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The state in memory is in the log, and the chain begins with it."""
+
+    last: Found
 
 
 @dataclass(frozen=True)
@@ -118,6 +146,9 @@ Event = (
     | ClaimHidden
     | ClaimSeen
     | WindowRead
+    | TopicIdsRead
+    | DoubtResolved
+    | Begun
     | Reentered
     | KeptUnusable
     | StartsRead

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
+from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.search import Found
-from snapreplay.snapshots.format.records import Increment
+from snapreplay.snapshots.format.records import NO_OFFSET, Increment
+from snapreplay.snapshots.program.record import Output
 
 
 class Warm(StrEnum):
@@ -21,13 +24,31 @@ class Warm(StrEnum):
     KEPT = "kept"  # nothing was in doubt
 
 
+class Ending(NamedTuple):
+    """How far a transaction without a clean OK came. Where its increment cannot be looked up in the log, this tells.
+
+    Attributes:
+        asked: its commit was asked for, which comes after all answers; if not, it can never be committed.
+        output: topic, partition and offset of one of its outputs, as acknowledged; None when it had none.
+    """
+
+    asked: bool
+    output: tuple[str, int, int] | None = None
+
+
 @dataclass(frozen=True)
 class Kept:
-    """The store holds the state after `last`, whose commit was answered OK, and on top of it, undoable, the batch of
-    `doubtful`, whose commit was not.
+    """The store holds the state after `last`, whose commit was answered OK, and on top of it the batch of `doubtful`,
+    whose commit was not.
 
     Attributes:
         last_offset: of `last` in T-ZengLiang.
+        ending: how far the transaction of `doubtful` came; None when there is none.
+        outputs: of `doubtful`, dead letters included.
+        undoable: whether `doubtful` can be taken back; not in a state that is no map.
+        lineage: what our last fence gave us; None when that is not known.
+        unbroken: nobody else has fenced since we have been the owner, as far as that was looked at.
+        replaced: the log that we wrote to is not the one of this name any more, or was cut.
         records_since_snapshot: applied up to `last`; too many is harmless, too few is not.
         seconds_since_snapshot: or since the partition was restored, if there was none since.
         fallback_from, fell_back: of the recovery before, as long as no increment has recorded the one and no new
@@ -41,6 +62,12 @@ class Kept:
     fallback_from: str | None = None
     fell_back: bool = False
     seconds_since_snapshot: float = 0.0
+    ending: Ending | None = None
+    outputs: tuple[Output, ...] = ()
+    undoable: bool = True
+    lineage: Lineage | None = None
+    unbroken: bool = True
+    replaced: bool = False
 
     def warm(self, found: Found) -> Warm | None:
         """What to do when `found` is the last increment; None when the state in memory does not lead there.
@@ -49,6 +76,8 @@ class Kept:
         """
         if self.doubtful is not None and found.increment == self.doubtful:
             return Warm.MERGED
+        if not self.undoable:
+            return None
         if (found.increment, found.offset) != (self.last, self.last_offset):
             return None
         return Warm.KEPT if self.doubtful is None else Warm.DROPPED
@@ -56,12 +85,32 @@ class Kept:
     def after(self, found: Found) -> Kept:
         """What is kept once that is done."""
         if self.doubtful is None or found.increment != self.doubtful:
-            return replace(self, doubtful=None)
+            return replace(self, doubtful=None, outputs=())
         pointed = found.increment.pointers[:1] != self.last.pointers[:1]
-        return Kept(
-            found.increment,
-            found.offset,
+        return replace(
+            self,
+            last=found.increment,
+            last_offset=found.offset,
+            doubtful=None,
+            outputs=(),
+            undoable=True,
             records_since_snapshot=self.records_since_snapshot + found.increment.record_count,
+            fallback_from=None,
             fell_back=self.fell_back and not pointed,
             seconds_since_snapshot=0.0 if pointed else self.seconds_since_snapshot,
         )
+
+    def fenced(self, lineage: Lineage, *, unbroken: bool) -> Kept:
+        """We have fenced. What was broken before stays broken, whatever the next look shows."""
+        return replace(self, lineage=lineage, unbroken=self.unbroken and unbroken)
+
+    def begun(self, found: Found) -> Kept:
+        """`found` began the chain anew with this state: all of it is in the log."""
+        return Kept(found.increment, found.offset, lineage=self.lineage)
+
+    @property
+    def held(self) -> Found:
+        """As if the newest increment whose state this is were found: where nothing can be."""
+        if self.doubtful is not None:
+            return Found(self.doubtful, NO_OFFSET)
+        return Found(self.last, self.last_offset)

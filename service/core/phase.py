@@ -38,7 +38,7 @@ RECOVERING = (
 _ENDS = frozenset({Phase.SUSPENDED, Phase.FENCED, Phase.FAILED, Phase.CLOSED})
 
 ALLOWED: dict[Phase, frozenset[Phase]] = {
-    Phase.ASSIGNED: frozenset({Phase.FENCING, Phase.SUSPENDED, Phase.FAILED, Phase.CLOSED}),
+    Phase.ASSIGNED: _ENDS | {Phase.FENCING},
     **{
         phase: _ENDS | {Phase.FENCING, after}
         for phase, after in zip(RECOVERING, (*RECOVERING[1:], Phase.LIVE), strict=True)
@@ -48,7 +48,8 @@ ALLOWED: dict[Phase, frozenset[Phase]] = {
     Phase.LIVE: _ENDS | {Phase.FENCING},
     Phase.SUSPENDED: frozenset({Phase.FENCING, Phase.CLOSED}),
     Phase.FENCED: frozenset({Phase.FENCING, Phase.FAILED, Phase.CLOSED}),
-    Phase.FAILED: frozenset({Phase.FENCING, Phase.CLOSED}),
+    # FENCED: another process has our instance id, or a newer owner is there.
+    Phase.FAILED: frozenset({Phase.FENCING, Phase.FENCED, Phase.CLOSED}),
     Phase.CLOSED: frozenset(),
 }
 

@@ -7,6 +7,7 @@ The order is the correctness argument (docs: ARCHITECTURE.md "A recovery's way")
     locate    a read_committed reader must deliver the claim at F itself: a stale leader, or a foreign open
               transaction that pins the last stable offset, cannot; then the last increment before F
     reenter   when the state in memory leads to exactly that increment: load and advance are not needed
+    begin     when the log does not lead to the state in memory, and it is the only copy: write it, begin the chain anew
     load      the newest usable full snapshot it points to, or nothing when the log is whole from genesis
     advance   by the recorded changes, or by replaying the input; the digest must be the recorded one
     check     the inputs are the logs that were processed
@@ -18,10 +19,12 @@ Whatever fails transiently starts again from the fence, with back-off. Whatever 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar, assert_never
 
-from snapreplay.service.core import search, stops
+from snapreplay.service.core import custody, search, stops
+from snapreplay.service.core.custody import Verdict
 from snapreplay.service.core.effects import (
     Advance,
     CheckInputs,
@@ -31,8 +34,10 @@ from snapreplay.service.core.effects import (
     GoLive,
     Load,
     ReadStarts,
+    ReadTopicIds,
     ReadWindow,
     Reenter,
+    ResolveDoubt,
     SeeClaim,
     Wait,
     WriteClaim,
@@ -41,9 +46,11 @@ from snapreplay.service.core.effects import (
 from snapreplay.service.core.events import (
     Advanced,
     Begin,
+    Begun,
     ClaimAcknowledged,
     ClaimHidden,
     ClaimSeen,
+    DoubtResolved,
     EffectFailed,
     Event,
     FenceDone,
@@ -54,9 +61,11 @@ from snapreplay.service.core.events import (
     SnapshotUnusable,
     StartLoaded,
     StartsRead,
+    TopicIdsRead,
     WindowRead,
 )
-from snapreplay.service.core.kept import Kept
+from snapreplay.service.core.healing import Healing, settled
+from snapreplay.service.core.kept import Kept, Warm
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.road import Road
 from snapreplay.service.core.search import Found
@@ -81,7 +90,8 @@ class Limits:
 @dataclass(frozen=True)
 class Recovery:
     """One recovery. `attempt` counts from 1 and rises with every return to the fence. `kept` is the state in memory,
-    None when there is none or it does not lead to the last increment."""
+    None when there is none or it does not lead to the last increment. `state_is_last`: what was read from
+    the log is the last increment's state."""
 
     expected: Expected
     road: Road
@@ -95,10 +105,12 @@ class Recovery:
     window: search.Window | None = None
     last: Found | None = None
     starts: LogStarts | None = None
+    healing: Healing | None = None
     start: Start | None = None
     unusable: tuple[tuple[str, str], ...] = ()
     closed_road: RoadClosed | None = None
     damage: str | None = None
+    state_is_last: bool = False
 
     @property
     def fallback_from(self) -> str | None:
@@ -127,7 +139,7 @@ def step(recovery: Recovery, event: Event) -> tuple[Recovery, Effect]:
         case Begin():
             return _begin(recovery)
         case FenceDone():
-            return replace(recovery, phase=Phase.CLAIMING), WriteClaim()
+            return _fenced(recovery, event), WriteClaim()
         case ClaimAcknowledged(claim_id, offset):
             claimed = replace(recovery, phase=Phase.LOCATING, claim_id=claim_id, owner_epoch=offset)
             return claimed, SeeClaim(claim_id, offset, fresh_client=False)
@@ -139,10 +151,17 @@ def step(recovery: Recovery, event: Event) -> tuple[Recovery, Effect]:
             return _search_from_claim(recovery, log_start_offset)
         case WindowRead(found):
             return _window_read(recovery, found)
+        case TopicIdsRead(topic_ids):
+            return _judged(recovery, topic_ids)
+        case DoubtResolved():
+            return _doubt_resolved(recovery, event)
         case Reentered():
             return _reentered(recovery)
+        case Begun(last):
+            begun = _some(recovery.kept).begun(last)
+            return replace(recovery, last=last, kept=begun, healing=None), CheckInputs(last)
         case KeptUnusable():
-            return replace(recovery, kept=None), ReadStarts(_some(recovery.last))
+            return _without_kept(recovery)
         case StartsRead(starts):
             return _choose_start(replace(recovery, starts=starts))
         case SnapshotUnusable(snapshot_id, reason):
@@ -153,7 +172,7 @@ def step(recovery: Recovery, event: Event) -> tuple[Recovery, Effect]:
         case RoadClosed():
             return _road_closed(recovery, event)
         case Advanced(damage):
-            advanced = replace(recovery, damage=damage)
+            advanced = replace(recovery, damage=damage, state_is_last=True)
             return advanced, CheckInputs(_some(recovery.last))
         case InputsChecked():
             return _live(recovery)
@@ -177,6 +196,13 @@ def _begin(recovery: Recovery) -> tuple[Recovery, Effect]:
     return fresh, Fence()
 
 
+def _fenced(recovery: Recovery, event: FenceDone) -> Recovery:
+    kept = recovery.kept
+    if kept is not None and event.lineage is not None:
+        kept = kept.fenced(event.lineage, unbroken=event.unbroken)
+    return replace(recovery, phase=Phase.CLAIMING, kept=kept)
+
+
 def _claim_hidden(recovery: Recovery, event: ClaimHidden) -> tuple[Recovery, Effect]:
     if event.waited_ms > recovery.limits.pin_patience_ms:
         return recovery, Fail(
@@ -196,35 +222,97 @@ def _search_from_claim(recovery: Recovery, log_start_offset: int) -> tuple[Recov
     window = search.first_window(recovery.owner_epoch, log_start_offset)
     searching = replace(recovery, log_start_offset=log_start_offset, window=window)
     if window is None:
-        return searching, Fail(stops.no_genesis(recovery.expected))
+        return _nothing_found(searching)
     return searching, ReadWindow(window)
 
 
 def _window_read(recovery: Recovery, found: Found | None) -> tuple[Recovery, Effect]:
     if found is not None:
-        problem = stops.refuse(recovery.expected, recovery.owner_epoch, found)
-        if problem is not None:
-            return recovery, Fail(problem)
         return _last_found(recovery, found)
     window = search.next_window(
         _some(recovery.window), recovery.owner_epoch, recovery.log_start_offset
     )
     if window is None:
-        return recovery, Fail(stops.no_genesis(recovery.expected))
+        return _nothing_found(recovery)
     return replace(recovery, window=window), ReadWindow(window)
 
 
+def _nothing_found(recovery: Recovery) -> tuple[Recovery, Effect]:
+    if recovery.kept is not None:
+        return recovery, ReadTopicIds()
+    return recovery, Fail(stops.no_genesis(recovery.expected))
+
+
 def _last_found(recovery: Recovery, found: Found) -> tuple[Recovery, Effect]:
-    warm = recovery.kept.warm(found) if recovery.kept is not None else None
-    if warm is not None:
-        return replace(recovery, last=found), Reenter(found, warm)
-    return replace(recovery, last=found, kept=None), ReadStarts(found)
+    """A log that is shorter than it was may be no obstacle to a state that is in memory."""
+    problem = stops.refuse(recovery.expected, recovery.owner_epoch, found)
+    shorter = recovery.kept is not None and isinstance(problem, stops.LogShorter)
+    if problem is not None and not shorter:
+        return recovery, Fail(problem)
+    located = replace(recovery, last=found)
+    return located, ReadStarts(found) if recovery.kept is None else ReadTopicIds()
+
+
+def _judged(recovery: Recovery, topic_ids: Mapping[str, str]) -> tuple[Recovery, Effect]:
+    """Is the state in memory the one that the log leads to, an older one, or the only copy?"""
+    kept, found, expected = _some(recovery.kept), recovery.last, recovery.expected
+    increments, number = expected.increments_topic, expected.partition
+    if increments not in topic_ids:
+        gone = custody.missing(expected.app_id, increments, number, kept.last, expected.app)
+        return _failed(recovery, gone)
+    way = custody.may_restore(kept.last, increments, topic_ids, recovery.log_start_offset)
+    match custody.verdict(kept, found, increments, topic_ids, restorable=way):
+        case Verdict.ONLY_COPY:
+            healing = Healing.of(kept, found, increments, topic_ids)
+            return _heal(replace(recovery, healing=healing), healing.doubt(kept, found))
+        case Verdict.DISPUTED:
+            return recovery, Fail(custody.disputed(increments, number, kept, found))
+        case outcome:
+            last = _some(found)
+            problem = stops.refuse(expected, recovery.owner_epoch, last)
+            if problem is not None:
+                return replace(recovery, last=None), Fail(problem)
+            warm = kept.warm(last) if outcome is Verdict.SAME else None
+            return recovery, ReadStarts(last) if warm is None else Reenter(last, warm)
+
+
+def _heal(recovery: Recovery, doubt: Warm | None) -> tuple[Recovery, Effect]:
+    """`doubt`: what became of the batch in doubt; None when one of its outputs has to tell."""
+    kept = _some(recovery.kept)
+    if doubt is None and kept.ending is not None and kept.ending.output is not None:
+        return recovery, ResolveDoubt(kept.ending.output)
+    last, warm, outputs = settled(kept, doubt or Warm.KEPT)
+    healing = replace(_some(recovery.healing), outputs=outputs)
+    return replace(recovery, last=last, healing=healing), Reenter(last, warm)
+
+
+def _doubt_resolved(recovery: Recovery, event: DoubtResolved) -> tuple[Recovery, Effect]:
+    if event.committed is None:
+        expected, kept = recovery.expected, _some(recovery.kept)
+        where = (expected.increments_topic, expected.partition)
+        return recovery, Fail(custody.unresolved(*where, kept, event.why))
+    return _heal(recovery, Warm.MERGED if event.committed else Warm.DROPPED)
 
 
 def _reentered(recovery: Recovery) -> tuple[Recovery, Effect]:
-    last = _some(recovery.last)
+    last, healing = _some(recovery.last), recovery.healing
     kept = _some(recovery.kept).after(last)
-    return replace(recovery, phase=Phase.ADVANCING, kept=kept), CheckInputs(last)
+    reentered = replace(recovery, phase=Phase.ADVANCING, kept=kept)
+    if healing is None:
+        return reentered, CheckInputs(last)
+    kept = replace(kept, outputs=healing.outputs)  # until they are committed
+    return replace(reentered, kept=kept), healing.begin(kept)
+
+
+def _without_kept(recovery: Recovery) -> tuple[Recovery, Effect]:
+    """What is in memory is not what it should be: the log is all there is."""
+    healing, cold = recovery.healing, replace(recovery, kept=None, healing=None)
+    if healing is None:
+        return cold, ReadStarts(_some(recovery.last))
+    cold = replace(cold, last=None)
+    if healing.found is None:
+        return _nothing_found(cold)
+    return _last_found(cold, healing.found)
 
 
 def _choose_start(recovery: Recovery) -> tuple[Recovery, Effect]:
@@ -234,7 +322,9 @@ def _choose_start(recovery: Recovery) -> tuple[Recovery, Effect]:
     except StopError as error:
         return recovery, Fail(error)
     worse = tuple(passed_over(last.increment, starts, unusable).items())
-    return replace(recovery, phase=Phase.LOADING, start=start, unusable=worse), Load(start)
+    # What is in memory is given up for a state that the log leads to.
+    loading = replace(recovery, phase=Phase.LOADING, start=start, unusable=worse, kept=None)
+    return loading, Load(start)
 
 
 def _advance(recovery: Recovery) -> tuple[Recovery, Effect]:

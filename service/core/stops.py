@@ -9,21 +9,16 @@ from dataclasses import dataclass
 
 from snapreplay.service.core.search import Found
 from snapreplay.snapshots.errors import SnapreplayError, StopError
-from snapreplay.snapshots.format.records import Claim
-
-NEW_APP = '`App("NEW-ID", …)`, then `snapreplay init MODULE:APP`'
-NO_ROAD_HINT = (
-    "bring the input's records back, or the increments topic, from a backup or mirror; or process what is left"
-    f" under a new app id ({NEW_APP}): its state starts empty."
-    " To be spared this: changes = true, and retention.ms of the input longer than between two snapshots"
-)
+from snapreplay.snapshots.format.records import Claim, Increment
+from snapreplay.snapshots.program.ways import MODULE, new_app
 
 
 @dataclass(frozen=True)
 class Expected:
-    """Who we are and what the cluster looks like now."""
+    """Who we are and what the cluster looks like now; `app` is what a command takes."""
 
     app_id: str
+    schema_version: int
     cluster_id: str
     partition: int
     partition_count: int
@@ -32,6 +27,7 @@ class Expected:
     instance_id: str
     process_id: str
     started_at_ms: int
+    app: str = MODULE
 
 
 class NotInitialised(StopError):
@@ -43,11 +39,21 @@ class LogPinned(StopError):
 
 
 class DuplicateInstance(StopError):
-    """Two processes use the same instance id; the one that was started first stays down."""
+    """Two processes use the same instance id; the one that was started first steps down while the other is there."""
+
+    @property
+    def other(self) -> str:
+        """Which process that is."""
+        pid, host, name = (self.facts[key] for key in ("other_pid", "other_host", "instance_id"))
+        return f"process {pid} on host {host}, which uses our instance id {name!r}"
 
 
 class WrongLog(StopError):
     """The increments belong to another app, cluster, set of inputs or number of partitions."""
+
+
+class SchemaDiffers(StopError):
+    """The state was written with another `schema_version`: what is stored cannot be read as this one."""
 
 
 class LogShorter(WrongLog):
@@ -62,12 +68,24 @@ class NoRoad(StopError):
     """Neither the changes nor the input can bring the snapshot forward."""
 
 
-def keys_moved_hint(old_count: int) -> str:
+def keys_moved_hint(app_id: str, old_count: int) -> str:
     """For another partition count than `old_count`: the one thing that nobody can accept."""
     return (
-        "keys have moved between partitions and no state can follow them, so this cannot be accepted: copy the input"
-        f" to a topic with the old count, `kafka-topics.sh --create --topic NEW --partitions {old_count}`;"
-        f" or process it again under a new app id: {NEW_APP}"
+        "keys have moved between partitions and no state can follow them, so this cannot be accepted: take the state"
+        f' to a new input with the old count, `App("NEW-ID", inputs=[Topic("NEW")], …)`, `snapreplay topics ensure'
+        f" {MODULE} --partitions {old_count}`, copy into it what is not processed yet, `snapreplay init {MODULE}"
+        f" --state-of {app_id} --from earliest`; or process the input again under a new app id: {new_app()}"
+    )
+
+
+def schema_differs(what: str, recorded: int, now: int) -> SnapreplayError:
+    """For something in the log that was written with another `schema_version` than the app's."""
+    return SchemaDiffers(
+        f"{what} was written with state schema {recorded}, the app's is {now}",
+        hint="start the app version that wrote it, or bring its schema_version back:"
+        f" `App(…, schema_version={recorded})`; stored values cannot be read with another one",
+        recorded=recorded,
+        found=now,
     )
 
 
@@ -87,17 +105,17 @@ def pinned(claim_offset: int, end_offset: int, high_watermark: int) -> Snaprepla
         f"our claim at offset {claim_offset} stays invisible: last stable offset {end_offset},"
         f" high watermark {high_watermark}",
         hint="another transactional id left a transaction open in this topic:"
-        " `kafka-transactions.sh find-hanging`, then `abort`; or one broker answers as a stale leader",
+        f" `snapreplay doctor {MODULE}` names it and what ends it",
         claim_offset=claim_offset,
         last_stable_offset=end_offset,
         high_watermark=high_watermark,
     )
 
 
-def duplicate_instance(expected: Expected, newer: Claim) -> SnapreplayError | None:
+def duplicate_instance(expected: Expected, newer: Claim) -> DuplicateInstance | None:
     """The error, when the newer owner calls itself by our instance id and is the younger process.
 
-    By start and not by claim: claims cross in a race, and then each of the two would stay down for the other on
+    By start and not by claim: claims cross in a race, and then each of the two would step down for the other on
     some partition. The younger one claims again, and that is what the older one finds.
     """
     if newer.instance_id != expected.instance_id:
@@ -108,7 +126,8 @@ def duplicate_instance(expected: Expected, newer: Claim) -> SnapreplayError | No
     return DuplicateInstance(
         f"process {newer.pid} on host {newer.host} uses our instance id {newer.instance_id!r}"
         f" and has taken partition {expected.partition}",
-        hint="give every process its own: `--set instance_id=NAME` or SNAPREPLAY_INSTANCE_ID; then restart this one",
+        hint="this one comes back by itself when the other one is gone from the group. To run both, give every process"
+        " its own: `--set instance_id=NAME` or SNAPREPLAY_INSTANCE_ID; or set none",
         instance_id=newer.instance_id,
         other_host=newer.host,
         other_pid=newer.pid,
@@ -119,8 +138,7 @@ def damaged(error: SnapreplayError) -> SnapreplayError:
     """What is damaged may be the last increment itself, so an older one must not be taken for it."""
     return LogDamaged(
         error.message,
-        hint=error.hint
-        or "run `snapreplay audit`; bring the topic back from a replica, backup or mirror",
+        hint=error.hint or "bring the topic back from a replica, backup or mirror",
         **error.facts,
     )
 
@@ -128,42 +146,15 @@ def damaged(error: SnapreplayError) -> SnapreplayError:
 def no_road(first: SnapreplayError, second: SnapreplayError) -> SnapreplayError:
     return NoRoad(
         f"neither road leads to the last increment: {first.message}; and {second.message}",
-        hint=first.hint or second.hint or NO_ROAD_HINT,
+        hint=first.hint or second.hint,
         **{**second.facts, **first.facts},
     )
 
 
 def refuse(expected: Expected, owner_epoch: int, found: Found) -> SnapreplayError | None:
     """Why the last increment must not be continued by this process, or None."""
-    increment, genesis = found.increment, found.increment.genesis
-    checks = [
-        (
-            "app id",
-            increment.origin.app_id,
-            expected.app_id,
-            f"the topics belong to another app; under a new app id: {NEW_APP}",
-        ),
-        (
-            "cluster id",
-            genesis.cluster_id,
-            expected.cluster_id,
-            "offsets of another cluster mean nothing here: `--bootstrap-servers HOST:PORT` of the old one; or"
-            f" process what is here under a new app id: {NEW_APP}",
-        ),
-        (
-            "partition count",
-            genesis.partition_count,
-            expected.partition_count,
-            keys_moved_hint(genesis.partition_count),
-        ),
-        (
-            "inputs",
-            ", ".join(sorted(genesis.start_offsets)),
-            ", ".join(sorted(expected.inputs)),
-            f"the same app id was initialised on other inputs: use another app id ({NEW_APP}) or the old inputs",
-        ),
-    ]
-    for name, recorded, now, hint in checks:
+    increment = found.increment
+    for name, recorded, now, hint in _held_against(expected, increment):
         if recorded != now:
             return WrongLog(
                 f"{name} recorded in {expected.increments_topic}-{expected.partition}"
@@ -172,11 +163,53 @@ def refuse(expected: Expected, owner_epoch: int, found: Found) -> SnapreplayErro
                 recorded=recorded,
                 found=now,
             )
+    if increment.origin.schema_version != expected.schema_version:
+        where = f"{expected.increments_topic}-{expected.partition} offset {found.offset}"
+        recorded_version = increment.origin.schema_version
+        return schema_differs(
+            f"batch {increment.batch} ({where})", recorded_version, expected.schema_version
+        )
     if increment.owner_epoch > owner_epoch:
         return LogShorter(
-            f"the last increment's owner epoch {increment.owner_epoch} lies beyond our claim {owner_epoch}",
-            hint="the increments log is shorter than it was (topic re-created, unclean election?)",
+            f"the last increment's owner epoch {increment.owner_epoch} lies beyond our claim {owner_epoch}: the log is"
+            " shorter than it was (re-created, unclean election)",
+            hint="bring the topic back from a replica, backup or mirror",
             recorded=increment.owner_epoch,
             found=owner_epoch,
         )
     return None
+
+
+def _held_against(
+    expected: Expected, increment: Increment
+) -> list[tuple[str, object, object, str]]:
+    """What is compared: its name, as recorded, as it is now, and what helps when they differ."""
+    genesis = increment.genesis
+    return [
+        (
+            "app id",
+            increment.origin.app_id,
+            expected.app_id,
+            f"the topics belong to another app; begin under another id: {new_app()}",
+        ),
+        (
+            "cluster id",
+            genesis.cluster_id,
+            expected.cluster_id,
+            "offsets of another cluster mean nothing here: `--bootstrap-servers HOST:PORT` of the old one; or"
+            f" process what is here under a new app id: {new_app()}",
+        ),
+        (
+            "partition count",
+            genesis.partition_count,
+            expected.partition_count,
+            keys_moved_hint(expected.app_id, genesis.partition_count),
+        ),
+        (
+            "inputs",
+            ", ".join(sorted(genesis.start_offsets)),
+            ", ".join(sorted(expected.inputs)),
+            "go back to the old inputs; or take the state along to a new app id:"
+            f" {new_app(f' --state-of {expected.app_id} --from latest')}",
+        ),
+    ]

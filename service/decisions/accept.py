@@ -1,4 +1,4 @@
-"""Accepting a finding: what is the matter is found out again, then a fenced increment records the decision.
+"""Accepting a finding: the partition is examined again, then a fenced increment records the decision.
 
 The increment begins the chain anew: it points to a full snapshot of the accepted state, written under the same claim,
 and nothing before it is ever walked over again. Until it is committed nothing has changed.
@@ -7,33 +7,19 @@ and nothing before it is ever walked over again. Until it is committed nothing h
 from __future__ import annotations
 
 import asyncio
-import getpass
-import os
-import socket
-import uuid
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
-from snapreplay.service.clock import wall_ms
-from snapreplay.service.core.chain import Chain
-from snapreplay.service.core.search import Window
-from snapreplay.service.decisions.examine import Examiner
+from snapreplay.service.decisions.examine import Examiner, OnNews
 from snapreplay.service.decisions.ground import Ground, ground_of
-from snapreplay.service.partition import snapshot_writer
-from snapreplay.service.partition.claiming import claim_record, reader_behind_claim
+from snapreplay.service.decisions.publish import by_whom, publish
 from snapreplay.service.partition.context import Context, Identity
 from snapreplay.service.partition.findings import command, finding_of
-from snapreplay.service.partition.increments import last_in_window
-from snapreplay.service.partition.recoverer import Superseded
-from snapreplay.service.partition.report import Reporter
-from snapreplay.service.ports import Cluster, LogRecord, Producer
+from snapreplay.service.partition.publish import Begun
+from snapreplay.service.ports import Cluster
 from snapreplay.service.preflight import inspect
 from snapreplay.service.settings import Settings
-from snapreplay.service.status import StatusBoard
-from snapreplay.snapshots.errors import ReleaseError, SnapreplayError, StopError, UsageError
-from snapreplay.snapshots.format.envelope import encode, headers_of
+from snapreplay.snapshots.errors import SnapreplayError, StopError, UsageError
 from snapreplay.snapshots.program.app import App
 from snapreplay.snapshots.state.contract import Store
 from snapreplay.snapshots.state.store import store_of
@@ -43,15 +29,11 @@ INSTANCE_ID = "snapreplay-accept"
 
 
 class NotTheFinding(UsageError):
-    """What was to be accepted is not what is the matter."""
+    """The finding that was to be accepted is not the present one."""
 
 
 class NotAcceptable(StopError):
     """What is the matter cannot be accepted; its own hint says what helps."""
-
-
-class LogWentOn(ReleaseError):
-    """The partition's owner has committed since it was examined."""
 
 
 @dataclass(frozen=True)
@@ -70,15 +52,6 @@ class Proposal:
     end_offset: int
 
 
-@dataclass(frozen=True)
-class Accepted:
-    """The increment with the decision, and the snapshot it points to."""
-
-    batch: int
-    offset: int
-    snapshot_id: str
-
-
 async def propose(
     app: App[Any],
     settings: Settings,
@@ -86,8 +59,9 @@ async def propose(
     partition: int,
     finding_id: str,
     reason: str,
+    on_news: OnNews = lambda _: None,
 ) -> Proposal:
-    """Find out what is the matter now, and what accepting it means. Only reads.
+    """Find out the present finding, and what accepting it means. Only reads; `on_news` hears how far it is.
 
     Raises:
         UsageError: no such partition, or no reason.
@@ -104,7 +78,7 @@ async def propose(
         )
     identity = Identity.of_this_process(INSTANCE_ID)
     context = Context(app, settings, cluster, view, identity, partition, asyncio.Semaphore(1))
-    examiner = Examiner(context, store_of(app.state()))
+    examiner = Examiner(context, store_of(app.state()), on_news)
     try:
         return await _proposal(context, examiner, finding_id, reason.strip())
     finally:
@@ -125,15 +99,17 @@ async def _proposal(context: Context, examiner: Examiner, finding_id: str, reaso
             f"partition {context.partition}: {type(error).__name__} cannot be accepted: {error.message}",
             hint=error.hint,
         )
+    ground = await ground_of(
+        context, examiner, finding
+    )  # before a command is printed that could not succeed
     if finding.id != finding_id:
         raise NotTheFinding(
-            f"partition {context.partition}: asked to accept {finding_id}, but what is the matter is {finding.id}:"
+            f"partition {context.partition}: asked to accept {finding_id}, but the finding is {finding.id}:"
             f" {error.message}",
             hint=f"if that is to be accepted: `{command(finding, context)}`: {finding.way}",
             given=finding_id,
             found=finding.id,
         )
-    ground = await ground_of(context, examiner, finding)
     plan = (
         *ground.plan,
         f"a full snapshot of this state is written, and increment {ground.increment.batch + 1} records the decision"
@@ -161,60 +137,20 @@ def _decision(
         "problem": f"{type(error).__name__}: {error.message}",
         "decided": "; ".join(ground.plan),
         "reason": reason,
-        "by": f"{_user()}@{socket.gethostname()}",
+        "by": by_whom(),
     }
 
 
-def _user() -> str:
-    """A container may have no name for its user."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
-
-
-async def carry_out(proposal: Proposal) -> Accepted:
+async def carry_out(proposal: Proposal) -> Begun:
     """Fence, claim, write the snapshot, commit the decision.
 
     Raises:
-        LogWentOn, Superseded, Fenced: the partition's owner lives and was quicker; nothing was decided.
-        CommitInDoubt, Unreachable: the log says what happened; asking again tells.
+        LogWentOn, Superseded, Fenced, CommitInDoubt, Unreachable: as `publish`.
     """
-    context = proposal.context
-    producer = await context.cluster.fence(context.transactional_id)
-    try:
-        epoch = await _claim(proposal, producer)
-        standing = Chain(context.origin, epoch, proposal.ground.increment, epoch, pointers_max=1)
-        mark = snapshot_writer.mark(proposal.store, standing, "decision")
-        reporter = Reporter(StatusBoard(), context.partition)
-        pointer = await snapshot_writer.write(context, mark, reporter)
-        empty = standing.pointing_to(pointer).next_increment(None, None, wall_ms())
-        increment = msgspec.structs.replace(empty, decision=proposal.decision)
-        record = LogRecord(
-            context.increments.topic, encode(increment), headers=headers_of(increment)
-        )
-        (offset,) = await producer.commit(context.partition, (), (record,))
-    finally:
-        await producer.discard()
-    return Accepted(increment.batch, offset, pointer.snapshot_id)
-
-
-async def _claim(proposal: Proposal, producer: Producer) -> int:
-    """The owner epoch. Behind it nothing but what was examined: what is accepted is what is there."""
-    context, claim_id = proposal.context, uuid.uuid4().hex
-    record = claim_record(context, claim_id)
-    (epoch,) = await producer.commit(context.partition, (), (record,))
-    async with reader_behind_claim(context, claim_id, epoch) as (reader, seen):
-        if seen.newer is not None:
-            raise Superseded(seen.newer, context.partition)
-        if epoch <= proposal.end_offset:
-            return epoch
-        window = Window(proposal.end_offset, epoch, 0)
-        newer = await last_in_window(reader, context.increments, window)
-    if newer is not None:
-        raise LogWentOn(
-            f"partition {context.partition} went on to batch {newer.increment.batch} since it was examined:"
-            " nothing was decided",
-            hint="look at /restore-status: is anything still the matter?",
-        )
-    return epoch
+    return await publish(
+        proposal.context,
+        proposal.store,
+        proposal.ground.increment,
+        proposal.decision,
+        proposal.end_offset,
+    )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 from snapreplay.service.core import effects, events
+from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.recovery import Recovery, step
 from snapreplay.service.core.road import Road
 from snapreplay.service.core.search import Found
@@ -18,6 +22,48 @@ from snapreplay.snapshots.errors import SnapreplayError, StopError
 from snapreplay.snapshots.plan import Start
 from snapreplay.snapshots.state.contract import Store
 
+NEWS_SECONDS = 3.0
+
+OnNews = Callable[[str], None]
+"""Called with a sentence without its full stop."""
+
+_LOOKING = {
+    Phase.LOCATING: "looking for the last increment",
+    Phase.LOADING: "loading a state to start from",
+    Phase.ADVANCING: "bringing it forward, then looking at the inputs",
+}
+
+
+class _Teller(Reporter):
+    """Nobody asks for this status: it is told to whoever waits."""
+
+    def __init__(self, partition: int, on_news: OnNews) -> None:
+        super().__init__(StatusBoard(), partition)
+        self._on_news = on_news
+        self._looking = self._last = ""
+        self._told_at = 0.0
+
+    def phase(self, phase: Phase) -> None:
+        looking = _LOOKING.get(phase, "")
+        if looking and looking != self._looking:
+            self._tell(looking)
+        self._looking = looking or self._looking
+
+    def progress(self, unit: str, from_: int, current: int, target: int) -> None:
+        if asyncio.get_running_loop().time() - self._told_at > NEWS_SECONDS:
+            self._tell(f"{self._looking}: {current - from_:,} of {target - from_:,} {unit}")
+
+    def waiting_for(self, what: str) -> None:
+        if (
+            asyncio.get_running_loop().time() - self._told_at > NEWS_SECONDS
+            or what[:40] not in self._last
+        ):
+            self._tell(what)
+
+    def _tell(self, news: str) -> None:
+        self._told_at, self._last = asyncio.get_running_loop().time(), news
+        self._on_news(news)
+
 
 class Examiner:
     """Use once: `examine`, then perhaps one of the others, then `close`. The log's end takes the place of the claim.
@@ -27,9 +73,11 @@ class Examiner:
         store: the state it came to.
     """
 
-    def __init__(self, context: Context, store: Store) -> None:
+    def __init__(self, context: Context, store: Store, on_news: OnNews = lambda _: None) -> None:
+        """`on_news` hears what is being looked at, and how far that is every few seconds."""
         self._context = context
-        self._performer = Performer(context, store, Reporter(StatusBoard(), context.partition))
+        self._teller = _Teller(context.partition, on_news)
+        self._performer = Performer(context, store, self._teller)
         self.store = store
         self.end_offset = 0
         self._recovery = Recovery(context.expected, preferred_road(context, store))
@@ -56,6 +104,7 @@ class Examiner:
         event: events.Event = events.Begin()
         while True:
             self._recovery, effect = step(self._recovery, event)
+            self._teller.phase(self._recovery.phase)
             match effect:
                 case effects.GoLive():
                     return None
@@ -128,7 +177,13 @@ class Examiner:
                 return events.ClaimAcknowledged("", self.end_offset)
             case effects.SeeClaim():
                 return events.ClaimSeen((await self._bounds()).start_offset, None)
-            case effects.Wait() | effects.GoLive() | effects.Yield() | effects.Fail():
+            case (
+                effects.BeginAnew()
+                | effects.Wait()
+                | effects.GoLive()
+                | effects.Yield()
+                | effects.Fail()
+            ):
                 raise AssertionError(f"{effect} is not performed but ends the examination")
             case _:
                 return await self._performer.perform(effect)

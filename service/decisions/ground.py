@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from snapreplay.service.core.chain import decided_at, genesis_increment
-from snapreplay.service.core.search import windows
+from snapreplay.service.core.search import Found
+from snapreplay.service.decisions import places
 from snapreplay.service.decisions.examine import Examiner
 from snapreplay.service.decisions.same_input import newest_common
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.findings import Finding, Way
-from snapreplay.service.partition.loading import load_manifest, load_state
+from snapreplay.service.partition.loading import load_manifest
 from snapreplay.service.partition.replay import ReplayFailed
-from snapreplay.service.partition.starts import manifest_in
-from snapreplay.service.ports import Reader, TopicPartition
-from snapreplay.snapshots.errors import RebuildError, StopError
+from snapreplay.service.partition.ways_out import nothing_left
+from snapreplay.service.partition.whole import newest_whole
+from snapreplay.service.ports import OffsetBeyondEnd, OffsetTrimmed, TopicPartition
+from snapreplay.snapshots.counted import counted
+from snapreplay.snapshots.errors import StopError
 from snapreplay.snapshots.format.records import NO_OFFSET, Increment, Manifest, Pointer
 from snapreplay.snapshots.plan import FromSnapshot
+from snapreplay.snapshots.program.anchor import anchor_of
+from snapreplay.snapshots.program.ways import new_app
 from snapreplay.snapshots.state.contract import Store
 from snapreplay.snapshots.state.digest import Digest
 
@@ -54,33 +58,37 @@ async def ground_of(context: Context, examiner: Examiner, finding: Finding) -> G
 
 
 async def _input_moved(context: Context, examiner: Examiner, finding: Finding) -> Ground:
-    """The state stays; only where one input goes on is another place."""
-    topic = str(finding.error.facts["topic"])
+    """The state stays as it is, or is that of the newest snapshot, where only the input led further."""
     state = await _present_state(context, examiner)
-    position = state.increment.positions[topic]
-    anchors = {name: each for name, each in state.increment.anchors.items() if name != topic}
-    begin = await _log_start(context, topic)
-    if finding.way is Way.SKIP:
-        line = (
-            f"{topic}: goes on at offset {begin}; offsets {position} to {begin} are never processed"
-        )
-    else:
-        common = await newest_common(context, topic, examiner.last.offset if examiner.last else 0)
-        if common is not None:
-            begin, anchors[topic] = common.offset + 1, common
-            line = (
-                f"{topic}: holds the records that were processed up to offset {begin}, behind it others: goes on at"
-                f" offset {begin}; what is still the same of offsets {begin} to {position} is processed again"
-            )
+    replaced = str(finding.error.facts["topic"]) if finding.way is Way.REREAD else ""
+    return await _placed(context, examiner, state, replaced)
+
+
+async def _placed(
+    context: Context, examiner: Examiner, state: Ground, replaced: str = ""
+) -> Ground:
+    """Each input at the first record that is there and that the state does not hold; `replaced` names one that is
+    another log."""
+    last = examiner.last
+    positions, anchors = dict(state.increment.positions), dict(state.increment.anchors)
+    lines = []
+    for topic, position in state.increment.positions.items():
+        reached = last.increment.positions.get(topic) if last else None
+        start_offset = await _log_start(context, topic)
+        other = topic == replaced or await _is_other(context, topic, last, start_offset)
+        if last is None or reached is None or not other:
+            begin, line = places.same_log(topic, position, reached, start_offset)
         else:
-            line = (
-                f"{topic}: holds none of the records that were processed: is read as a new log from its start, offset"
-                f" {begin}; of the old one nothing from offset {position} on was or will be processed"
-            )
-    moved = msgspec.structs.replace(
-        state.increment, positions=state.increment.positions | {topic: begin}, anchors=anchors
-    )
-    return Ground(moved, (*state.plan, line))
+            common = await newest_common(context, topic, last.offset)
+            end = common.offset + 1 if common is not None else None
+            begin, line = places.other_log(topic, position, reached, start_offset, end)
+            anchors.pop(topic, None)
+            if common is not None and begin == end:
+                anchors[topic] = common
+        positions[topic] = begin
+        lines += [line] if line else []
+    moved = msgspec.structs.replace(state.increment, positions=positions, anchors=anchors)
+    return Ground(moved, (*state.plan, *lines))
 
 
 async def _present_state(context: Context, examiner: Examiner) -> Ground:
@@ -94,8 +102,7 @@ async def _present_state(context: Context, examiner: Examiner) -> Ground:
         raise NothingToStandOn(
             f"partition {context.partition}: the state of batch {last.increment.batch} cannot be had without the"
             " input that is gone, and there is no snapshot",
-            hint="bring the input back, or process what is left under a new app id"
-            ' (`App("NEW-ID", …)`, then `snapreplay init MODULE:APP`)',
+            hint=f"bring the input back, or process what is left under a new app id: {new_app()}",
         )
     reader = await context.cluster.reader(read_committed=False)
     try:
@@ -123,56 +130,15 @@ async def _as_replayed(context: Context, examiner: Examiner) -> Ground:
 
 
 async def _from_snapshot(context: Context, examiner: Examiner) -> Ground:
-    """The newest snapshot in T-QuanLiang that is whole, pointed to or not: what pointed to it may be what was lost."""
-    passed_over: list[str] = []
-    reader = await context.cluster.reader(read_committed=False, large=True)
-    try:
-        async for offset, manifest in _newest_first(reader, context.snapshots):
-            reason = await _unusable(context, reader, manifest, examiner.store)
-            if reason is None:
-                return _snapshot_ground(context, examiner, manifest, tuple(passed_over))
-            passed_over.append(
-                f"snapshot {manifest.snapshot_id} (manifest at offset {offset}) is passed over: {reason}"
-            )
-    finally:
-        await reader.close()
+    manifest, passed_over = await newest_whole(context, examiner.store)
+    if manifest is not None:
+        state = _snapshot_ground(context, examiner, manifest, passed_over)
+        return await _placed(context, examiner, state)
     raise NothingToStandOn(
         f"partition {context.partition}: {context.snapshots} holds no whole snapshot"
         + "".join(f"; {line}" for line in passed_over),
-        hint="a new app: `snapreplay init MODULE:APP`. One that ran before: bring its topics back from a backup or"
-        ' mirror, or process the input again under a new app id (`App("NEW-ID", …)`, then `snapreplay init`)',
+        hint=nothing_left(),
     )
-
-
-async def _newest_first(reader: Reader, log: TopicPartition) -> AsyncIterator[tuple[int, Manifest]]:
-    bounds = await reader.bounds(log)
-    for window in windows(bounds.end_offset, bounds.start_offset):
-        found: list[tuple[int, Manifest]] = []
-        async for records in reader.read(log, window.start_offset, window.end_offset):
-            for record in records:
-                manifest = manifest_in(record.value or b"")
-                if manifest is not None:
-                    found.append((record.offset, manifest))
-        for each in reversed(found):
-            yield each
-
-
-async def _unusable(
-    context: Context, reader: Reader, manifest: Manifest, store: Store
-) -> str | None:
-    """Why not, or None: then the store holds its state."""
-    expected, genesis = context.expected, manifest.genesis
-    said = (manifest.origin.app_id, genesis.cluster_id, genesis.partition_count)
-    ours = (expected.app_id, expected.cluster_id, expected.partition_count)
-    if said != ours or set(genesis.start_offsets) != expected.inputs:
-        return f"it is of app, cluster and partition count {said} with inputs {sorted(genesis.start_offsets)}"
-    try:
-        await load_state(
-            reader, context.snapshots, manifest, context.app.schema_version, store, _no_report
-        )
-    except RebuildError as error:
-        return error.message
-    return None
 
 
 def _snapshot_ground(
@@ -180,7 +146,9 @@ def _snapshot_ground(
 ) -> Ground:
     last, store = examiner.last, examiner.store
     batch = max(manifest.batch, last.increment.batch if last else 0)
-    genesis = genesis_increment(context.origin, NO_OFFSET, manifest.genesis, store.digest, 0)
+    genesis = genesis_increment(
+        context.origin, NO_OFFSET, manifest.genesis, store.digest, 0, context.view.topic_ids
+    )
     increment = msgspec.structs.replace(
         genesis,
         batch=batch,
@@ -189,27 +157,7 @@ def _snapshot_ground(
         last_decision_offset=decided_at(last.increment, last.offset) if last else NO_OFFSET,
     )
     state = f"the state becomes that of snapshot {manifest.snapshot_id}, of batch {manifest.batch}{_digest(store)}"
-    return Ground(
-        increment,
-        (*passed_over, state, *_again(manifest.positions, last.increment if last else None)),
-    )
-
-
-def _again(positions: Mapping[str, int], last: Increment | None) -> list[str]:
-    """How far it had come is known only as far as an increment is left that says so."""
-    lines = []
-    for topic, position in positions.items():
-        before = last.positions.get(topic, -1) if last else -1
-        if before != position:
-            what = (
-                f"offsets {position} to {before} are"
-                if before > position
-                else "whatever was processed from there on is"
-            )
-            lines.append(
-                f"{topic}: goes on at offset {position}; {what} processed again, outputs written a second time"
-            )
-    return lines
+    return Ground(increment, (*passed_over, state))
 
 
 def _as_committed(last: Increment, offset: int, store: Store) -> Increment:
@@ -223,6 +171,22 @@ def _as_committed(last: Increment, offset: int, store: Store) -> Increment:
     )
 
 
+async def _is_other(context: Context, topic: str, last: Found | None, start_offset: int) -> bool:
+    """Whether the record at the last increment's anchor is another one. An input that only seems too short is not: a
+    leader may be stale, and the next recovery asks for longer."""
+    anchor = last.increment.anchors.get(topic) if last else None
+    if anchor is None or anchor.offset < start_offset:
+        return False
+    reader = await context.cluster.reader()
+    try:
+        record = await reader.read_at(TopicPartition(topic, context.partition), anchor.offset)
+    except (OffsetTrimmed, OffsetBeyondEnd):
+        return False
+    finally:
+        await reader.close()
+    return record is not None and anchor_of(record) != anchor
+
+
 async def _log_start(context: Context, topic: str) -> int:
     reader = await context.cluster.reader()
     try:
@@ -233,8 +197,4 @@ async def _log_start(context: Context, topic: str) -> int:
 
 def _digest(store: Store) -> str:
     digest: Digest | None = store.digest
-    return f" ({digest.count} entries, digest {digest})" if digest is not None else ""
-
-
-def _no_report(done: int, total: int) -> None:
-    del done, total  # nobody watches
+    return f" ({counted(digest.count, 'entry')}, digest {digest})" if digest is not None else ""

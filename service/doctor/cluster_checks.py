@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Facts, Finding
+from snapreplay.snapshots.counted import counted
 
 BROKERS_MIN = 3
 CLOCK_SKEW_MS_MAX = 2000
@@ -20,7 +21,8 @@ def brokers(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "brokers",
             "cluster",
-            f"{len(facts.brokers)} broker(s): with one away there is no second copy of what is written, or no quorum",
+            f"{counted(len(facts.brokers), 'broker')}: with one away there is no second copy of what is written,"
+            " or no quorum",
             f"run at least {BROKERS_MIN} brokers; one is enough to develop",
         )
     for broker in facts.brokers:
@@ -118,7 +120,8 @@ def memory(facts: Facts) -> Iterator[Finding]:
     yield Finding(
         "memory",
         "this machine",
-        f"the state of all {len(newest)} partitions needs about {_mib(needed)} MiB, {_mib(available)} MiB are free",
+        f"the state of {counted(len(newest), 'partition')} needs about {_mib(needed)} MiB,"
+        f" {_mib(available)} MiB are free",
         "raise the memory limit, or make sure that enough processes run: each holds the partitions that it is given",
     )
 
@@ -131,8 +134,8 @@ def transaction_log(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 "transaction log",
                 TRANSACTION_TOPIC,
-                f"replication factor {topic.replication_factor} with {len(facts.brokers)} brokers: losing one broker"
-                " stops every transaction, or forgets its outcome",
+                f"replication factor {topic.replication_factor} with {counted(len(facts.brokers), 'broker')}: losing"
+                " one broker stops every transaction, or forgets its outcome",
                 f"kafka-reassign-partitions.sh {facts.to_cluster}: {wanted} replicas for {TRANSACTION_TOPIC}; and"
                 f" transaction.state.log.replication.factor={wanted} on every broker",
             )

@@ -31,7 +31,7 @@ async def examine(app: App[Any] | None, settings: Settings) -> DoctorReport:
     aborted transaction of `<app_id>-doctor`; fences no owner.
 
     Raises:
-        Unreachable, StopError: no broker answered, or none let us in.
+        Unreachable, NotAuthenticated: no broker answered, or none let us in.
     """
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -59,7 +59,7 @@ class Collector:
     async def collect(self) -> Facts:
         """
         Raises:
-            Unreachable, StopError: the brokers could not even be listed.
+            Unreachable, NotAuthorized: the brokers could not even be listed.
         """
         self._know(brokers=tuple(await self._ask.brokers()), machine=this_machine())
         cluster = await self._try("asking for its settings", "cluster", self._cluster.facts())
@@ -100,6 +100,10 @@ class Collector:
         asking = self._ask.refused(app_id, owners)
         refused = await self._try("asking for permissions", f"group {app_id}", asking)
         self._know(refused=refused or {})
+        asking_members = self._cluster.group_members(app_id)
+        members = await self._try("asking for the members", f"group {app_id}", asking_members)
+        owned = frozenset(p.partition for m in members or () for p in m.partitions)
+        self._know(owned=owned, members=len(members or ()))
         probing = self._ask.probe(f"{app_id}-doctor", written)
         probe = await self._try("probing with an empty transaction", f"{app_id}-doctor", probing)
         self._know(probe=probe)

@@ -13,6 +13,7 @@ from snapreplay.service.ports import TopicFacts, TopicPartition
 from snapreplay.service.settings import Settings
 from snapreplay.service.topics import own_topics
 from snapreplay.snapshots.program.app import App
+from snapreplay.snapshots.program.ways import MODULE, alter, app_name
 from snapreplay.snapshots.state.store import store_of
 
 TRANSACTION_TOPIC = "__transaction_state"
@@ -65,15 +66,19 @@ class InputSeen:
 
 @dataclass(frozen=True)
 class StateSeen:
-    """The end of one state partition's chain. `batch` None: no increment. `missing`: why a recovery now would fail;
-    `unusable`: why it could not use the newest snapshot."""
+    """The end of one state partition's chain. `batch` None: no increment. `missing`: why a recovery now would fail,
+    unless the process that has the state writes a snapshot of it (`snapshot_helps`); `unusable`: why it could not
+    use the newest snapshot; `topic_ids`: of the inputs and both own topics, as the last increment records them, or the
+    newest manifest where there is no increment."""
 
     partition: int
     batch: int | None
     missing: str | None = None
+    snapshot_helps: bool = True
     unusable: str | None = None
     newest: SnapshotSeen | None = None
     inputs: tuple[InputSeen, ...] = ()
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,8 @@ class Machine:
 @dataclass(frozen=True)
 class Facts:
     """Everything, or as much of it as could be seen; without an app there are no topics but Kafka's own. `refused`: of
-    the group and the partitions' transactional ids, what may not be used → the broker's reason."""
+    the group and the partitions' transactional ids, what may not be used → the broker's reason. `owned`: partitions
+    that the group has given to a process; `members`: processes in the group, also those to which it has given none."""
 
     settings: Settings
     now_ms: int
@@ -111,6 +117,8 @@ class Facts:
     states: tuple[StateSeen, ...] = ()
     probe: Probe | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
+    owned: frozenset[int] = frozenset()
+    members: int = 0
     refusals: tuple[Refusal, ...] = ()
     machine: Machine = Machine()
 
@@ -132,7 +140,17 @@ class Facts:
         """Whether only the input can bring a snapshot forward."""
         if self.app is None:
             return False
-        return not (self.settings.changes and store_of(self.app.state()).keeps_changes)
+        return not (self.settings.changes and self.is_map)
+
+    @property
+    def is_map(self) -> bool:
+        """Whether its batches can record their changes."""
+        return self.app is not None and store_of(self.app.state()).keeps_changes
+
+    @property
+    def app_name(self) -> str:
+        """As a command takes it."""
+        return app_name(self.app) if self.app is not None else MODULE
 
     def existing(self, *names: str) -> Iterator[TopicFacts]:
         """Of these topics, those that were found."""
@@ -140,7 +158,7 @@ class Facts:
 
     def alter(self, topic: str, setting: str) -> str:
         """The command that sets `name=value` on a topic."""
-        return f"kafka-configs.sh {self.to_cluster} --alter --topic {topic} --add-config {setting}"
+        return f"`{alter(topic, setting, self.settings.bootstrap_servers[0])}`"
 
     @property
     def to_cluster(self) -> str:

@@ -32,6 +32,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     topic_checks.record_sizes,
     transaction_checks.pinned,
     state_checks.recoverable,
+    state_checks.same_topics,
     state_checks.snapshot_age,
     state_checks.record_times,
     cluster_checks.client,

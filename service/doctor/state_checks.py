@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from snapreplay.service.doctor.facts import Facts, Finding, InputSeen
+from snapreplay.service.core.topic_changes import TopicChange, changes
+from snapreplay.service.doctor.facts import Facts, Finding, InputSeen, StateSeen
 from snapreplay.service.ports import TopicFacts
 
 AGE_SHARE_MAX = 0.5  # of what the input retains, that the oldest snapshot in use may be old
-SNAPSHOT_NOW = "snapreplay trigger-snapshot --wait"
 
 
 def recoverable(facts: Facts) -> Iterator[Finding]:
@@ -20,18 +20,63 @@ def recoverable(facts: Facts) -> Iterator[Finding]:
                 "recovery",
                 where,
                 f"could not be recovered: {state.missing}",
-                f"while its process lives: {SNAPSHOT_NOW}; else bring the topics back from a backup or mirror",
+                _remedy(facts, state),
             )
         elif state.batch is None:
             yield Finding(
                 "recovery",
                 where,
                 "holds no increment, not even the genesis",
-                "a new app: snapreplay init MODULE:APP; an app that ran before has lost its increments: bring the"
-                " topic back",
+                _remedy(facts, state)
+                if state.partition in facts.owned
+                else f"a new app: `snapreplay init {facts.app_name}`; an app that ran before has lost its increments:"
+                f" bring the topic back, or `snapreplay run {facts.app_name}`: its hint says what can be accepted",
             )
         elif state.unusable is not None:
-            yield Finding("recovery", where, state.unusable, SNAPSHOT_NOW)
+            yield Finding("recovery", where, state.unusable, _snapshot(facts, state.partition))
+
+
+def same_topics(facts: Facts) -> Iterator[Finding]:
+    """A name says nothing: a topic that was made again has another id. Missing topics are told elsewhere."""
+    now = {topic.name: topic.topic_id for topic in facts.topics.values()}
+    found: dict[TopicChange, list[int]] = {}
+    for state in facts.states:
+        for change in changes((*facts.inputs, *facts.own[:2]), state.topic_ids, now):
+            if change.found_id is not None:
+                found.setdefault(change, []).append(state.partition)
+    for change, numbers in found.items():
+        yield Finding(
+            "topic ids",
+            change.topic,
+            f"was deleted and created again: the log of {_partitions(numbers)} records id {change.recorded_id},"
+            f" now it is {change.found_id}",
+            _remade(facts, change.topic),
+        )
+
+
+def _partitions(numbers: list[int]) -> str:
+    return f"partition{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+
+
+def _remade(facts: Facts, topic: str) -> str:
+    if topic in facts.inputs:
+        return (
+            "none, if it holds the same records at the same offsets: the next batch records the new id; otherwise the"
+            f" partitions stop, and their hint says what can be accepted: {_hints(facts)}"
+        )
+    if facts.members:
+        return (
+            "stop no process of the app: its memory may hold the only copy, and its owner writes that by itself;"
+            " `snapreplay restore-status` says when all are live and recoverable"
+        )
+    return (
+        "bring its records back, with their offsets, from a backup or mirror; or"
+        f" `snapreplay run {facts.app_name}`: what cannot be recovered is told with what can be accepted"
+    )
+
+
+def _hints(facts: Facts) -> str:
+    return "`snapreplay restore-status`" if facts.members else f"`snapreplay run {facts.app_name}`"
 
 
 def snapshot_age(facts: Facts) -> Iterator[Finding]:
@@ -50,8 +95,32 @@ def snapshot_age(facts: Facts) -> Iterator[Finding]:
                     f"partition {state.partition}",
                     f"its newest snapshot is {_hours(age_ms)} old, input {topic.name} keeps {_hours(retained_ms)}"
                     f" (retention.ms={retained_ms}): what came after the snapshot will be deleted",
-                    f"{SNAPSHOT_NOW}; and raise retention.ms of the input, or lower snapshot.every_seconds",
+                    f"{_snapshot(facts, state.partition)}; and {facts.alter(topic.name, f'retention.ms={2 * age_ms}')},"
+                    f" or `--set snapshot.every_seconds={max(1, retained_ms // 4000)}`",
                 )
+
+
+def _remedy(facts: Facts, state: StateSeen) -> str:
+    """Who has the state in memory can write it once more; who has not can only say what is left."""
+    if state.partition in facts.owned and state.snapshot_helps:
+        return (
+            f"`{_trigger(state.partition)}` while the process that has the partition lives: its memory may hold the"
+            " only copy, so do not restart it before"
+        )
+    if state.partition in facts.owned:
+        return "`snapreplay restore-status` of the process that has the partition: its hint says what can be accepted"
+    return f"`snapreplay run {facts.app_name}`: its hint says what can be accepted"
+
+
+def _snapshot(facts: Facts, partition: int) -> str:
+    if partition in facts.owned:
+        return f"`{_trigger(partition)}`"
+    return f"`snapreplay run {facts.app_name}`, then `{_trigger(partition)}`"
+
+
+def _trigger(partition: int) -> str:
+    """The command that a running service takes."""
+    return f"snapreplay trigger-snapshot --partition {partition} --wait"
 
 
 def record_times(facts: Facts) -> Iterator[Finding]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from snapreplay.service.core.outlook import Seen, outlook
+from collections.abc import Mapping
+
+from snapreplay.service.core.outlook import Outlook, Seen, outlook
 from snapreplay.service.core.search import Found
 from snapreplay.service.doctor.facts import Facts, InputSeen, SnapshotSeen, StateSeen
 from snapreplay.service.partition.decoding import decode_as
 from snapreplay.service.partition.increments import last_increment
 from snapreplay.service.partition.loading import load_manifest
+from snapreplay.service.partition.starts import TAIL_RECORDS, manifest_in
 from snapreplay.service.ports import Bounds, OffsetTrimmed, Reader, TopicPartition
 from snapreplay.snapshots.errors import DamagedError, RebuildError, UnknownFormatError
 from snapreplay.snapshots.format.chunks import read_chunk
@@ -47,7 +50,7 @@ class StateReader:
         except (DamagedError, UnknownFormatError) as error:
             return StateSeen(number, None, missing=error.message)
         if found is None:
-            return StateSeen(number, None)
+            return StateSeen(number, None, topic_ids=await self._in_newest_manifest(number))
         last = found.increment
         newest, unusable = None, None
         for pointer in last.pointers[:1]:
@@ -56,11 +59,32 @@ class StateReader:
             except (RebuildError, UnknownFormatError) as error:
                 unusable = f"snapshot {pointer.snapshot_id} cannot be used: {error.message}"
         inputs = [await self._input(last, topic, number) for topic in self._facts.inputs]
-        missing = await self._missing(found, number)
-        return StateSeen(number, last.batch, missing, unusable, newest, tuple(inputs))
+        seen = await self._outlook(found, number)
+        helps = seen.snapshot_now is not None
+        return StateSeen(
+            number,
+            last.batch,
+            seen.missing,
+            helps,
+            unusable,
+            newest,
+            tuple(inputs),
+            last.topic_ids,
+        )
 
     async def _last(self, log: TopicPartition) -> Found | None:
         return await last_increment(self._committed, log, self._bounds[log])
+
+    async def _in_newest_manifest(self, number: int) -> Mapping[str, str]:
+        """Of T-QuanLiang's last records."""
+        log = TopicPartition(self._snapshots, number)
+        bounds, recorded = self._bounds[log], dict[str, str]()
+        start_offset = max(bounds.start_offset, bounds.end_offset - TAIL_RECORDS)
+        async for records in self._plain.read(log, start_offset, bounds.end_offset):
+            for record in records:
+                manifest = manifest_in(record.value or b"")
+                recorded = manifest.topic_ids if manifest is not None else recorded
+        return recorded
 
     async def _snapshot(self, pointer: Pointer, number: int) -> SnapshotSeen:
         log = TopicPartition(self._snapshots, number)
@@ -94,7 +118,7 @@ class StateReader:
             break
         return InputSeen(topic, position, timestamp_ms)
 
-    async def _missing(self, found: Found, number: int) -> str | None:
+    async def _outlook(self, found: Found, number: int) -> Outlook:
         """Asks what a recovery asks: the planner, with the logs as they begin now."""
         starts = LogStarts(
             self._bounds[TopicPartition(self._increments, number)].start_offset,
@@ -110,7 +134,7 @@ class StateReader:
             if positions is not None:
                 pointed[pointer.snapshot_id] = positions
         seen = Seen(found.increment, found.offset, starts, pointed, self._facts.by_replay)
-        return outlook(seen).missing
+        return outlook(seen)
 
     async def _positions(self, pointer: Pointer, number: int) -> dict[str, int] | None:
         log, offset = TopicPartition(self._increments, number), pointer.increment_offset

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from snapreplay.service.core.stops import keys_moved_hint
 from snapreplay.service.doctor.cluster_checks import BROKERS_MIN
 from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Facts, Finding
 from snapreplay.service.ports import TopicFacts
 from snapreplay.service.topics import KEPT_FOR_EVER, RECORD_BYTES_NEEDED
+from snapreplay.snapshots.counted import counted
 
 RECORD_FRAME_BYTES = 2048  # record batch, headers and envelope around a chunk
 MESSAGE_BYTES = 1_048_588  # Kafka's default of max.message.bytes
@@ -23,22 +25,31 @@ def existence(facts: Facts) -> Iterator[Finding]:
                 "topics",
                 name,
                 "does not exist, or this user may not see it",
-                f"kafka-topics.sh {facts.to_cluster} --create --topic {name} --partitions N",
+                f"`snapreplay topics ensure {facts.app_name} --partitions N`",
             )
     missing = [name for name in facts.own if name not in facts.topics]
     pair = [name for name in facts.own[:2] if name in missing]
     for name in missing:
-        lost = len(pair) == 1 and name in pair
-        yield Finding(
-            "topics",
-            name,
-            "is missing while its counterpart exists: state was lost or removed"
-            if lost
-            else "does not exist, or this user may not see it",
-            "bring the topic back from a backup or mirror; `snapreplay run` says what else can be done"
-            if lost
-            else "snapreplay topics ensure MODULE:APP, then snapreplay init MODULE:APP",
+        yield Finding("topics", name, *_missing(facts, name, pair))
+
+
+def _missing(facts: Facts, name: str, pair: list[str]) -> tuple[str, str]:
+    """Problem and remedy, for a topic of our own; `pair`: which of the two logs are missing."""
+    ensure, run = f"snapreplay topics ensure {facts.app_name}", f"snapreplay run {facts.app_name}"
+    if name in pair and facts.members:
+        running = f"{counted(facts.members, 'process')} of the app"
+        return (
+            f"does not exist while the group has {running}: their memory may hold the only copy of what was in it",
+            f"`{ensure}`: they then write it by themselves; stop none of them before",
         )
+    if name in pair and len(pair) == 1:
+        return (
+            "is missing while its counterpart exists: state was lost or removed",
+            f"bring the topic back from a backup or mirror; or `{ensure} --replace-lost`, then `{run}`: its hint says"
+            " what can be accepted",
+        )
+    init = f", then `snapreplay init {facts.app_name}`" if pair else ""
+    return "does not exist, or this user may not see it", f"`{ensure}`{init}"
 
 
 def partition_counts(facts: Facts) -> Iterator[Finding]:
@@ -50,8 +61,10 @@ def partition_counts(facts: Facts) -> Iterator[Finding]:
         "partition counts",
         ", ".join(counts),
         ", ".join(f"{name} has {count}" for name, count in counts.items()),
-        "inputs, increments and snapshots need the same number: copy an input to a topic with the count of"
-        f" {facts.own[0]}; partitions cannot be removed, and keys have moved",
+        "inputs, increments and snapshots need the same number; "
+        + keys_moved_hint(facts.app.app_id if facts.app else "", counts.get(facts.own[0], 0))
+        if facts.own[0] in counts
+        else "copy an input to a topic with as many partitions as the others, and name that in App(inputs=[…])",
     )
 
 
@@ -72,12 +85,13 @@ def kept_for_ever(facts: Facts) -> Iterator[Finding]:
 def replayable(facts: Facts) -> Iterator[Finding]:
     """Replay of a compacted input sees fewer records than the first pass."""
     for topic in facts.existing(*facts.inputs):
+        with_changes = "`--set changes=true`; or " if facts.is_map else ""
         if facts.by_replay and "compact" in topic.config.get("cleanup.policy", ""):
             yield Finding(
                 "retention",
                 topic.name,
                 f"cleanup.policy={topic.config['cleanup.policy']}, and this app recovers by replay",
-                f"changes=true with a MapState; or {facts.alter(topic.name, 'cleanup.policy=delete')}",
+                f"{with_changes}{facts.alter(topic.name, 'cleanup.policy=delete')}",
             )
 
 
@@ -90,7 +104,7 @@ def durability(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 "replication",
                 topic.name,
-                f"replication factor {topic.replication_factor} with {count} brokers",
+                f"replication factor {topic.replication_factor} with {counted(count, 'broker')}",
                 f"kafka-reassign-partitions.sh {facts.to_cluster}: {wanted} replicas for {topic.name}",
             )
     for topic in facts.existing(*facts.inputs, *facts.outputs, *facts.own, TRANSACTION_TOPIC):
@@ -109,11 +123,11 @@ def _in_sync_minimum(facts: Facts, topic: TopicFacts) -> Iterator[Finding]:
     if factor >= BROKERS_MIN and least < 2:
         problem = f"min.insync.replicas={least}: a write is acknowledged with one copy"
     elif least >= factor > 1:
-        problem = (
-            f"min.insync.replicas={least} of {factor} replicas: one broker away stops every write"
-        )
+        problem = f"min.insync.replicas={least} of {counted(factor, 'replica')}: one broker away stops every write"
     elif least > factor:
-        problem = f"min.insync.replicas={least} with {factor} replica(s): nothing can be written"
+        problem = (
+            f"min.insync.replicas={least} with {counted(factor, 'replica')}: nothing can be written"
+        )
     else:
         return
     wanted = max(1, factor - 1)
@@ -134,7 +148,8 @@ def replicas(facts: Facts) -> Iterator[Finding]:
         if seen.leader < 0:
             problem = f"no leader: none of its replicas {list(seen.replicas)} is there"
         elif len(seen.in_sync) < least:
-            problem = f"{len(seen.in_sync)} replicas in sync, min.insync.replicas={least}: writes are refused"
+            in_sync = counted(len(seen.in_sync), "replica")
+            problem = f"{in_sync} in sync, min.insync.replicas={least}: writes are refused"
         elif behind:
             problem = f"replicas {behind} are not in sync"
         else:

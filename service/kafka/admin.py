@@ -16,23 +16,31 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.admin import NewTopic as ClientNewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.protocol import ConsumerProtocol
-from aiokafka.errors import OffsetOutOfRangeError, PolicyViolationError, for_code
+from aiokafka.errors import (
+    OffsetOutOfRangeError,
+    PolicyViolationError,
+    TopicAuthorizationFailedError,
+    for_code,
+)
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition as ClientPartition
 
-from snapreplay.service.kafka.closing import close_client, unbroken
+from snapreplay.service.kafka.closing import close_client
 from snapreplay.service.kafka.config import client_arguments
-from snapreplay.service.kafka.errors import CLIENT_ERRORS, client_error
+from snapreplay.service.kafka.describe_group import DescribeGroup
+from snapreplay.service.kafka.entry import entered
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
+from snapreplay.service.kafka.requests import TopicIds
 from snapreplay.service.ports import (
     ClusterFacts,
     NewTopic,
     OffsetBeyondEnd,
     TopicFacts,
     TopicPartition,
-    Unreachable,
 )
 from snapreplay.service.settings import Settings
 from snapreplay.snapshots.errors import StopError
+from snapreplay.snapshots.program.ways import alter
 
 TOPIC_CONFIG = (
     "cleanup.policy",
@@ -44,13 +52,16 @@ TOPIC_CONFIG = (
     "message.timestamp.type",
 )
 _UNKNOWN_TOPIC = 3
+_FORBIDDEN = TopicAuthorizationFailedError.errno
 
 
 @dataclass(frozen=True)
 class GroupMember:
-    """A member of a consumer group as its coordinator knows it."""
+    """A member of a consumer group as its coordinator knows it. `instance_id` is empty for a dynamic one; a static one
+    that died is a member until its session has run out."""
 
     member_id: str
+    instance_id: str
     client_id: str
     host: str
     partitions: frozenset[TopicPartition]
@@ -66,15 +77,17 @@ class KafkaAdmin:
     async def topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
         """See `ports.Cluster.topics`."""
         wanted = set(names)
-        async with self._client("describing topics") as client:
+        async with self._client("describing topics", "DescribeConfigs") as client:
             found = await self._found(client, wanted)
             config = await _topic_config(client, sorted(found))
+            ids = await _topic_ids(client, sorted(found))
         return {
             name: TopicFacts(
                 name=name,
                 partition_count=len(partitions),
                 replication_factor=min((len(p["replicas"]) for p in partitions), default=0),
                 config=config.get(name, {}),
+                topic_id=ids.get(name, ""),
             )
             for name, partitions in found.items()
         }
@@ -88,7 +101,7 @@ class KafkaAdmin:
         """See `ports.Cluster.create_topics`."""
         if not topics:
             return
-        async with self._client("creating topics") as client:
+        async with self._client("creating topics", "Create") as client:
             factor = await self._default_replication(client, topics)
             request = [
                 ClientNewTopic(
@@ -101,13 +114,15 @@ class KafkaAdmin:
             ]
             answer = await client.create_topics(request)
             for name, code, reason in answer.topic_errors:
+                if code == _FORBIDDEN:
+                    raise TopicAuthorizationFailedError(name)
                 if code:
                     raise _not_created(name, code, reason)
             await self._await_leaders(client, topics)
 
     async def facts(self) -> ClusterFacts:
         """See `ports.Cluster.facts`."""
-        async with self._client("asking for cluster facts") as client:
+        async with self._client("asking for cluster facts", "DescribeConfigs") as client:
             cluster = await client.describe_cluster()
             brokers = [broker["node_id"] for broker in cluster["brokers"]]
             config = await _config(client, ConfigResourceType.BROKER, [str(brokers[0])])
@@ -128,14 +143,13 @@ class KafkaAdmin:
         if before_offset < 0:
             raise ValueError(f"delete_records needs an explicit offset, not {before_offset}")
         source = ClientPartition(*partition)
-        async with self._client(f"trimming {partition}") as client:
+        async with self._client(f"trimming {partition}", "Delete", partition.topic) as client:
             try:
                 starts = await client.delete_records({source: RecordsToDelete(before_offset)})
             except PolicyViolationError as error:
                 raise StopError(
                     f"{partition} cannot be trimmed: its cleanup.policy is not delete",
-                    hint=f"kafka-configs.sh --alter --topic {partition.topic}"
-                    " --add-config cleanup.policy=delete",
+                    hint=f"`{alter(partition.topic, 'cleanup.policy=delete')}`",
                     topic=partition.topic,
                 ) from error
             except OffsetOutOfRangeError as error:
@@ -150,30 +164,44 @@ class KafkaAdmin:
     async def group_members(self, group_id: str) -> list[GroupMember]:
         """Who owns what, asked of the group's coordinator; empty when the group does not exist."""
         async with self._client(f"describing group {group_id}") as client:
-            (answer,) = await client.describe_consumer_groups([group_id])
+            node = await client.find_coordinator(group_id)
+            answer = await client._send_request_to_node(node, DescribeGroup(group_id))
             ((code, _, _, _, _, members, *_),) = answer.groups
             if code:
-                raise Unreachable(f"no description of group {group_id}: {for_code(code).__name__}")
+                raise for_code(code)(group_id)
         return [
-            GroupMember(member_id, client_id, host.removeprefix("/"), _assigned(assignment))
-            for member_id, client_id, host, _, assignment in members
+            GroupMember(
+                member_id,
+                instance_id or "",
+                client_id,
+                host.removeprefix("/"),
+                _assigned(assignment),
+            )
+            for member_id, instance_id, client_id, host, _, assignment in members
         ]
 
     @asynccontextmanager
-    async def _client(self, doing: str) -> AsyncIterator[AIOKafkaAdminClient]:
+    async def _client(
+        self, doing: str, operation: str = "Describe", name: str = ""
+    ) -> AsyncIterator[AIOKafkaAdminClient]:
+        """`operation` is the one that needs a permission, `name` of what it is asked for."""
         client = AIOKafkaAdminClient(**client_arguments(self._settings))
         try:
             async with asyncio.timeout(self._deadline_s):
-                await unbroken(client.start())
+                await entered(client.start(), self._settings)
                 yield client
         except CLIENT_ERRORS as error:
-            raise client_error(error, doing) from error
+            raise client_error(error, doing, Asked(self._settings, operation, name)) from error
         finally:
             await close_client(client._client)
 
     async def _found(self, client: AIOKafkaAdminClient, wanted: set[str]) -> dict[str, list[Any]]:
         """Name → partitions. A broker that lags behind the controllers does not know the newest topics: what the first
-        one does not name, the others are asked for."""
+        one does not name, the others are asked for.
+
+        Raises:
+            NotAuthorized: one may not be seen. A listing is silent about it, and so Kafka is whether it exists.
+        """
         found = _partitions(await self._listing(client), wanted)
         if wanted <= found.keys():
             return found
@@ -182,7 +210,22 @@ class KafkaAdmin:
                 request = MetadataRequest(None)
                 answer = await client._send_request_to_node(broker["node_id"], request)
                 found = _partitions(_known(answer), wanted) | found
+        await self._check_hidden(client, sorted(wanted - found.keys()))
         return found
+
+    async def _check_hidden(self, client: AIOKafkaAdminClient, names: Sequence[str]) -> None:
+        """Only who is asked by name says that it is forbidden."""
+        if not names:
+            return
+        request = MetadataRequest(list(names), allow_auto_topic_creation=False)
+        answer = await client._send_request_to_node(client._client.get_random_node(), request)
+        for entry in answer.to_object()["topics"]:
+            if entry["error_code"] == _FORBIDDEN:
+                error = TopicAuthorizationFailedError(entry["topic"])
+                doing = (
+                    "looking for it (without this permission Kafka does not say whether it exists)"
+                )
+                raise client_error(error, doing, Asked(self._settings, "Describe"))
 
     async def _listing(self, client: AIOKafkaAdminClient) -> list[dict[str, Any]]:
         """All topics: to ask for one by name would create it on a cluster that still auto-creates."""
@@ -245,6 +288,15 @@ async def _topic_config(
     }
 
 
+async def _topic_ids(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, str]:
+    """Name → id; topics that vanished meanwhile are absent."""
+    if not names:
+        return {}
+    anywhere = client._client.get_random_node()
+    answer = await client._send_request_to_node(anywhere, TopicIds(names))
+    return {name: topic_id for code, name, topic_id, *_ in answer.topics if not code and topic_id}
+
+
 async def _config(
     client: AIOKafkaAdminClient, kind: ConfigResourceType, names: Sequence[str]
 ) -> dict[str, dict[str, str]]:
@@ -255,7 +307,7 @@ async def _config(
             if code == _UNKNOWN_TOPIC:
                 continue
             if code:
-                raise for_code(code)(f"no configuration of {name}: {message}")
+                raise for_code(code)(name if code == _FORBIDDEN else f"{name}: {message}")
             found[name] = {entry[0]: entry[1] for entry in entries if entry[1] is not None}
     return found
 
@@ -271,7 +323,6 @@ def _not_created(name: str, code: int, reason: str | None) -> StopError:
     known = for_code(code).__name__
     return StopError(
         f"topic {name} was not created: {reason or known}",
-        hint=f"kafka-topics.sh --describe --topic {name} shows whether it exists",
         topic=name,
         error=known,
     )

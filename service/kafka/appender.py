@@ -6,9 +6,10 @@ import asyncio
 
 from aiokafka import AIOKafkaProducer
 
-from snapreplay.service.kafka.closing import CLOSE_S, bounded, cut_producer, unbroken
+from snapreplay.service.kafka.closing import CLOSE_S, bounded, cut_producer
 from snapreplay.service.kafka.config import producer_arguments
-from snapreplay.service.kafka.errors import CLIENT_ERRORS, client_error, commit_error
+from snapreplay.service.kafka.entry import entered
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, commit_error
 from snapreplay.service.ports import LogRecord, RefusedRecord
 from snapreplay.service.settings import Settings
 
@@ -17,6 +18,7 @@ class KafkaAppender:
     """`ports.Appender`. `start` first; one task at a time."""
 
     def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._deadline_s = settings.timeouts.commit_ms / 1000
         self._producer = AIOKafkaProducer(**producer_arguments(settings, None))
         self._healthy = False
@@ -26,10 +28,11 @@ class KafkaAppender:
         """Raises Unreachable within timeouts.commit_ms; then it is closed."""
         try:
             async with asyncio.timeout(self._deadline_s):
-                await unbroken(self._producer.start())
+                await entered(self._producer.start(), self._settings)
         except CLIENT_ERRORS as error:
             await self.close()
-            raise client_error(error, "starting a snapshot's producer") from error
+            asked = Asked(self._settings, "IdempotentWrite")
+            raise client_error(error, "starting a snapshot's producer", asked) from error
         except BaseException:
             await self.close()
             raise
@@ -45,15 +48,17 @@ class KafkaAppender:
             refused = commit_error(error, "of a snapshot", record.topic)
             if isinstance(refused, RefusedRecord):
                 raise refused from error
-            raise client_error(error, f"appending to {record.topic}-{partition}") from error
+            asked = Asked(self._settings, "Write", record.topic)
+            doing = f"appending to {record.topic}-{partition}"
+            raise client_error(error, doing, asked) from error
         except BaseException:
             self._healthy = False
             raise
         if offset < 0:
             self._healthy = False
             raise RefusedRecord(
-                f"a record for {record.topic}-{partition} was stored, but its offset is unknown",
-                hint="the snapshot is abandoned; the next one starts anew",
+                f"a record for {record.topic}-{partition} was stored, but its offset is unknown: the"
+                " snapshot is abandoned, the next one starts anew",
                 topic=record.topic,
                 error="duplicate sequence",
             )

@@ -14,12 +14,15 @@ from typing import Any
 from aiokafka.partitioner import murmur2
 from aiokafka.producer.message_accumulator import BatchBuilder
 
+from snapreplay.service.clock import wall_ms
 from snapreplay.service.ports import LogRecord, RefusedRecord, TopicPartition
 from snapreplay.snapshots.program.record import Output
+from snapreplay.snapshots.program.ways import alter
 
 BATCH_OVERHEAD_BYTES = 128
 """Kept free below a topic's max.message.bytes; the header of a record batch is 61 bytes."""
 
+_ROOM_BYTES = 4096  # headers, and the frame of a batch: what a limit leaves for one record
 _NO_HEADERS: list[tuple[str, bytes]] = []
 
 
@@ -123,11 +126,12 @@ class Batches:
     def add_records(
         self, records: Iterable[LogRecord], partition: int
     ) -> list[tuple[TopicPartition, int, int]]:
-        """Append in order. Returns for each its partition, batch number in it, and place in that batch."""
-        places = []
+        """Append in order, all with the time of now. Returns for each its partition, batch number in it, and place in
+        that batch."""
+        places, now_ms = [], wall_ms()
         for record in records:
             lane = self._lane(record.topic, partition)
-            lane.add(record, None)
+            lane.add(record, now_ms)
             places.append((lane.target, len(lane.batches) - 1, lane.batches[-1].record_count() - 1))
         return places
 
@@ -172,7 +176,7 @@ def _no_such_partition(topic: str, partition: int, count: int) -> RefusedRecord:
 def _too_large(topic: str, size_bytes: int, limit: int) -> RefusedRecord:
     return RefusedRecord(
         f"a record of {size_bytes} bytes for topic {topic} does not fit its max.message.bytes={limit}",
-        hint=f"kafka-configs.sh --alter --topic {topic} --add-config max.message.bytes=…",
+        hint=f"`{alter(topic, f'max.message.bytes={size_bytes + _ROOM_BYTES}')}`",
         topic=topic,
         error="too large",
         size_bytes=size_bytes,

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from snapreplay.service.core.lineage import LastFence
 from snapreplay.service.kafka.admin import GroupMember, KafkaAdmin
 from snapreplay.service.kafka.appender import KafkaAppender
 from snapreplay.service.kafka.config import MIB, c_extension_loaded
+from snapreplay.service.kafka.last_fence import last_fence
+from snapreplay.service.kafka.leadership import agreed_end_offset
 from snapreplay.service.kafka.producer import KafkaProducer
 from snapreplay.service.kafka.reader import KafkaReader
+from snapreplay.service.kafka.topic_watch import KafkaTopicWatch
 from snapreplay.service.ports import (
+    NO_IDS,
     ClusterFacts,
     NewTopic,
     RefusedTopic,
     TopicFacts,
     TopicPartition,
+    Unreachable,
 )
 from snapreplay.service.settings import Settings
+from snapreplay.snapshots.program.ways import MODULE
 
 log = logging.getLogger(__name__)
 
+COORDINATOR_PAUSE_S = 0.2
 LIMITS_AGE_S = 30.0
 """A changed max.message.bytes counts for producers that start after this, or after one was refused a record."""
 
@@ -40,11 +49,20 @@ class KafkaCluster:
             )
 
     async def reader(
-        self, *, read_committed: bool = True, large: bool = False, patient: bool = False
+        self,
+        *,
+        read_committed: bool = True,
+        large: bool = False,
+        patient: bool = False,
+        topic_ids: Mapping[str, str] = NO_IDS,
     ) -> KafkaReader:
         """See `ports.Cluster.reader`."""
         reader = KafkaReader(
-            self._settings, read_committed=read_committed, large=large, patient=patient
+            self._settings,
+            read_committed=read_committed,
+            large=large,
+            patient=patient,
+            topic_ids=topic_ids,
         )
         await reader.start()
         return reader
@@ -57,6 +75,10 @@ class KafkaCluster:
         await producer.start(self._settings.timeouts.fence_ms / 1000)
         return producer
 
+    async def last_fence(self, transactional_id: str) -> LastFence | None:
+        """See `ports.Cluster.last_fence`."""
+        return await last_fence(self._settings, transactional_id)
+
     async def appender(self) -> KafkaAppender:
         """See `ports.Cluster.appender`."""
         appender = KafkaAppender(self._settings)
@@ -66,6 +88,21 @@ class KafkaCluster:
     async def topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
         """See `ports.Cluster.topics`."""
         return await self._admin.topics(names)
+
+    def topic_watch(self) -> KafkaTopicWatch:
+        """See `ports.Cluster.topic_watch`."""
+        return KafkaTopicWatch(self._settings)
+
+    async def member_count(self, group_id: str) -> int:
+        """See `ports.Cluster.member_count`."""
+        deadline = time.monotonic() + self._settings.request_timeout_ms / 1000
+        while True:  # the first question ever makes the cluster create the coordinator's topic
+            try:
+                return len(await self.group_members(group_id))
+            except Unreachable:
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(COORDINATOR_PAUSE_S)
 
     async def topic_names(self) -> list[str]:
         """See `ports.Cluster.topic_names`."""
@@ -78,6 +115,10 @@ class KafkaCluster:
     async def facts(self) -> ClusterFacts:
         """See `ports.Cluster.facts`."""
         return await self._admin.facts()
+
+    async def agreed_end_offset(self, partition: TopicPartition) -> int | None:
+        """See `ports.Cluster.agreed_end_offset`."""
+        return await agreed_end_offset(self._settings, partition)
 
     async def delete_records(self, partition: TopicPartition, before_offset: int) -> int:
         """See `ports.Cluster.delete_records`."""
@@ -103,7 +144,7 @@ class KafkaCluster:
 def _no_topic(topic: str) -> RefusedTopic:
     return RefusedTopic(
         f"topic {topic} does not exist",
-        hint=f"kafka-topics.sh --create --topic {topic}",
+        hint=f"`snapreplay topics ensure {MODULE} --partitions N` creates it",
         topic=topic,
         error="unknown topic",
     )

@@ -7,16 +7,19 @@ transaction costs one `retry_backoff_ms`.
 
 from __future__ import annotations
 
+import logging
 import random
 import ssl
-from functools import lru_cache
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from snapreplay.service.kafka.properties import PROPERTIES
 from snapreplay.service.settings import Settings
 from snapreplay.snapshots.errors import UsageError
+
+log = logging.getLogger(__name__)
 
 MIB = 1024 * 1024
 FETCH_BYTES = MIB
@@ -27,6 +30,14 @@ _DEFAULTS: dict[str, object] = {
     "retry.backoff.ms": 20,
     "metadata.max.age.ms": 30_000,
 }
+
+
+class _Loaded(NamedTuple):
+    written: tuple[int | None, ...]  # when each file was, in ns
+    context: ssl.SSLContext
+
+
+_CONTEXTS: dict[tuple[tuple[str, object], ...], _Loaded] = {}
 
 
 def client_arguments(settings: Settings) -> dict[str, Any]:
@@ -69,7 +80,7 @@ def membership_arguments(settings: Settings, group_id: str) -> dict[str, Any]:
         **client_arguments(settings),
         "request_timeout_ms": max(settings.request_timeout_ms, group.rebalance_timeout_ms + 5000),
         "group_id": group_id,
-        "group_instance_id": settings.instance_id,
+        "group_instance_id": settings.instance_id or None,
         "session_timeout_ms": group.session_timeout_ms,
         "heartbeat_interval_ms": group.heartbeat_interval_ms,
         "rebalance_timeout_ms": group.rebalance_timeout_ms,
@@ -111,9 +122,32 @@ def _arguments(settings: Settings, client: str) -> dict[str, Any]:
     }
 
 
-@lru_cache(maxsize=4)
 def _ssl_context(properties: tuple[tuple[str, object], ...]) -> ssl.SSLContext:
-    """PEM files are read once per process and set of properties."""
+    """PEM files are read again when they were written again: certificates are renewed under a running service. What
+    cannot be loaded then, such as a certificate whose key comes a moment later, leaves the former one in use."""
+    known = _CONTEXTS.get(properties)
+    written = tuple(_written_at(str(value)) for name, value in properties if name.endswith("file"))
+    if known is not None and known.written == written:
+        return known.context
+    try:
+        context = _load_context(properties)
+    except UsageError as error:
+        if known is None:
+            raise
+        log.warning("the certificates that were loaded before stay in use: %s", error)
+        return known.context
+    _CONTEXTS[properties] = _Loaded(written, context)
+    return context
+
+
+def _written_at(path: str) -> int | None:
+    try:
+        return Path(path).stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+def _load_context(properties: tuple[tuple[str, object], ...]) -> ssl.SSLContext:
     given = dict(properties)
     try:
         context = ssl.create_default_context(cafile=_text(given.get("ssl.cafile")))

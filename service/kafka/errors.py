@@ -7,16 +7,22 @@ IllegalOperation; INVALID_TXN_STATE comes from late or doubled requests.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from aiokafka import errors as kafka
 
 from snapreplay.service.ports import (
     CommitInDoubt,
     Fenced,
+    NotAuthenticated,
+    NotAuthorized,
     RefusedRecord,
     RefusedTopic,
     Unreachable,
 )
-from snapreplay.snapshots.errors import SnapreplayError, StopError
+from snapreplay.service.settings import Settings
+from snapreplay.snapshots.errors import AccessError, SnapreplayError, StopError
+from snapreplay.snapshots.program.ways import alter
 
 
 class InvalidRecord(kafka.BrokerResponseError):
@@ -36,6 +42,7 @@ CLIENT_ERRORS = (kafka.KafkaError, kafka.IllegalOperation, AssertionError, OSErr
 """All that a call into aiokafka is seen to raise."""
 
 _FENCED = (kafka.ProducerFenced, kafka.InvalidProducerEpoch)
+_NO_LIMIT = 2**63 - 1
 _REFUSED = (
     kafka.MessageSizeTooLargeError,
     kafka.RecordListTooLargeError,
@@ -49,13 +56,31 @@ _FORBIDDEN = (
     kafka.TransactionalIdAuthorizationFailed,
     kafka.ClusterAuthorizationFailedError,
     kafka.GroupAuthorizationFailedError,
+)
+_KEPT_OUT = (
     kafka.AuthenticationFailedError,
+    kafka.SaslAuthenticationFailed,
     kafka.AuthenticationMethodNotSupported,
     kafka.UnsupportedSaslMechanismError,
 )
 
 
-def commit_error(error: BaseException, transactional_id: str, topic: str = "") -> SnapreplayError:
+class Asked(NamedTuple):
+    """Who asks for what, for the command that would allow it.
+
+    Attributes:
+        operation: on a topic or the cluster, in Kafka's words. Groups are read, transactional ids written.
+        name: of the topic, group or transactional id, where the client's error does not say it.
+    """
+
+    settings: Settings
+    operation: str
+    name: str = ""
+
+
+def commit_error(
+    error: BaseException, transactional_id: str, topic: str = "", settings: Settings | None = None
+) -> SnapreplayError:
     """What an error inside a transaction means; `topic` is the one of the failed send, where known."""
     if isinstance(error, SnapreplayError):
         return error
@@ -75,7 +100,8 @@ def commit_error(error: BaseException, transactional_id: str, topic: str = "") -
             error=describe(error),
         )
     if isinstance(error, _FORBIDDEN):
-        return _forbidden(error, f"transaction of {transactional_id}")
+        asked = Asked(settings, "Write", topic) if settings is not None else None
+        return _forbidden(error, f"in a transaction of {transactional_id}", asked)
     return CommitInDoubt(
         f"the transaction of {transactional_id} ended without a clean OK: {describe(error)}",
         transactional_id=transactional_id,
@@ -83,12 +109,17 @@ def commit_error(error: BaseException, transactional_id: str, topic: str = "") -
     )
 
 
-def client_error(error: BaseException, doing: str) -> SnapreplayError:
+def client_error(error: BaseException, doing: str, asked: Asked | None = None) -> SnapreplayError:
     """What an error outside of a transaction means; `doing` completes "while …"."""
     if isinstance(error, SnapreplayError):
         return error
     if isinstance(error, _FORBIDDEN):
-        return _forbidden(error, doing)
+        return _forbidden(error, f"while {doing}", asked)
+    if isinstance(error, _KEPT_OUT):
+        return NotAuthenticated(
+            f"Kafka denies access, while {doing}: {describe(error)}",
+            hint="correct kafka.sasl.* and kafka.security.protocol",
+        )
     if isinstance(error, kafka.UnsupportedCodecError):
         return StopError(
             f"a record is compressed in a way that cannot be read here, while {doing}: {describe(error)}",
@@ -112,14 +143,67 @@ def describe(error: BaseException) -> str:
 
 
 def _refused_hint(error: BaseException, topic: str) -> str:
-    shown = f"kafka-configs.sh --describe --topic {topic} shows its"
+    if isinstance(error, kafka.InvalidTimestampError):
+        limits = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+        lifted = ",".join(f"{limit}={_NO_LIMIT}" for limit in limits)
+        return f"give its records a time within the topic's limits; or lift them: `{alter(topic, lifted)}`"
     if isinstance(error, InvalidRecord):
-        return f"{shown} cleanup.policy: a compacted topic takes no record without a key"
-    return f"{shown} limits"
+        keyed = "a compacted topic takes no record without a key: give each one"
+        return f"{keyed}; or `{alter(topic, 'cleanup.policy=delete')}`"
+    return f"`kafka-configs.sh --bootstrap-server HOST:PORT --describe --all --topic {topic}` shows its limits"
 
 
-def _forbidden(error: BaseException, doing: str) -> StopError:
-    return StopError(
-        f"Kafka does not allow it ({doing}): {describe(error)}",
-        hint="give this user the ACLs, or correct kafka.sasl.* and kafka.security.protocol",
+def _forbidden(error: BaseException, doing: str, asked: Asked | None) -> AccessError:
+    """Named as far as it is known: what, which operation, for whom."""
+    kind, operation, option = _RESOURCES[type(error)]
+    name = _name_in(error)
+    if not name and asked is not None and option != "--cluster":
+        name = asked.name
+    operation = operation or (asked.operation if asked else "")
+    principal = _principal(asked.settings) if asked else ""
+    resource = f"{kind} {name}".strip()
+    return NotAuthorized(
+        f"{principal or 'this user'} may not {operation or 'use'} {resource}, {doing}: {type(error).__name__}",
+        hint=_add_acl(asked, principal, operation or "OPERATION", option, name),
+        operation=operation,
+        resource=resource,
+        principal=principal,
+    )
+
+
+# What it is called, the operation where it is always the same, the option of kafka-acls.sh.
+_RESOURCES: dict[type[BaseException], tuple[str, str, str]] = {
+    kafka.TopicAuthorizationFailedError: ("topic", "", "--topic"),
+    kafka.GroupAuthorizationFailedError: ("group", "Read", "--group"),
+    kafka.TransactionalIdAuthorizationFailed: ("transactional id", "Write", "--transactional-id"),
+    kafka.ClusterAuthorizationFailedError: ("the cluster", "", "--cluster"),
+}
+
+
+def _name_in(error: BaseException) -> str:
+    """The client names one topic, a set of them, a group, an id; or nothing."""
+    named = error.args[0] if error.args else ""
+    if isinstance(error, kafka.ClusterAuthorizationFailedError):
+        return ""
+    name = named if isinstance(named, str) else min(named, default="")
+    return name.rpartition(" ")[2]  # "Unable to get coordinator id for NAME"
+
+
+def _principal(settings: Settings) -> str:
+    """As the authorizer knows us, unless the brokers have rules for names; "" for a certificate's."""
+    given = settings.kafka
+    if str(given.get("security.protocol", "PLAINTEXT")).startswith("SASL"):
+        user = given.get("sasl.plain.username")
+        return f"User:{user}" if user else ""
+    return "" if "ssl.certfile" in given else "User:ANONYMOUS"
+
+
+def _add_acl(asked: Asked | None, principal: str, operation: str, option: str, name: str) -> str:
+    to_cluster = f"--bootstrap-server {asked.settings.bootstrap_servers[0]} " if asked else ""
+    which = name
+    if option == "--transactional-id":  # one per partition: all of them
+        which = f"{name.rpartition('-')[0]}- --resource-pattern-type prefixed"
+    return (
+        f"kafka-acls.sh {to_cluster}--add --allow-principal {principal or 'User:NAME'} --operation {operation}"
+        f" {option} {which}".rstrip()
     )

@@ -34,9 +34,10 @@ from aiokafka.protocol.transaction import (
 )
 
 from snapreplay.service.clock import wall_ms
-from snapreplay.service.kafka.closing import close_client, unbroken
+from snapreplay.service.kafka.closing import close_client
 from snapreplay.service.kafka.config import client_arguments
-from snapreplay.service.kafka.errors import CLIENT_ERRORS, client_error
+from snapreplay.service.kafka.entry import entered
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
 from snapreplay.service.kafka.requests import (
     DescribeProducers,
     DescribeTransactions,
@@ -128,8 +129,8 @@ def missing_codecs() -> tuple[str, ...]:
 
 
 class KafkaInquiry:
-    """`async with KafkaInquiry(settings) as ask:`. Every question raises Unreachable, or StopError when Kafka does
-    not allow it, within three request timeouts."""
+    """`async with KafkaInquiry(settings) as ask:`. Every question raises Unreachable, or
+    NotAuthenticated or NotAuthorized, within three request timeouts."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -138,7 +139,7 @@ class KafkaInquiry:
 
     async def __aenter__(self) -> Self:
         try:
-            await self._in_time("connecting", unbroken(self._client.start()))
+            await self._in_time("connecting", entered(self._client.start(), self._settings))
         except BaseException:
             await close_client(self._client._client)
             raise
@@ -192,7 +193,7 @@ class KafkaInquiry:
             async with asyncio.timeout(self._deadline_s):
                 return await asking
         except CLIENT_ERRORS as error:
-            raise client_error(error, doing) from error
+            raise client_error(error, doing, Asked(self._settings, "Describe")) from error
 
     async def _broker(self, described: Mapping[str, Any]) -> Broker:
         node, address = described["node_id"], f"{described['host']}:{described['port']}"

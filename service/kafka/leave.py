@@ -1,4 +1,4 @@
-"""LeaveGroup for a static member. aiokafka 0.14.0 sends none for it, so after a planned stop the others would
+"""LeaveGroup, also for a static member. aiokafka 0.14.0 sends none for it, so after a planned stop the others would
 wait a whole session timeout for its partitions (KIP-345 adds the instance id to version 3).
 """
 
@@ -26,7 +26,7 @@ class LeaveGroupResponseV3(Response):
 
 
 class LeaveGroupRequestV3(RequestStruct):
-    """A static member must give its instance id along with its member id."""
+    """A static member must give its instance id along with its member id, a dynamic one gives None."""
 
     API_KEY = 13
     API_VERSION = 3
@@ -37,12 +37,12 @@ class LeaveGroupRequestV3(RequestStruct):
     )
 
 
-class StaticLeaveGroup(Request[LeaveGroupRequestV3]):
+class LeaveGroup(Request[LeaveGroupRequestV3]):
     """With the member id, so that a newer process of the same instance id is not thrown out."""
 
     API_KEY = 13
 
-    def __init__(self, group_id: str, member_id: str, instance_id: str) -> None:
+    def __init__(self, group_id: str, member_id: str, instance_id: str | None) -> None:
         self._group_id = group_id
         self._members = [(member_id, instance_id)]
 

@@ -4,6 +4,8 @@ It subscribes to the increments topic only, so that several inputs cannot be spl
 paused in the first line of the assigned callback (measured: not one fetch), and it is polled for ever in its
 own task. Restores and slow handlers run elsewhere, so heartbeats never wait for them. It is a hint about who
 works on what; safety comes from the fence.
+
+Membership is dynamic, and static (KIP-345) where `instance_id` is set.
 """
 
 from __future__ import annotations
@@ -18,15 +20,19 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.client import ConnectionGroup
+from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition as ClientPartition
 
+from snapreplay.service.core.aside import Aside
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.closing import CLOSE_S, bounded, close_consumer
 from snapreplay.service.kafka.config import membership_arguments
-from snapreplay.service.kafka.errors import CLIENT_ERRORS, describe
-from snapreplay.service.kafka.leave import StaticLeaveGroup
-from snapreplay.service.ports import TopicPartition
+from snapreplay.service.kafka.entry import entered, refusal
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, describe
+from snapreplay.service.kafka.leave import LeaveGroup
+from snapreplay.service.ports import NotAuthenticated, TopicPartition
 from snapreplay.service.settings import Settings
+from snapreplay.snapshots.errors import AccessError, SnapreplayError
 
 log = logging.getLogger(__name__)
 
@@ -34,12 +40,15 @@ Callback = Callable[[set[int]], Awaitable[None]]
 
 EVICTIONS_SUSPECT = 3
 LEAVE_SECONDS = 5 * CLOSE_S  # of our own accord; a stop that has less time says so
+LOOK_SECONDS = 2.0
 _POLL_MS = 200
+_UNKNOWN_MEMBER_ID = 25  # aiokafka's own LeaveGroup of a dynamic member came first
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.2, 10.0
 
 
 class Membership:
-    """One member of the app's group. `run` once, in the loop that is to carry it; `leave` in the same loop.
+    """One member of the app's group. `run` once, in the loop that is to carry it; `leave` in the same loop,
+    `stand_aside` from any.
 
     `on_revoked(partitions)` is awaited for at most timeouts.revoke_ms, then goes on by itself while the group
     does without it; never called with an empty set. `on_assigned(partitions)` gets the whole new assignment,
@@ -65,12 +74,18 @@ class Membership:
         self._ended = asyncio.Event()
         self._callbacks: set[asyncio.Task[None]] = set()
         self._known_member_id = ""
-        self._without_leave = False
+        self._aside: Aside | None = None
+        self._aside_for = ""
+        self._aside_begins = asyncio.Event()
+        self._looks_at = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._evictions: deque[float] = deque(maxlen=EVICTIONS_SUSPECT)
         self.assignment: frozenset[int] = frozenset()
         """Ours, as of the last assignment. Empty before the first and after leaving."""
         self.last_error: str | None = None
         """Why there is no connection at present; None when all is well."""
+        self.kept_out: str | None = None
+        """Why the brokers refuse a new connection after one was lost; None when they accept it, or do not answer."""
 
     @property
     def member_id(self) -> str:
@@ -86,7 +101,7 @@ class Membership:
         """
         coordinator = self._coordinator
         if coordinator is not None and coordinator.coordinator_id is None:
-            return self.last_error or "no broker answers for the app's group"
+            return self.kept_out or self.last_error or "no broker answers for the app's group"
         return self.last_error
 
     @property
@@ -94,22 +109,45 @@ class Membership:
         """Whether another process seems to run with our instance id.
 
         Two such processes throw each other out with every heartbeat, for ever, and no call fails (measured):
-        each of them gets a new member id each time, which a rebalance never gives.
+        each of them gets a new member id each time, which a rebalance never gives. Dynamic members cannot.
         """
         window_s = max(10.0, 10 * self._settings.group.heartbeat_interval_ms / 1000)
         full = len(self._evictions) == EVICTIONS_SUSPECT
         return full and time.monotonic() - self._evictions[0] < window_s
 
+    @property
+    def aside(self) -> str | None:
+        """For whom we stepped down and when we look again; None: we did not. Any thread."""
+        aside = self._aside
+        if aside is None:
+            return None
+        seconds = max(0.0, self._looks_at - time.monotonic())
+        found = "the other one has left, asks once more" if aside.gone else "looks again"
+        return f"stepped down for {self._aside_for}; {found} in {seconds:.0f} s"
+
+    def stand_aside(self, for_whom: str) -> bool:
+        """Leave the membership to another process of our instance id, and come back when it is gone. Until then
+        nothing is called back. Any thread; False: we do so already."""
+        if self._aside is not None or self._loop is None:
+            return False
+        self._aside_for, self._looks_at = for_whom, time.monotonic()
+        self._aside = Aside(return_seconds=self._settings.group.session_timeout_ms / 1000)
+        self._loop.call_soon_threadsafe(self._aside_begins.set)
+        return True
+
     async def run(self) -> None:
         """Be a member until `leave`. Never gives up: an unreachable cluster is tried again with back-off."""
         pause_s = _FIRST_PAUSE_S
+        self._loop = asyncio.get_running_loop()
         try:
             while not self._leaving.is_set():
+                if self._aside is not None:
+                    await self._until_gone()
+                    continue
                 try:
                     await self._be_member()
-                except CLIENT_ERRORS as error:
-                    self.last_error = describe(error)
-                    log.warning("no member of group %s: %s", self._group_id, self.last_error)
+                except (*CLIENT_ERRORS, NotAuthenticated) as error:
+                    self._lost(error)
                 if self.assignment:
                     pause_s = _FIRST_PAUSE_S
                 await self._pause(pause_s * random.uniform(0.5, 1.0))
@@ -136,11 +174,6 @@ class Membership:
         self._leaving.set()
         await bounded(self._ended.wait(), within_seconds)
 
-    async def abandon(self) -> None:
-        """Another process uses our instance id: leave it the membership, so no LeaveGroup. Never raises."""
-        self._without_leave = True
-        await self.leave()
-
     @property
     def _coordinator(self) -> Any:
         """Read once by each caller: another thread may end the client meanwhile."""
@@ -148,36 +181,87 @@ class Membership:
         return consumer._coordinator if consumer is not None else None
 
     async def _be_member(self) -> None:
-        """One client's life: returns when we are leaving, raises when the client is of no use any more."""
+        """One client's life: returns when we leave or stand aside, raises when the client is of no use any more."""
         consumer = AIOKafkaConsumer(**membership_arguments(self._settings, self._group_id))
         try:
-            await consumer.start()
+            await entered(consumer.start(), self._settings)
             self._consumer = consumer
             consumer.subscribe([self._topic], listener=_Listener(self, consumer))
             polling = asyncio.create_task(self._poll(consumer))
-            await self._until_leaving(polling)
-            if not self._without_leave:
+            await self._until_leaving(polling, asyncio.create_task(self._look_why()))
+            if self._aside is None:  # else the membership is another process's now
                 await self._send_leave(consumer)
         finally:
             self._consumer, self.assignment = None, frozenset()
             await close_consumer(consumer)
+
+    def _lost(self, error: BaseException) -> None:
+        """Say why there is no membership: the client wraps what the broker answered."""
+        cause = error.__cause__ if isinstance(error.__cause__, KafkaError) else error
+        known = client_error(cause, "joining it", Asked(self._settings, "Read", self._group_id))
+        self.last_error = str(known) if isinstance(known, AccessError) else describe(error)
+        log.warning("no member of group %s: %s", self._group_id, self.last_error)
+
+    async def _look_why(self) -> None:
+        """A client that has lost its brokers tries for ever, and says the same whatever keeps it out."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            coordinator, error = self._coordinator, None
+            if coordinator is not None and coordinator.coordinator_id is None:
+                error = await refusal(self._settings)
+            if error is not None and self.kept_out is None:
+                log.warning("group %s: %s", self._group_id, error)
+            self.kept_out = str(error) if error is not None else None
 
     async def _poll(self, consumer: AIOKafkaConsumer) -> None:
         """For ever: without polls the client would leave the group. Everything is paused: no records."""
         while True:
             await consumer.getmany(timeout_ms=_POLL_MS)
 
-    async def _until_leaving(self, polling: asyncio.Task[None]) -> None:
-        leaving = asyncio.create_task(self._leaving.wait())
+    async def _until_leaving(
+        self, polling: asyncio.Task[None], looking: asyncio.Task[None]
+    ) -> None:
+        ends = {asyncio.create_task(each.wait()) for each in (self._leaving, self._aside_begins)}
         try:
-            await asyncio.wait({polling, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({polling, *ends}, return_when=asyncio.FIRST_COMPLETED)
             if polling.done():
                 polling.result()
         finally:
             # A poll hangs in a rebalance; cutting it short harms only a client that lives on.
-            for task in (polling, leaving):
+            for task in (polling, looking, *ends):
                 task.cancel()
-            await asyncio.wait({polling, leaving})
+            await asyncio.wait({polling, looking, *ends})
+
+    async def _until_gone(self) -> None:
+        """Stand aside until no member has our instance id, or we are leaving."""
+        while (aside := self._aside) is not None:
+            self._looks_at = time.monotonic() + aside.pause_seconds
+            await self._pause(aside.pause_seconds)
+            if self._leaving.is_set():
+                return
+            aside = aside.looked(there=await self._instance_id_taken())
+            self._aside = None if aside.over else aside
+        self._aside_begins.clear()
+        self._known_member_id = ""
+        self._evictions.clear()
+        log.info(
+            "back in group %s, because the other process has left: %s",
+            self._group_id,
+            self._aside_for,
+        )
+
+    async def _instance_id_taken(self) -> bool | None:
+        """None: no answer."""
+        try:
+            members = await KafkaAdmin(self._settings).group_members(self._group_id)
+        except SnapreplayError as error:
+            log.warning(
+                "cannot find out which member of group %s has our instance id: %s",
+                self._group_id,
+                error,
+            )
+            return None
+        return any(member.instance_id == self._settings.instance_id for member in members)
 
     async def _send_leave(self, consumer: AIOKafkaConsumer) -> None:
         coordinator = consumer._coordinator
@@ -186,7 +270,8 @@ class Membership:
         await bounded(coordinator.close(), CLOSE_S)
         if node is None or not member_id:
             return
-        request = StaticLeaveGroup(self._group_id, member_id, self._settings.instance_id)
+        instance_id = self._settings.instance_id or None
+        request = LeaveGroup(self._group_id, member_id, instance_id)
         try:
             async with asyncio.timeout(CLOSE_S):
                 answer = await consumer._client.send(
@@ -196,7 +281,8 @@ class Membership:
             log.warning("no LeaveGroup for %s: %s", self._group_id, describe(error))
             return
         codes = [answer.error_code, *(code for _, _, code in answer.members)]
-        if any(codes):
+        expected = {0} if instance_id else {0, _UNKNOWN_MEMBER_ID}
+        if not expected.issuperset(codes):
             log.warning("LeaveGroup of %s was answered with codes %s", self._group_id, codes)
 
     async def _revoked(self, partitions: set[int]) -> None:
@@ -205,6 +291,8 @@ class Membership:
             await self._call(self._on_revoked, partitions, limit_s)
 
     async def _assigned(self, partitions: set[int]) -> None:
+        if self._aside is not None:
+            return
         self._count_evictions()
         self.last_error = None
         self.assignment = frozenset(partitions)
@@ -214,12 +302,13 @@ class Membership:
 
     def _count_evictions(self) -> None:
         member_id = self.member_id
-        if self._known_member_id not in ("", member_id):
+        if self._settings.instance_id and self._known_member_id not in ("", member_id):
+            known = self.suspects_duplicate
             self._evictions.append(time.monotonic())
-            if self.suspects_duplicate:
-                log.error(
-                    "another process of %s seems to have the same instance id %r: give each its own"
-                    " (--set instance_id=NAME or SNAPREPLAY_INSTANCE_ID)",
+            if self.suspects_duplicate and not known:
+                log.warning(
+                    "another process of %s seems to have our instance id %r: the log is asked which of the two"
+                    " was started first; that one steps down",
                     self._group_id,
                     self._settings.instance_id,
                 )

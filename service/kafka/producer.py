@@ -17,16 +17,27 @@ from typing import Any
 
 import aiokafka.producer.sender as aiokafka_sender
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import NodeNotReadyError
+from aiokafka.errors import InvalidTimestampError, NodeNotReadyError
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest
 from aiokafka.structs import RecordMetadata
 
+from snapreplay.service.clock import wall_ms
+from snapreplay.service.core.kept import Ending
+from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.kafka.batching import Batches, TopicShape
-from snapreplay.service.kafka.closing import cut_producer, unbroken
+from snapreplay.service.kafka.clocks import clock_refused
+from snapreplay.service.kafka.closing import cut_producer
 from snapreplay.service.kafka.config import MIB, producer_arguments
-from snapreplay.service.kafka.errors import CLIENT_ERRORS, client_error, commit_error
-from snapreplay.service.ports import CommitInDoubt, LogRecord, RefusedRecord, TopicPartition
+from snapreplay.service.kafka.entry import entered
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, commit_error
+from snapreplay.service.ports import (
+    ClockRefused,
+    CommitInDoubt,
+    LogRecord,
+    RefusedRecord,
+    TopicPartition,
+)
 from snapreplay.service.settings import Settings
 from snapreplay.snapshots.errors import SnapreplayError
 from snapreplay.snapshots.program.record import Output
@@ -59,6 +70,7 @@ class KafkaProducer:
         """`forget_limits` is called when a record was refused: they may have been changed."""
         self.transactional_id = transactional_id
         self._forget_limits = forget_limits
+        self._settings = settings
         self._commit_s = settings.timeouts.commit_ms / 1000
         self._limits_of = limits_of
         self._shapes: dict[str, TopicShape] = {}
@@ -66,6 +78,8 @@ class KafkaProducer:
         self._records_sent = 0
         self._unanswered = False
         self._discarded = False
+        self._began_ms = 0
+        self._ending = Ending(asked=False)
         self._producer = AIOKafkaProducer(**producer_arguments(settings, transactional_id))
         self._watch_requests()
 
@@ -74,18 +88,30 @@ class KafkaProducer:
         """Whether the next transaction needs a new producer, although the last one ended with OK."""
         return self._unanswered or self._records_sent > SEQUENCE_RECORDS_MAX or self._discarded
 
+    @property
+    def lineage(self) -> Lineage:
+        """See `ports.Producer.lineage`."""
+        manager = self._producer._txn_manager
+        return Lineage(int(manager.producer_id), int(manager.producer_epoch))
+
+    @property
+    def ending(self) -> Ending:
+        """See `ports.Producer.ending`."""
+        return self._ending
+
     async def start(self, deadline_s: float) -> None:
         """Become the owner of the id. On any error the producer is gone.
 
         Raises:
-            Unreachable, StopError: as in `ports.Cluster.fence`.
+            Unreachable, NotAuthenticated, NotAuthorized, StopError: as in `ports.Cluster.fence`.
         """
         try:
             async with asyncio.timeout(deadline_s):
-                await unbroken(self._producer.start())
+                await entered(self._producer.start(), self._settings)
         except CLIENT_ERRORS as error:
             await self.discard()
-            raise client_error(error, f"fencing {self.transactional_id}") from error
+            asked = Asked(self._settings, "IdempotentWrite", self.transactional_id)
+            raise client_error(error, f"fencing {self.transactional_id}", asked) from error
         except BaseException:
             await self.discard()
             raise
@@ -94,6 +120,7 @@ class KafkaProducer:
         self, partition: int, outputs: Sequence[Output], records: Sequence[LogRecord]
     ) -> tuple[int, ...]:
         """See `ports.Producer.commit`. `records` is never empty."""
+        self._ending = Ending(asked=False)
         if self.needs_renewal:
             await self.discard()
             raise CommitInDoubt(
@@ -104,8 +131,9 @@ class KafkaProducer:
             async with asyncio.timeout(self._commit_s):
                 return await self._transaction(partition, outputs, records)
         except (*CLIENT_ERRORS, SnapreplayError) as error:
+            clock = await self._clock_refused(error)
             await self.discard()
-            ended = commit_error(error, self.transactional_id)
+            ended = clock or commit_error(error, self.transactional_id, settings=self._settings)
             if isinstance(ended, RefusedRecord):
                 self._forget_limits()
             raise ended from error
@@ -133,8 +161,12 @@ class KafkaProducer:
             batches.add_outputs(outputs[start : start + BATCHED_OUTPUTS], state_topic, partition)
         places = batches.add_records(records, partition)
         self._records_sent += batches.record_count
+        self._began_ms = wall_ms()
         await self._producer.begin_transaction()
         bases = await self._send(batches)
+        ours = {target for target, _, _ in places}
+        sent = ((*target, offsets[0]) for target, offsets in bases.items() if target not in ours)
+        self._ending = Ending(asked=True, output=next(sent, None))
         await self._producer.commit_transaction()
         return tuple(bases[target][batch] + index for target, batch, index in places)
 
@@ -165,7 +197,8 @@ class KafkaProducer:
         try:
             answer = await sent
         except CLIENT_ERRORS as error:
-            raise commit_error(error, self.transactional_id, target.topic) from error
+            topic, ours = target.topic, self.transactional_id
+            raise commit_error(error, ours, topic, self._settings) from error
         # A duplicate sequence is answered with -1: stored, but nobody knows where.
         if answer is None or answer.offset < 0 or answer.partition != target.partition:
             raise CommitInDoubt(
@@ -173,6 +206,12 @@ class KafkaProducer:
                 transactional_id=self.transactional_id,
             )
         return int(answer.offset)
+
+    async def _clock_refused(self, error: BaseException) -> ClockRefused | None:
+        """Records bear the time of writing: what looks like the topic's limit may be our clock."""
+        if not isinstance(error.__cause__, InvalidTimestampError):
+            return None
+        return await clock_refused(self._producer.client, self.transactional_id, self._began_ms)
 
     async def _learn(self, topics: Collection[str]) -> None:
         """Ask for limits and partition counts before the first record for a topic is batched."""

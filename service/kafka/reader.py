@@ -11,28 +11,40 @@ import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from aiokafka import AIOKafkaConsumer
-from aiokafka.errors import CorruptRecordException, KafkaError, OffsetOutOfRangeError
+from aiokafka.errors import (
+    CorruptRecordException,
+    KafkaError,
+    OffsetOutOfRangeError,
+    TopicAuthorizationFailedError,
+)
 from aiokafka.structs import TopicPartition as ClientPartition
 
-from snapreplay.service.kafka.closing import close_consumer, unbroken
+from snapreplay.service.kafka.closing import close_consumer
 from snapreplay.service.kafka.config import consumer_arguments
 from snapreplay.service.kafka.damaged import DamagedBatches
-from snapreplay.service.kafka.errors import CLIENT_ERRORS, client_error
+from snapreplay.service.kafka.entry import entered
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
+from snapreplay.service.kafka.fetch_by_id import FetchWatch, fetch_by_id
 from snapreplay.service.kafka.fetched import slim_records
 from snapreplay.service.ports import (
+    NO_IDS,
     Bounds,
     OffsetBeyondEnd,
     OffsetTrimmed,
     ReadStalled,
+    TopicGone,
     TopicPartition,
     Unreachable,
 )
 from snapreplay.service.settings import Settings
 from snapreplay.snapshots.program.record import InputRecord
+from snapreplay.snapshots.program.ways import MODULE
 
 SLICE_RECORDS = 5000
 # A poll over nothing but markers ends by its timeout, not by reaching the end: start short.
 _POLL_MS_MIN, _POLL_MS_MAX = 2, 200
+# How long a broker may not have heard of a topic that is there.
+LAG_SECONDS = 5.0
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 5.0
 
 
@@ -40,9 +52,18 @@ class KafkaReader:
     """`ports.Reader`. `start` first."""
 
     def __init__(
-        self, settings: Settings, *, read_committed: bool, large: bool, patient: bool = False
+        self,
+        settings: Settings,
+        *,
+        read_committed: bool,
+        large: bool,
+        patient: bool = False,
+        topic_ids: Mapping[str, str] = NO_IDS,
     ) -> None:
         self._settings = settings
+        self._topic_ids = topic_ids
+        self._watch = FetchWatch(topic_ids)
+        self._disturbances = 0  # of earlier clients
         self._patient = patient
         self._read_committed = read_committed
         self._large = large
@@ -50,6 +71,7 @@ class KafkaReader:
         self._progress_s = settings.timeouts.progress_ms / 1000
         # Longer than one request and its retry: a slow answer is no reason for a new client.
         self._patience_s = 2.5 * settings.request_timeout_ms / 1000
+        self._lag_s = min(LAG_SECONDS, self._progress_s)
         self._consumer: AIOKafkaConsumer | None = None
         self._positions: dict[TopicPartition, int] = {}
         self._closed = False
@@ -60,8 +82,14 @@ class KafkaReader:
 
         Raises:
             Unreachable: no broker answered.
+            NotAuthenticated: none let us in.
         """
         await self._connect()
+
+    @property
+    def disturbances(self) -> int:
+        """See `ports.Reader.disturbances`."""
+        return self._disturbances + self._watch.disturbances
 
     async def bounds(self, partition: TopicPartition) -> Bounds:
         """See `ports.Reader.bounds`."""
@@ -99,6 +127,8 @@ class KafkaReader:
             poll_ms = min(2 * poll_ms, _POLL_MS_MAX)
             if _now() - moved_at > self._progress_s:
                 raise self._stalled(partition, position, end_offset)
+            if _now() - (self._watch.missing_since or _now()) > self._lag_s:
+                raise self._gone(partition)
             if _now() - renewed_at > self._patience_s:
                 await self._renew()
                 renewed_at = _now()
@@ -145,7 +175,8 @@ class KafkaReader:
             await self._renew()
             return {}
         except KafkaError as error:
-            raise client_error(error, "reading") from error
+            raise client_error(error, "reading", Asked(self._settings, "Read")) from error
+        self._check_allowed(consumer)
         for partition in self._positions:
             self._positions[partition] = await consumer.position(ClientPartition(*partition))
         return {TopicPartition(*source): records for source, records in fetched.items()}
@@ -222,7 +253,7 @@ class KafkaReader:
             )
         )
         try:
-            await unbroken(consumer.start())
+            await entered(consumer.start(), self._settings)
         except CLIENT_ERRORS as error:
             await close_consumer(consumer)
             raise client_error(error, "connecting a reader") from error
@@ -232,6 +263,8 @@ class KafkaReader:
         if self._closed:  # meanwhile, by another task
             await close_consumer(consumer)
             raise Unreachable("this reader is closed")
+        self._disturbances += self._watch.disturbances + 1
+        self._watch = fetch_by_id(consumer, self._topic_ids)
         slim_records(consumer)
         self._assign(consumer)
         self._consumer = consumer
@@ -261,13 +294,27 @@ class KafkaReader:
         try:
             # A topic the client does not know yet would cost one retry back-off (20 ms instead of 1, measured).
             await consumer._client.add_topic(partition.topic)
+            self._check_allowed(consumer, partition.topic)
             start = await consumer.beginning_offsets([source])
             end = await consumer.end_offsets([source])
         except CLIENT_ERRORS as error:
             doing = f"asking for the bounds of {partition}"
-            raise client_error(error, doing) from error
+            asked = Asked(self._settings, "Read", partition.topic)
+            raise client_error(error, doing, asked) from error
         # Trimming between the two requests can put the start above a pinned end.
         return Bounds(min(start[source], end[source]), end[source])
+
+    def _check_allowed(self, consumer: AIOKafkaConsumer, *topics: str) -> None:
+        """The client waits for ever for topics that it may not even see.
+
+        Raises:
+            NotAuthorized: for one of these, or of those that are followed.
+        """
+        hidden = consumer._client.cluster.unauthorized_topics
+        for topic in (*topics, *(partition.topic for partition in self._positions)):
+            if topic in hidden:
+                error = TopicAuthorizationFailedError(topic)
+                raise client_error(error, "looking for it", Asked(self._settings, "Read"))
 
     async def _judge(self, error: OffsetOutOfRangeError) -> None:
         """Out of range: which side, by fresh bounds. Neither side any more: seek again."""
@@ -288,11 +335,20 @@ class KafkaReader:
             if self._consumer is not None:
                 self._consumer.seek(source, offset)
 
+    def _gone(self, partition: TopicPartition) -> TopicGone:
+        topic_id = self._topic_ids.get(partition.topic, "")
+        which = f"topic {partition.topic} with the id {topic_id}" if topic_id else str(partition)
+        return TopicGone(
+            f"{which} does not exist any more",
+            topic=partition.topic,
+            topic_id=topic_id,
+        )
+
     def _stalled(self, partition: TopicPartition, position: int, end_offset: int) -> ReadStalled:
         return ReadStalled(
             f"reading {partition} has stood at {position} of {end_offset}"
             f" for {self._progress_s:.0f} s",
-            hint="is the partition's leader alive? kafka-topics.sh --describe shows it",
+            hint=f"`snapreplay doctor {MODULE}` says which partitions have no leader",
             topic=partition.topic,
             partition=partition.partition,
             position=position,

@@ -1,12 +1,18 @@
-"""Requests that aiokafka 0.14.0 does not have: who has which transaction open, and where (KIP-664, Kafka 3.0)."""
+"""Requests that aiokafka 0.14.0 does not have: topic ids (KIP-516, Kafka 2.8), and who has which transaction open, and
+where (KIP-664, Kafka 3.0).
+"""
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
+from io import BytesIO
 from typing import Any
 
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import (
+    AbstractType,
+    Boolean,
     CompactArray,
     CompactString,
     Int16,
@@ -19,6 +25,86 @@ from aiokafka.protocol.types import (
 _TEXT = CompactString("utf-8")
 _END = ("tags", TaggedFields)
 _NO_TAGS: dict[int, bytes] = {}
+_NO_TOPIC_ID = bytes(16)
+
+
+class TopicId(AbstractType[str]):
+    """Sixteen bytes, as the text that Kafka's tools print; the zero id, which means none, as ""."""
+
+    @classmethod
+    def encode(cls, value: str) -> bytes:
+        return urlsafe_b64decode(value + "==") if value else _NO_TOPIC_ID
+
+    @classmethod
+    def decode(cls, data: BytesIO) -> str:
+        raw = data.read(16)
+        return urlsafe_b64encode(raw).decode().rstrip("=") if any(raw) else ""
+
+
+class _TopicIdsResponse(Response):
+    API_KEY = 3
+    API_VERSION = 12
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "brokers",
+            CompactArray(
+                ("node_id", Int32), ("host", _TEXT), ("port", Int32), ("rack", _TEXT), _END
+            ),
+        ),
+        ("cluster_id", _TEXT),
+        ("controller_id", Int32),
+        (
+            "topics",
+            CompactArray(
+                ("error_code", Int16),
+                ("name", _TEXT),
+                ("topic_id", TopicId),
+                ("is_internal", Boolean),
+                (
+                    "partitions",
+                    CompactArray(
+                        ("error_code", Int16),
+                        ("partition_index", Int32),
+                        ("leader_id", Int32),
+                        ("leader_epoch", Int32),
+                        ("replica_nodes", CompactArray(Int32)),
+                        ("isr_nodes", CompactArray(Int32)),
+                        ("offline_replicas", CompactArray(Int32)),
+                        _END,
+                    ),
+                ),
+                ("topic_authorized_operations", Int32),
+                _END,
+            ),
+        ),
+        _END,
+    )
+
+
+class _TopicIdsRequest(RequestStruct):
+    FLEXIBLE_VERSION = True
+    API_KEY = 3
+    API_VERSION = 12
+    RESPONSE_TYPE = _TopicIdsResponse
+    SCHEMA = Schema(
+        ("topics", CompactArray(("topic_id", TopicId), ("name", _TEXT), _END)),
+        ("allow_auto_topic_creation", Boolean),
+        ("include_topic_authorized_operations", Boolean),
+        _END,
+    )
+
+
+class TopicIds(Request[_TopicIdsRequest]):
+    """Metadata of topics by name, with their ids and leader epochs. To any broker; creates nothing."""
+
+    API_KEY = 3
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._topics = [("", name, _NO_TAGS) for name in names]
+
+    def build(self, request_struct_class: type[_TopicIdsRequest]) -> Any:
+        return request_struct_class(self._topics, False, False, _NO_TAGS)
 
 
 class _DescribeProducersResponse(Response):

@@ -24,6 +24,7 @@ class LocalBroker(LocalCluster):
         heap_mb: int = 384,
         deadline_s: float = 60.0,
         report: jars.Report = jars.to_stderr,
+        version: str | None = None,
     ) -> None:
         super().__init__(
             1,
@@ -32,6 +33,7 @@ class LocalBroker(LocalCluster):
             heap_mb=heap_mb,
             deadline_s=deadline_s,
             report=report,
+            version=version,
         )
 
     @property

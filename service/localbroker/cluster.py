@@ -35,9 +35,10 @@ class LocalCluster:
         deadline_s: the longest time for `start` and each restart, seconds, beside a fetch of jars.
         report: is given one line before the jars are fetched, if they must be, and one after.
         nodes: where each broker listens, if not on free ports of 127.0.0.1; `size` of them.
+        version: of Kafka, such as "3.9.1", fetched at its first use; None: the usual one.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keywords, each with a default
         self,
         size: int = 3,
         *,
@@ -47,7 +48,9 @@ class LocalCluster:
         deadline_s: float = 60.0,
         report: jars.Report = jars.to_stderr,
         nodes: Sequence[Node] | None = None,
+        version: str | None = None,
     ) -> None:
+        self._version = version
         self._size = size
         self._given_nodes = nodes
         self._data_dir = data_dir.absolute() if data_dir else None
@@ -82,7 +85,7 @@ class LocalCluster:
         """
         if self._nodes:
             raise RuntimeError("it is started already")
-        kafka = jars.ensure(self._report)
+        kafka = jars.ensure(self._report, self._version)
         patience = Patience(self._deadline_s, self._abandoned)
         for _ in range(_PORT_TRIES):
             try:

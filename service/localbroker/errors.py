@@ -1,12 +1,13 @@
 """What can go wrong with the local broker, in words for the person who typed the command."""
 
 from pathlib import Path
+from typing import Self
 
 from snapreplay.snapshots.errors import UsageError
 
 
 class LocalBrokerUnavailable(UsageError):
-    """The local broker cannot be had here: a tool is missing, or its jars, or it failed.
+    """The local broker cannot be had here: something is missing, or it failed.
 
     Attributes:
         message: what is wrong, in one line.
@@ -19,6 +20,15 @@ class LocalBrokerUnavailable(UsageError):
     def __str__(self) -> str:
         # Two lines: a hint here may be long, and hold the end of a log.
         return f"{self.message}\n{self.hint}"
+
+
+class ToolsMissing(LocalBrokerUnavailable):
+    """Java, Maven or the jars cannot be had here."""
+
+    def or_else(self, alternative: str) -> Self:
+        """Itself, with a way to do without the local broker in the hint: the command knows it."""
+        self.hint = f"{self.hint}; or {alternative}"
+        return self
 
 
 class LocalBrokerFailed(LocalBrokerUnavailable):

@@ -53,12 +53,11 @@ class KafkaFiles:
 
         Raises LocalBrokerUnavailable: it cannot be made or written.
         """
+        _check_name(data_dir)
         try:
             self._format(data_dir, node_id, cluster_id)
         except OSError as error:
-            message = f"The local broker cannot keep its data in {data_dir}: {error.strerror}."
-            hint = "Name another directory, one that this user may write."
-            raise LocalBrokerUnavailable(message, hint) from error
+            raise _cannot_keep(data_dir, str(error.strerror)) from error
 
     def _format(self, data_dir: Path, node_id: int, cluster_id: str) -> None:
         data_dir.mkdir(parents=True, exist_ok=True)
@@ -73,6 +72,20 @@ class KafkaFiles:
         text = "".join(f"{key}{equals}{ids.get(key, value)}\n" for key, equals, value in fields)
         # Last: with this file the directory counts as formatted.
         (data_dir / _META).write_text(text)
+
+
+def _check_name(data_dir: Path) -> None:
+    if "," in str(data_dir):
+        raise _cannot_keep(data_dir, "Kafka reads a comma as the end of a directory's name")
+    if any("\ud800" <= char <= "\udfff" for char in str(data_dir)):
+        raise _cannot_keep(data_dir, "its name is not UTF-8, and Java would open another one")
+
+
+def _cannot_keep(data_dir: Path, reason: str) -> LocalBrokerUnavailable:
+    # A name that is no text can be said only with escapes.
+    said = str(data_dir).encode("utf-8", "backslashreplace").decode()
+    message = f"The local broker cannot keep its data in {said}: {reason}."
+    return LocalBrokerUnavailable(message, "Name another directory, one that this user may write.")
 
 
 def new_id() -> str:

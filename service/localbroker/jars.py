@@ -1,6 +1,9 @@
 """The broker's jars: found in a cache directory, or fetched there once by Maven.
 
-    python -m snapreplay.service.localbroker.jars
+    python -m snapreplay.service.localbroker.jars [VERSION | --check]
+
+VERSION is another one of Kafka than pom.xml's. --check fetches nothing: it says what is missing to fetch and run the
+jars, by the standard library alone.
 
 The directory holds `lib/` (the class path), `formatted/` (an empty, formatted data directory, so
 that a start need not run the storage tool), `stamp.json` (what must be there), and after the first
@@ -9,22 +12,26 @@ the stamp. How it is filled, whole or not at all: snapshots/jars.py.
 """
 
 import re
+import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from importlib.resources import as_file, files
+from importlib.resources import files
 from pathlib import Path
 
 from snapreplay.service.localbroker import properties
-from snapreplay.service.localbroker.errors import LocalBrokerUnavailable
+from snapreplay.service.localbroker.errors import LocalBrokerUnavailable, ToolsMissing
 from snapreplay.service.localbroker.files import KafkaFiles
-from snapreplay.service.localbroker.tools import INSTEAD, find_java
+from snapreplay.service.localbroker.tools import find_java
 from snapreplay.snapshots import jars
+from snapreplay.snapshots.counted import counted
 
 JARS_DIR_VARIABLE = "SNAPREPLAY_JARS_DIR"
 _WHAT = "the local broker"
 _FORMAT_DEADLINE_S = 120.0
+_VERSION = rb"(<artifactId>kafka_2\.13</artifactId>\s*<version>)([^<]+)<"
 
 Report = Callable[[str], None]
 
@@ -34,52 +41,89 @@ def to_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def ensure(report: Report = to_stderr) -> KafkaFiles:
+def ensure(report: Report = to_stderr, version: str | None = None) -> KafkaFiles:
     """The broker's files, fetched first if they are not here whole (about 50 ms if they are).
 
-    Raises LocalBrokerUnavailable: no java, Java older than 17, no mvn to fetch with, or Maven
-    failed.
+    Args:
+        report: is given one line before a fetch and one after.
+        version: of Kafka, such as "3.9.1"; None: the one in pom.xml.
+
+    Raises ToolsMissing: no java, Java older than 17, no mvn to fetch with, or Maven failed.
     """
-    kafka = KafkaFiles(find_java(), cache_dir())
+    kafka = KafkaFiles(find_java(), cache_dir(version))
     started = time.monotonic()
-    try:
-        fetched = jars.fill(kafka.root, pom(), partial(_fetch, kafka, report))
-    except jars.JarsUnavailable as error:
-        elsewhere = f"{JARS_DIR_VARIABLE}=DIR that was filled elsewhere"
-        hint = f"{error.hint}; or {elsewhere}; or {INSTEAD}"
-        raise LocalBrokerUnavailable(error.message, hint) from error
+    with _unavailable():
+        fetched = jars.fill(kafka.root, pom(version), partial(_fetch, kafka, report, version))
     if fetched:
         sizes = [jar.stat().st_size for jar in (kafka.root / "lib").glob("*.jar")]
         took_s = time.monotonic() - started
-        report(f"local broker: {len(sizes)} jars, {sum(sizes) / 1e6:.1f} MB, in {took_s:.1f} s")
+        report(
+            f"local broker: {counted(len(sizes), 'jar')}, {sum(sizes) / 1e6:.1f} MB, in {took_s:.1f} s"
+        )
     return kafka
 
 
-def cache_dir() -> Path:
-    """$SNAPREPLAY_JARS_DIR, else .jars/kafka of this checkout, else the user's cache directory."""
-    return jars.jars_dir("kafka", JARS_DIR_VARIABLE, kafka_version())
+def check() -> None:
+    """Raises ToolsMissing if `ensure` could not succeed for want of java or mvn."""
+    whole = jars.is_whole(cache_dir(), pom())
+    try:
+        find_java()
+    except ToolsMissing as error:
+        if not whole and not shutil.which("mvn"):
+            error.hint += "; there is no mvn command either: apt-get install maven"
+        raise
+    with _unavailable():
+        if not whole:
+            jars.find_maven(_WHAT)
+
+
+@contextmanager
+def _unavailable() -> Iterator[None]:
+    try:
+        yield
+    except jars.JarsUnavailable as error:
+        before = f"{error.hint}; or " if error.hint else ""
+        hint = f"{before}{JARS_DIR_VARIABLE}=DIR that was filled elsewhere"
+        raise ToolsMissing(error.message, hint) from error
+
+
+def cache_dir(version: str | None = None) -> Path:
+    """$SNAPREPLAY_JARS_DIR, else .jars/kafka of this checkout, else the user's cache directory.
+
+    Another version than pom.xml's lies beside it, as kafka-VERSION."""
+    usual = jars.jars_dir("kafka", JARS_DIR_VARIABLE, kafka_version())
+    if version in (None, kafka_version()):
+        return usual
+    return usual.with_name(f"kafka-{version}")
 
 
 def kafka_version() -> str:
     """The broker's version, as pom.xml says it."""
-    pattern = rb"<artifactId>kafka_2\.13</artifactId>\s*<version>([^<]+)</version>"
-    match = re.search(pattern, pom())
+    match = re.search(_VERSION, _pom())
     if match is None:
         raise LookupError("pom.xml names no kafka_2.13")
-    return match.group(1).decode()
+    return match.group(2).decode()
 
 
-def pom() -> bytes:
+def pom(version: str | None = None) -> bytes:
     """What the jars are fetched by."""
+    if version is None:
+        return _pom()
+    return re.sub(_VERSION, rb"\g<1>%b<" % version.encode(), _pom())
+
+
+def _pom() -> bytes:
     return (files(__package__) / "pom.xml").read_bytes()
 
 
-def _fetch(kafka: KafkaFiles, report: Report, fresh: Path) -> None:
+def _fetch(kafka: KafkaFiles, report: Report, version: str | None, fresh: Path) -> None:
     maven = jars.find_maven(_WHAT)
-    what = f"Kafka {kafka_version()} by Maven (about 39 MB, once)"
+    what = f"Kafka {version or kafka_version()} by Maven (about 39 MB, once)"
     report(f"local broker: fetching {what} to {kafka.root}")
-    with as_file(files(__package__) / "pom.xml") as pom_file:
-        jars.copy_dependencies(maven, pom_file, fresh / "lib", _WHAT)
+    pom_file = fresh / "pom.xml"
+    pom_file.write_bytes(pom(version))
+    jars.copy_dependencies(maven, pom_file, fresh / "lib", _WHAT)
+    pom_file.unlink()
     _format(KafkaFiles(kafka.java, fresh), fresh / "format.properties")
 
 
@@ -93,22 +137,25 @@ def _format(kafka: KafkaFiles, settings: Path) -> None:
     jars.run_tool(
         [*tool, "kafka.tools.StorageTool", "format", "-t", placeholder, "-c", str(settings)],
         "Kafka's storage tool could not format a data directory",
-        hint="try again",
+        hint="",
         deadline_s=_FORMAT_DEADLINE_S,
     )
     settings.unlink()
 
 
-def main() -> int:
+def main(version: str | None = None) -> int:
     """Fetch the jars if they are not here, and say so. Returns the process's exit code."""
     try:
-        kafka = ensure(report=print)
+        if version == "--check":
+            check()
+            return 0
+        kafka = ensure(print, version)
     except LocalBrokerUnavailable as error:
         to_stderr(str(error))
         return 1
-    print(f"local broker: Kafka {kafka_version()} is in {kafka.root}")
+    print(f"local broker: Kafka {version or kafka_version()} is in {kafka.root}")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:2]))

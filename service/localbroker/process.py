@@ -13,6 +13,8 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
+from snapreplay.snapshots.java import environment
+
 _ANSWER_DEADLINE_S = 15.0
 _LEAVE_DEADLINE_S = 10.0
 
@@ -39,6 +41,7 @@ class KeptProcess:
                 [sys.executable, "-I", "-S", str(script), *owner],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                env=environment(),
                 # Ctrl-C in a terminal reaches the whole process group: the owner decides what ends
                 # when.
                 start_new_session=True,

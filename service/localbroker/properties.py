@@ -98,12 +98,20 @@ _SMALL_AND_QUICK = {
 
 
 def as_file(properties: Mapping[str, str]) -> str:
-    """The properties as the text of a Java properties file, sorted by key."""
+    """The properties as the text of a Java properties file, sorted by key; all of it is ASCII."""
     return "".join(f"{key}={_escaped(value)}\n" for key, value in sorted(properties.items()))
 
 
 def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace("\n", "\\n")
+    # Java reads such a file as Latin-1: what is not ASCII is written as UTF-16 units, \uXXXX.
+    units = value.replace("\\", "\\\\").replace("\n", "\\n").encode("utf-16-be")
+    pairs = zip(units[::2], units[1::2], strict=True)
+    text = "".join(_unit(high << 8 | low) for high, low in pairs)
+    return f"\\{text}" if text.startswith(" ") else text
+
+
+def _unit(number: int) -> str:
+    return chr(number) if number < 128 else f"\\u{number:04x}"
 
 
 def jvm_flags(work_dir: Path, heap_mb: int) -> list[str]:

@@ -1,7 +1,7 @@
 """From the snapshot's state to the last increment's: two roads, one proof.
 
 By changes the recorded entries are folded in; by replay the handlers run again over the recorded ranges, outputs
-dropped. Either way the digest is compared after every batch, so the first differing one is named.
+dropped but compared. Either way each recorded digest is compared, so the first differing batch is named.
 """
 
 from __future__ import annotations
@@ -10,34 +10,35 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from snapreplay.service.core.road import Road
+from snapreplay.service.partition.comparing import Comparison
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.decoding import decode_as
 from snapreplay.service.partition.increments import Base, ChangesLost, Step
-from snapreplay.service.partition.replay import Replayer, ReplayFailed
+from snapreplay.service.partition.mismatch import CodeChanged, DigestMismatch, OutputsDiffer
+from snapreplay.service.partition.replay import InputDiffers, Replayer, ReplayFailed
 from snapreplay.service.partition.report import Reporter
+from snapreplay.service.partition.slices import in_steps
 from snapreplay.service.status import DigestProof
-from snapreplay.snapshots.errors import DamagedError, StopError
+from snapreplay.snapshots.errors import DamagedError
 from snapreplay.snapshots.format.changes import check_changes
 from snapreplay.snapshots.format.records import DEFAULT_STORE, ChangesRecord, Increment
+from snapreplay.snapshots.program.ways import go_on
 from snapreplay.snapshots.state.contract import Store
-
-
-class DigestMismatch(StopError):
-    """The state after a batch is not the one that was committed, though every record read is intact."""
-
-
-class CodeChanged(StopError):
-    """Replay under another app version gives another state: the handlers changed, nothing is corrupt."""
 
 
 @dataclass
 class Tally:
-    """What advancing covered: batches, each compared by digest, and the records they had applied. `damage`: the first
-    increment that could not be read; the digest of the next one has shown that nothing is missing."""
+    """What advancing covered: digests that were compared, and the records that were applied.
 
-    batches: int = 0
+    Attributes:
+        damage: the first increment that could not be read; the digest of the next one shows that nothing is missing.
+        has_changes: each batch with records has its changes in the log, too.
+    """
+
+    digests: int = 0
     records: int = 0
     damage: str | None = None
+    has_changes: bool = True
 
 
 async def advance(
@@ -55,22 +56,25 @@ async def advance(
         ChangesLost: by changes only; the other road may lead there.
         DamagedError: the same; by replay, when an increment cannot be read.
         OffsetTrimmed: by replay only; the input is gone.
-        DigestMismatch, CodeChanged: STOP.
+        OutputsDiffer, DigestMismatch, CodeChanged: STOP.
     """
     tally = Tally()
+    comparison = Comparison(store, road, context.app.version, context.partition)
     replayer = None
     if road is Road.REPLAY:
-        replayer = Replayer(context, store, base.positions, last.positions)
+        replayer = Replayer(context, store, base.positions, last.positions, base.topic_ids)
     try:
         async for step in steps:
+            tally.has_changes = tally.has_changes and _has_changes(step)
+            sent = None
             if replayer is None:
                 _apply_unread(context, step, store)
                 _apply_changes(context, step, store)
             else:
-                await _replay(context, replayer, step)
+                sent = await _replay(comparison, replayer, step)
             store.stream_time_ms = step.increment.stream_time_ms
-            _compare(context, step, store, road)
-            tally.batches += 1
+            await comparison.batch(step, sent)
+            tally.digests = comparison.digests
             tally.records += step.increment.record_count
             tally.damage = tally.damage or next((u.error.message for u in step.unread), None)
             reporter.progress(
@@ -82,29 +86,51 @@ async def advance(
             reporter.restore(
                 records_replayed=tally.records if replayer else 0, entries=_entries(store)
             )
+        comparison.end()
+    except (CodeChanged, DigestMismatch, OutputsDiffer, ReplayFailed, InputDiffers) as error:
+        if replayer is not None:
+            async for step in steps:
+                tally.has_changes = tally.has_changes and _has_changes(step)
+            error.hint = _with_changes(context, store, error.hint, tally)
+        raise
     finally:
         if replayer is not None:
             await replayer.close()
     return tally
 
 
-def prove(store: Store, last: Increment, tally: Tally) -> DigestProof | None:
-    """The comparison that ends a recovery; None for a state that keeps no digest.
+def _has_changes(step: Step) -> bool:
+    return step.increment.changes is not None or not step.increment.ranges
+
+
+def _with_changes(context: Context, store: Store, hint: str, tally: Tally) -> str:
+    """The other road, where every batch up to the last one has recorded its changes."""
+    if not (tally.has_changes and store.keeps_changes):
+        return hint
+    settings = "--set restore.road=changes"
+    if not context.settings.changes:
+        settings = f"--set changes=true {settings}"
+    road = f"`{settings}` needs no handler: with it, {go_on(context.partition)}"
+    return f"{road}; or {hint}" if hint else road
+
+
+async def prove(store: Store, last: Increment, tally: Tally) -> DigestProof | None:
+    """The comparison that ends a recovery; None where the last increment has no digest.
 
     Raises:
         DigestMismatch: the state is not the last increment's.
     """
     if last.digest is None:
         return None
-    if store.digest != last.digest:
+    computed = await in_steps(store.digesting())
+    if computed != last.digest:
         raise DigestMismatch(
-            f"restored state has digest {store.digest}, batch {last.batch} recorded {last.digest}",
-            hint="run `snapreplay audit`; nothing was written",
+            f"restored state has digest {computed}, batch {last.batch} recorded {last.digest}",
             batch=last.batch,
             recorded=str(last.digest),
-            computed=str(store.digest),
+            computed=str(computed),
         )
-    return DigestProof(str(last.digest), str(store.digest), max(1, tally.batches))
+    return DigestProof(str(last.digest), str(computed), max(1, tally.digests))
 
 
 def _apply_unread(context: Context, step: Step, store: Store) -> None:
@@ -132,73 +158,15 @@ def _apply_changes(context: Context, step: Step, store: Store) -> None:
         raise DamagedError(f"{where}: {error.message}", hint=error.hint, **error.facts) from error
 
 
-async def _replay(context: Context, replayer: Replayer, step: Step) -> None:
-    """A refusal by handlers of another version than the batch's says that the code changed."""
+async def _replay(comparison: Comparison, replayer: Replayer, step: Step) -> dict[str, int]:
+    """A refusal by code of another version than the batch's says that the code changed."""
     try:
-        await replayer.apply(step)
+        return await replayer.apply(step)
     except ReplayFailed as error:
-        if step.increment.origin.app_version == context.app.version:
+        meaning = comparison.refused(step, error)
+        if meaning is error:
             raise
-        raise code_changed(error.message, step.increment, context.app.version) from error
-
-
-def _compare(context: Context, step: Step, store: Store, road: Road) -> None:
-    increment, app, recorded = step.increment, context.app, step.increment.digest
-    if recorded is not None and store.digest == recorded:
-        return
-    for each in step.unread:  # nothing else proves that nothing of them is missing
-        raise each.error
-    if recorded is None:
-        _refuse_unproven(step, app.version)
-        return
-    facts = {
-        "batch": increment.batch,
-        "offset": step.offset,
-        "recorded": str(recorded),
-        "computed": str(store.digest),
-        "road": road.value,
-    }
-    where = f"batch {increment.batch} (increment at offset {step.offset})"
-    if road is Road.REPLAY and increment.origin.app_version != app.version:
-        raise code_changed(where, increment, app.version, **facts)
-    raise DigestMismatch(
-        f"{where} by {road.value}: digest {store.digest}, recorded {recorded};"
-        f" written by {increment.origin.fingerprint}",
-        hint="by replay: the handlers are not deterministic, `snapreplay.testing.check` names the first record;"
-        " restart with restore.road = changes"
-        if road is Road.REPLAY
-        else "run `snapreplay audit`; restart with restore.road = replay",
-        **facts,
-    )
-
-
-def _refuse_unproven(step: Step, version: str) -> None:
-    """A state that keeps no digest cannot show that other handlers made the same of these records."""
-    increment = step.increment
-    if not increment.ranges or increment.origin.app_version == version:
-        return
-    raise CodeChanged(
-        f"batch {increment.batch} (increment at offset {step.offset}) was processed by app version"
-        f" {increment.origin.app_version}, this is {version}: a state that is no map has no digest to prove that"
-        " replaying gives the same",
-        hint="start the old version and stop it (its last snapshot needs no replay), then start the new one; or,"
-        " if the change makes no difference to these records, give App the old version= for one start",
-        recorded_version=increment.origin.app_version,
-        version=version,
-    )
-
-
-def code_changed(where: str, increment: Increment, version: str, **facts: object) -> CodeChanged:
-    """Both versions and the three ways out."""
-    return CodeChanged(
-        f"{where} was processed by app version {increment.origin.app_version}, this is {version}:"
-        " replaying with changed handlers gives another state",
-        hint="restart with restore.road = changes (needs no handler code); or start the old version, `snapreplay"
-        " trigger-snapshot --wait`, stop it, start the new one",
-        recorded_version=increment.origin.app_version,
-        version=version,
-        **facts,
-    )
+        raise meaning from error
 
 
 def _entries(store: Store) -> int:

@@ -7,7 +7,7 @@ import os
 import socket
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -15,15 +15,18 @@ from snapreplay.service.clock import wall_ms
 from snapreplay.service.core.stops import Expected
 from snapreplay.service.metrics import PartitionMetrics
 from snapreplay.service.ports import Cluster, Group, TopicPartition
+from snapreplay.service.pulse import Pulse
 from snapreplay.service.settings import Settings
 from snapreplay.snapshots.format.records import Origin
 from snapreplay.snapshots.program import names
 from snapreplay.snapshots.program.app import App, fingerprint
+from snapreplay.snapshots.program.ways import app_name
 
 
 @dataclass(frozen=True)
 class Identity:
-    """This process, as its claims name it. `process_id` is random per start."""
+    """This process, as its claims name it. `process_id` is random per start, and so is an instance id that nobody
+    set: two processes on one host are two."""
 
     process_id: str
     instance_id: str
@@ -33,26 +36,32 @@ class Identity:
 
     @classmethod
     def of_this_process(cls, instance_id: str) -> Identity:
-        return cls(uuid.uuid4().hex, instance_id, socket.gethostname(), os.getpid(), wall_ms())
+        """Of the setting `instance_id`; empty: one is made of host name and process id."""
+        process_id, host = uuid.uuid4().hex, socket.gethostname()
+        named = instance_id or f"{host}-{process_id[:8]}"
+        return cls(process_id, named, host, os.getpid(), wall_ms())
 
 
 @dataclass(frozen=True)
 class ClusterView:
     """What preflight found: `output_limits` maps output topics to the largest record they take, in bytes;
     `transaction_timeout_max_ms` is the longest any transaction of this cluster may stay open; `input_retention_ms` is
-    the shortest of the inputs, None when none is deleted by time."""
+    the shortest of the inputs, None when none is deleted by time; `topic_ids` are those of the inputs and of both own
+    topics, without those that the cluster has no id for."""
 
     cluster_id: str
     partition_count: int
     output_limits: Mapping[str, int]
     transaction_timeout_max_ms: int
     input_retention_ms: int | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Context:
     """One owned partition. `restores` limits how many partitions load state at once in this process; without a `group`
-    there is no coordinator to ask and the log alone says who owns the partition."""
+    there is no coordinator to ask and the log alone says who owns the partition; `pulse` says that the process stood
+    still."""
 
     app: App[Any]
     settings: Settings
@@ -62,6 +71,7 @@ class Context:
     partition: int
     restores: asyncio.Semaphore
     group: Group | None = None
+    pulse: Pulse = field(default_factory=Pulse)
 
     @cached_property
     def metrics(self) -> PartitionMetrics:
@@ -81,7 +91,7 @@ class Context:
 
     @property
     def origin(self) -> Origin:
-        return Origin(self.app.app_id, self.app.version, fingerprint())
+        return Origin(self.app.app_id, self.app.version, self.app.schema_version, fingerprint())
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -91,6 +101,7 @@ class Context:
     def expected(self) -> Expected:
         return Expected(
             app_id=self.app.app_id,
+            schema_version=self.app.schema_version,
             cluster_id=self.view.cluster_id,
             partition=self.partition,
             partition_count=self.view.partition_count,
@@ -99,4 +110,5 @@ class Context:
             instance_id=self.identity.instance_id,
             process_id=self.identity.process_id,
             started_at_ms=self.identity.started_at_ms,
+            app=app_name(self.app),
         )

@@ -18,7 +18,7 @@ async def decisions_of(reader: Reader, log: TopicPartition, last: Found) -> tupl
     found: list[Decision] = []
     offset = decided_at(last.increment, last.offset)
     while offset != NO_OFFSET and len(found) < SHOWN_MAX:
-        increment = await _increment(reader, log, offset)
+        increment = await increment_at(reader, log, offset)
         if increment is None:
             break
         found.append(_decision(increment, offset))
@@ -27,7 +27,7 @@ async def decisions_of(reader: Reader, log: TopicPartition, last: Found) -> tupl
     return tuple(found)
 
 
-async def _increment(reader: Reader, log: TopicPartition, offset: int) -> Increment | None:
+async def increment_at(reader: Reader, log: TopicPartition, offset: int) -> Increment | None:
     """None where it was trimmed, or cannot be read: history is told, it never stops a recovery."""
     try:
         record = await reader.read_at(log, offset)

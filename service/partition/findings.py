@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -19,16 +20,16 @@ from snapreplay.service.core.stops import (
     NoRoad,
     NotInitialised,
 )
-from snapreplay.service.partition.advance import CodeChanged, DigestMismatch
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.increments import BrokenChain
 from snapreplay.service.partition.inputs import InputReplaced, InputShorter, InputTrimmed
+from snapreplay.service.partition.mismatch import CodeChanged, DigestMismatch, OutputsDiffer
 from snapreplay.service.partition.replay import InputDiffers, ReplayFailed
 from snapreplay.service.partition.starts import LogCut
 from snapreplay.snapshots.errors import SnapreplayError
 from snapreplay.snapshots.format.records import NO_OFFSET
 from snapreplay.snapshots.plan import NoUsableSnapshot
-from snapreplay.snapshots.program.load import name_of
+from snapreplay.snapshots.program.ways import app_name
 
 
 class Way(StrEnum):
@@ -36,7 +37,7 @@ class Way(StrEnum):
 
     SKIP = "the records that are gone are never processed"
     REREAD = "the input is read from where it is another log than the one that was processed"
-    AS_REPLAYED = "the state as replayed by this code counts, whatever digest was recorded"
+    AS_REPLAYED = "the state as replayed by this code counts, whatever was recorded"
     FROM_SNAPSHOT = "the newest whole snapshot is the start of a new chain, outputs written after it are written again"
 
 
@@ -64,6 +65,9 @@ KINDS: dict[type[SnapreplayError], _Kind] = {
     InputShorter: _REPLACED,
     InputReplaced: _REPLACED,
     CodeChanged: _Kind("code-changed", Way.AS_REPLAYED, ("recorded_version", "version")),
+    OutputsDiffer: _Kind(
+        "outputs-differ", Way.AS_REPLAYED, ("batch", "topic", "recorded", "computed")
+    ),
     DigestMismatch: _Kind("digest-mismatch", Way.FROM_SNAPSHOT, ("batch", "recorded", "computed")),
     InputDiffers: _Kind("input-differs", Way.FROM_SNAPSHOT, ("recorded", "found")),
     ReplayFailed: _Kind("replay-failed", Way.FROM_SNAPSHOT, ("record_id", "batch")),
@@ -91,26 +95,26 @@ def finding_of(error: SnapreplayError, context: Context, last: Found | None) -> 
         "last": last.offset if last is not None else NO_OFFSET,
         **{name: str(error.facts.get(name)) for name in kind.facts},
     }
-    digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
-    return Finding(f"{kind.name}-{digest[:8]}", way, error)
+    return Finding(f"{kind.name}-{_hashed(what)}", way, error)
 
 
-def with_way_out(error: SnapreplayError, context: Context, last: Found | None) -> SnapreplayError:
-    """The same error; its hint also holds the exact command to accept it, where that helps."""
-    finding = finding_of(error, context, last)
-    if finding is not None:
-        before = f"{error.hint}; or accept it" if error.hint else "accept it"
-        error.hint = (
-            f"{before}: `{command(finding, context)}`: {finding.way}; then restart this process"
-        )
-    return error
+def fingerprint_of(context: Context, facts: Mapping[str, object]) -> str:
+    """The end of a finding's id: what a process decides by itself has one, too."""
+    what = {"log": str(context.increments), **{name: str(fact) for name, fact in facts.items()}}
+    return _hashed(what)
+
+
+def _hashed(what: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def command(finding: Finding, context: Context) -> str:
     """What an operator types; settings that decide what is found are part of it."""
     settings = context.settings
-    app = name_of(context.app) or "MODULE:APP"
-    text = f"snapreplay accept {app} --partition {context.partition} --finding {finding.id} --reason TEXT"
+    text = (
+        f"snapreplay accept {app_name(context.app)} --partition {context.partition} --finding {finding.id}"
+        " --reason TEXT"
+    )
     if not settings.changes:
         text += " --set changes=false"
     if Road(settings.restore.road) is not Road.CHANGES:

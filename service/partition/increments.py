@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from snapreplay.service.core.search import Found, Window, windows
 from snapreplay.service.partition.decoding import decode_as, is_ours
@@ -29,13 +29,14 @@ class Base:
     """The committed batch a state belongs to: where the walk begins.
 
     `increment_offset` is that of its increment, NO_OFFSET before the genesis; `read_from_offset` is where the
-    records after it begin.
+    records after it begin. `topic_ids`: a replay reads the inputs by them.
     """
 
     batch: int
     increment_offset: int
     read_from_offset: int
     positions: Mapping[str, int]
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of_snapshot(cls, manifest: Manifest) -> Base:
@@ -194,8 +195,7 @@ async def walk(
     if previous_offset != last_offset:
         raise BrokenChain(
             f"{log} ends its chain at offset {previous_offset},"
-            f" the last increment is at {last_offset}",
-            hint="the log changed while it was read, or was cut: run `snapreplay audit`",
+            f" the last increment is at {last_offset}: it changed while it was read, or was cut",
         )
 
 
@@ -242,8 +242,8 @@ def _check_link(log: TopicPartition, step: Step, batch: int, previous_offset: in
         raise step.unread[0].error
     raise BrokenChain(
         f"{log} offset {step.offset}: batch {increment.batch} names offset"
-        f" {increment.previous_offset} as its predecessor, but batch {batch} at {previous_offset} precedes it",
-        hint="two owners wrote at once, or records were removed: run `snapreplay audit`",
+        f" {increment.previous_offset} as its predecessor, but batch {batch} at {previous_offset} precedes it:"
+        " this is not the chain that was written",
         expected_batch=expected_batch,
         found_batch=increment.batch,
     )

@@ -7,25 +7,29 @@ is merged here, so its image is a committed state) → seal N+1 and start its tr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 
 from snapreplay.service.core.caution import Caution
-from snapreplay.service.core.flood import FloodGauge, FloodLimits
 from snapreplay.service.core.kept import Kept
+from snapreplay.service.partition.batch_failures import HalfApplied, HandlerFailed
 from snapreplay.service.partition.committer import Committed, Committer
 from snapreplay.service.partition.context import Context
+from snapreplay.service.partition.flood_check import DeadLetterFlood, FloodCheck
+from snapreplay.service.partition.input_guard import InputGuard
 from snapreplay.service.partition.recoverer import Recovered
 from snapreplay.service.partition.report import Reporter
 from snapreplay.service.partition.slices import feed, in_steps, isolate, pause
 from snapreplay.service.partition.snapshot_keeper import SnapshotKeeper
+from snapreplay.service.partition.state_digests import StateDigests
 from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.service.status import InputStatus
-from snapreplay.snapshots.errors import RecordError, RetryableError, StopError
+from snapreplay.snapshots.errors import RecordError, SnapreplayError
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.program.fold import Applied, ErrorPolicy, Fold
 from snapreplay.snapshots.program.interleave import interleave
 from snapreplay.snapshots.program.record import InputRecord, id_of
+from snapreplay.snapshots.program.ways import go_on
 from snapreplay.snapshots.state.contract import Store
 
 IDLE_POLL_MS = 100  # bounds how late a stop, a trigger or a finished snapshot is noticed
@@ -33,35 +37,9 @@ BUSY_POLL_MS = 5  # a transaction is under way: look at its answer soon
 SLOW_SECONDS = 1.0  # applied for longer: the next batch could outlast the deadline of a commit
 POLLED_RECORDS = 1024  # unpacked in one go, a millisecond
 ALONE_BATCHES = 16  # after a doubt, without a transaction under way meanwhile
+QUIET_SECONDS = 1.0  # LIVE for so long without input: a retry has succeeded
 
 Run = Sequence[InputRecord]
-
-
-class HandlerFailed(StopError):
-    """A record cannot be applied and the policy is `fail`."""
-
-
-class HalfApplied(RetryableError):
-    """A record cannot be applied, and the state, which cannot roll back, holds a part of its batch.
-
-    The way on: restore it, process what is before the record, and only then fail. `failed` is that failure.
-    """
-
-    def __init__(self, failed: HandlerFailed, record_id: str) -> None:
-        super().__init__(
-            f"{failed.message}; the state is restored before the partition stops there"
-        )
-        self.failed = failed
-        self._topic, _, offset = record_id.rsplit("-", 2)
-        self._offset = int(offset)
-
-    def is_another(self, record: InputRecord) -> bool:
-        """Also one behind it: another owner, with another handler, may have processed it meanwhile."""
-        return record.topic != self._topic or record.offset != self._offset
-
-
-class DeadLetterFlood(StopError):
-    """Too many records were dead-lettered."""
 
 
 class Live:
@@ -81,6 +59,7 @@ class Live:
         self._reporter = reporter
         self._committer = Committer(context, store, recovered.producer, recovered.chain)
         self.snapshots = SnapshotKeeper(context, store, self._committer, reporter, recovered)
+        self._digests = StateDigests(store, context.settings.snapshot.digest_every_batches)
         self._positions = dict(recovered.chain.last.positions)
         self._policy = ErrorPolicy(context.settings.errors.policy)
         self._fold = Fold(
@@ -90,7 +69,7 @@ class Live:
             output_limits=context.view.output_limits,
             policy=self._policy,
         )
-        self._gauge = FloodGauge()
+        self._flood = FloodCheck(context)
         self._reader: Reader | None = None
         self._stop_at = stop_at
         self._stopping = False
@@ -98,6 +77,19 @@ class Live:
         self._records_max = context.settings.batch.records_max
         self._caution = Caution()
         self._refused: RecordError | None = None
+        self._began_at = (recovered.chain.last.batch, asyncio.get_running_loop().time())
+        self.at_work: Callable[[], None] | None = None
+        """Called once: a batch was committed, or there was none to commit for a second."""
+        self._guard = InputGuard(context)
+        self.lost: SnapreplayError | None = None
+        """What `lose` was told."""
+        self._cutting: asyncio.Task[None] | None = None
+
+    def lose(self, error: SnapreplayError) -> None:
+        """T-ZengLiang is not there any more: `run` raises this. A transaction under way would wait for it for long."""
+        if self.lost is None:
+            self.lost = error
+            self._cutting = asyncio.get_running_loop().create_task(self._committer.cut())
 
     def stop(self) -> None:
         """Finish the batch under way, then let `run` return."""
@@ -116,19 +108,32 @@ class Live:
         """After `close`: the increment whose commit was not answered OK."""
         return self._committer.doubtful
 
+    @property
+    def last_commit(self) -> tuple[int, float]:
+        """Offset of its increment, and when it began, by the loop's clock; -inf before the first one."""
+        return self._committer.chain.last_offset, self._committer.last_began
+
+    @property
+    def last(self) -> Increment:
+        """The newest committed increment."""
+        return self._committer.chain.last
+
+    @property
+    def topic_ids(self) -> Mapping[str, str]:
+        """Of the inputs and both own topics, as the recovery found them and the next increment has them."""
+        return self._committer.chain.expected_ids
+
+    def doubt_inputs(self, reason: str) -> None:
+        """The cluster names another topic of an input, or none. Nothing is committed before it was compared."""
+        self._guard.tell(reason)
+
     def kept(self) -> Kept | None:
         """After `close`: what the store holds. None when a part of a batch is in it for good."""
-        if not self._store.can_drop:
-            return None
-        chain = self._committer.chain
-        return Kept(
-            chain.last,
-            chain.last_offset,
-            self.doubtful,
-            self.snapshots.unpointed_records,
-            chain.fallback_from,
-            self.snapshots.fallback_pending,
-            self.snapshots.unpointed_seconds,
+        snapshots = self.snapshots
+        return self._committer.kept(
+            records_since_snapshot=snapshots.unpointed_records,
+            fell_back=snapshots.fallback_pending,
+            seconds_since_snapshot=snapshots.unpointed_seconds,
         )
 
     async def run(self) -> None:
@@ -136,16 +141,18 @@ class Live:
         Raises:
             HandlerFailed, DeadLetterFlood: everything before is committed, a snapshot of it is pointed to.
             HalfApplied: the state is unusable; recover, and pass it to the next one.
-            Fenced, CommitInDoubt, RefusedRecord, ProducerSpent, Unreachable, OffsetTrimmed: recover.
+            Fenced, CommitInDoubt, RefusedRecord, ProducerSpent, Unreachable, OffsetTrimmed, InputDoubtful: recover.
         """
         try:
-            self._reader = await self._context.cluster.reader(patient=True)
-            await self._reader.follow(
-                {self._partition(name): offset for name, offset in self._positions.items()}
-            )
-            while not self._stopping:
-                await self._turn_up_to_failure(await self._poll())
-            self._settled(await self._committer.settle())
+            self._reader = await self._guard.open(self._committer.chain)
+            with self._context.pulse.told(self._guard.stood_still):
+                while not self._stopping:
+                    await self._turn_up_to_failure(await self._poll())
+                    self._raise_lost()
+                    if self.at_work is not None:
+                        self._tell_at_work(self.at_work)
+                self._settled(await self._committer.settle())
+                self._raise_lost()
         except (HandlerFailed, DeadLetterFlood):
             await self._last_snapshot("failed_partition")
             raise
@@ -153,13 +160,33 @@ class Live:
             if self._reader is not None:
                 await self._reader.close()
 
-    async def hand_over(self) -> None:
+    async def leave_digest(self) -> None:
+        """After `run` returned: the next owner may have to replay what we did, perhaps with other code."""
+        if self._committer.chain.last.digest is None:
+            self._committer.start(None, await self._digests.taken())
+            self._settled(await self._committer.settle())
+
+    def _tell_at_work(self, tell: Callable[[], None]) -> None:
+        """LIVE alone proves little: a partition that failed at a record meets it again in its first turn."""
+        batch, began = self._began_at
+        quiet = asyncio.get_running_loop().time() - began > QUIET_SECONDS
+        if self._committer.chain.last.batch > batch or (quiet and self._committer.idle):
+            self.at_work = None
+            tell()
+
+    def _raise_lost(self) -> None:
+        if self.lost is not None:
+            raise self.lost
+
+    async def hand_over(self, *, even_unchanged: bool) -> None:
         """After `run` returned: a last snapshot, so that the next owner has nothing to advance."""
         await self._pass_markers()
-        await self._last_snapshot("shutdown")
+        await self._last_snapshot("shutdown", even_unchanged=even_unchanged)
 
     async def close(self) -> None:
         """Whatever is under way is given up; the log says what happened."""
+        if self._cutting is not None:
+            await self._cutting
         await self.snapshots.close()
         await self._committer.discard()
 
@@ -179,6 +206,9 @@ class Live:
             raise self._stop_at.failed
 
     async def _turn(self, records: Sequence[InputRecord]) -> None:
+        if self._guard.is_told or (records and self._guard.reason):
+            self._settled(await self._committer.settle())
+            await self._guard.check(self._committer.chain)
         alone = self._in_place or self._alone > 0
         if not records or alone:
             await self._settle_and_mark(wait=alone or self._committer.answered)
@@ -247,8 +277,15 @@ class Live:
 
     async def _commit(self, applied: Applied) -> None:
         if applied.ranges:
+            try:  # a digest takes long for a large state: the check comes last
+                digest = await self._digests.after_batch()
+                await self._guard.check(self._committer.chain, applied.anchors)
+            except SnapreplayError:
+                if self._in_place:  # else it can be dropped
+                    self._committer.not_sent(applied)
+                raise
             self._positions |= applied.positions
-            self._committer.start(applied)
+            self._committer.start(applied, digest)
             await pause()  # it gets ahead before the next ones are unpacked: less to wait for later
         else:
             self._store.merge()  # nothing was applied: there is nothing to write, and nothing to undo
@@ -268,41 +305,27 @@ class Live:
             limit = self._context.settings.batch.records_max
             careful_limit = self._caution.limit_at(self._positions)
             self._records_max = careful_limit or min(2 * self._records_max, limit)
-            self._check_flood(applied)
-        self._committer.check_producer()
-
-    def _check_flood(self, applied: Applied) -> None:
-        errors = self._context.settings.errors
-        limits = FloodLimits(
-            errors.dead_letters_in_a_row_max, errors.dead_letters_percent_max, errors.window_records
-        )
-        skipped = len(applied.dead_letters)
-        self._gauge = self._gauge.after(applied.record_count, skipped, limits)
-        flood = self._gauge.flooded(limits)
-        if flood is not None:
-            raise DeadLetterFlood(
-                f"partition {self._context.partition}: {flood}",
-                hint="a bad deploy? The input is not drained any further: look at the dead-letter topic's headers,"
-                " deploy a fixed handler, restart",
-            )
+            self._flood.check(applied)
+        self._committer.check()
 
     def _handler_failed(self, failure: RecordError) -> HandlerFailed:
         return HandlerFailed(
             failure.message,
             hint=failure.hint
-            or "deploy a fixed handler and restart: it goes on at exactly this record; or set"
-            " errors.policy = dead_letter",
+            or f"deploy a fixed handler, then {go_on(self._context.partition)}: it goes on at exactly this record; or"
+            " `--set errors.policy=dead_letter`",
             record_id=failure.record_id,
         )
 
     def report(self) -> None:
         """Publish where the chain and the state are."""
-        last, digest = self._committer.chain.last, self._store.digest
+        last = self._committer.chain.last
+        digest = self._store.digest or last.digest
         self._reporter.update(
             batch=last.batch,
             owner_epoch=self._committer.chain.owner_epoch,
             inputs=self._inputs(),
-            state_entries=digest.count if digest else 0,
+            state_entries=digest.count if digest else self._reporter.status.state_entries,
             state_bytes=self._store.size_bytes,
             digest=str(digest) if digest else None,
         )
@@ -324,10 +347,10 @@ class Live:
             for name, position in self._committer.chain.last.positions.items()
         )
 
-    async def _last_snapshot(self, reason: str) -> None:
+    async def _last_snapshot(self, reason: str, *, even_unchanged: bool = False) -> None:
         """Written and pointed to while we are still the owner; commits nothing else."""
         self._settled(await self._committer.settle())
-        await self.snapshots.write_now(reason)
+        await self.snapshots.write_now(reason, even_unchanged=even_unchanged)
         if self._committer.chain.new_pointer is not None:
             self._committer.start(None)
             self._settled(await self._committer.settle())

@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
+from snapreplay.service.core.stops import schema_differs
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.decoding import decode_as
+from snapreplay.service.partition.inputs import AGREED_TIMES, OnWaiting
 from snapreplay.service.ports import OffsetBeyondEnd, OffsetTrimmed, Reader, TopicPartition
-from snapreplay.snapshots.errors import DamagedError, RebuildError, SnapreplayError, StopError
+from snapreplay.snapshots.counted import counted
+from snapreplay.snapshots.errors import DamagedError, RebuildError, SnapreplayError
 from snapreplay.snapshots.format.chunks import read_chunk
 from snapreplay.snapshots.format.records import Chunk, ChunkRef, Manifest, Pointer
 from snapreplay.snapshots.program.record import InputRecord
-from snapreplay.snapshots.state.contract import Store
+from snapreplay.snapshots.state.contract import ShardSlice
 from snapreplay.snapshots.state.digest import EMPTY, Digest
 
 # A leader cut off from its peers was believed for up to 11 s after healing (measured).
 STALE_LEADER_SECONDS = 12.0
 ASK_AGAIN_SECONDS = 0.5
+
+
+class Sink(Protocol):
+    """What takes a snapshot in: a `Store`, or something that only checks it."""
+
+    stream_time_ms: int
+
+    def clear(self, shard_count: int = ...) -> None:
+        """Hold nothing."""
+
+    def load(self, slices: Iterable[ShardSlice]) -> None:
+        """Some of the entries."""
+
+    def loaded(self) -> None:
+        """All were given."""
+
 
 OnBytes = Callable[[int, int], None]
 """Called with (bytes so far, bytes in all)."""
@@ -27,24 +47,33 @@ class SnapshotMissing(RebuildError):
     """The manifest, or a chunk it names, is not where it was acknowledged (trimmed, or topic re-created)."""
 
 
-class SchemaDiffers(StopError):
-    """The snapshot was written under another state schema version."""
+async def reader_reaching(context: Context, pointer: Pointer, on_waiting: OnWaiting) -> Reader:
+    """A reader of T-QuanLiang to whom it reaches beyond the manifest. A log that seems too short is asked for with new
+    clients first: a stale leader's word must not cost a fallback. When all say the same, it is shorter than it was.
 
-
-async def reader_reaching(context: Context, offset: int) -> Reader:
-    """A reader of T-QuanLiang to whom it reaches beyond `offset`. A log that seems too short is asked for with new
-    clients first: a stale leader's word must not cost a fallback. When all say the same, it is shorter than it was."""
+    Args:
+        on_waiting: hears what is waited for, at every try.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + STALE_LEADER_SECONDS
+    offset, agreed = pointer.manifest_offset, 0
     while True:
         reader = await context.cluster.reader(read_committed=False, large=True)
         try:
-            reaches = (await reader.bounds(context.snapshots)).end_offset > offset
+            end_offset = (await reader.bounds(context.snapshots)).end_offset
+            left_seconds = deadline - loop.time()
+            if end_offset > offset or left_seconds < 0 or agreed >= AGREED_TIMES:
+                return reader
+            on_waiting(
+                f"snapshot {pointer.snapshot_id} at offset {offset} of {context.snapshots} is not visible, the log ends"
+                f" at {end_offset}; asking all brokers, {left_seconds:.0f} s left"
+            )
+            known_end_offset = await context.cluster.agreed_end_offset(context.snapshots)
         except BaseException:
             await reader.close()
             raise
-        if reaches or loop.time() > deadline:
-            return reader
+        shorter = known_end_offset is not None and known_end_offset <= offset
+        agreed = agreed + 1 if shorter else 0
         await reader.close()
         await asyncio.sleep(ASK_AGAIN_SECONDS)
 
@@ -93,7 +122,7 @@ async def load_state(
     log: TopicPartition,
     manifest: Manifest,
     schema_version: int,
-    store: Store,
+    store: Sink,
     on_bytes: OnBytes,
 ) -> None:
     """Make `store` exactly the snapshot's state.
@@ -102,13 +131,9 @@ async def load_state(
         SnapshotMissing, DamagedError: plan without this snapshot; the store holds a part of it.
         SchemaDiffers: the app's state schema is another one.
     """
-    if manifest.schema_version != schema_version:
-        raise SchemaDiffers(
-            f"snapshot {manifest.snapshot_id} holds state schema {manifest.schema_version},"
-            f" the app's is {schema_version}",
-            hint="start the app version that wrote it, or bring its schema_version back:"
-            f" `App(…, schema_version={manifest.schema_version})`; what is stored cannot be read as another one",
-        )
+    if manifest.origin.schema_version != schema_version:
+        what = f"snapshot {manifest.snapshot_id}"
+        raise schema_differs(what, manifest.origin.schema_version, schema_version)
     store.clear(manifest.shard_count)
     sums = await _load_chunks(reader, log, manifest, store, on_bytes)
     if sums != manifest.entries_digest:
@@ -127,7 +152,7 @@ def _missing(error: SnapreplayError) -> SnapshotMissing:
 
 
 async def _load_chunks(
-    reader: Reader, log: TopicPartition, manifest: Manifest, store: Store, on_bytes: OnBytes
+    reader: Reader, log: TopicPartition, manifest: Manifest, store: Sink, on_bytes: OnBytes
 ) -> Digest:
     """What the slices add up to. Where no increment proves the state, the entries themselves are hashed again."""
     unproven = manifest.digest is None
@@ -149,7 +174,7 @@ async def _load_chunks(
         raise _missing(error) from error
     if missing:
         raise SnapshotMissing(
-            f"snapshot {manifest.snapshot_id} lacks {len(missing)} of {len(manifest.chunks)} chunks in"
+            f"snapshot {manifest.snapshot_id} lacks {len(missing)} of {counted(len(manifest.chunks), 'chunk')} in"
             f" {log}, the first at offset {min(missing)}"
         )
     return sums

@@ -61,6 +61,14 @@ class StandBack:
         """The group has had a rebalance and we have the partition: no reason to wait any longer."""
         self._given_again.set()
 
+    def forget_assignment(self) -> None:
+        """We are no member any more: only a later assignment counts."""
+        self._given_again.clear()
+
+    async def until_assigned(self, stopped: asyncio.Event) -> None:
+        """Wait for an assignment that holds the partition, since `forget_assignment`, or until `stopped` is set."""
+        await self._either(stopped, None)
+
     async def until_given(self, stopped: asyncio.Event) -> None:
         """Wait, then ask the coordinator, ever more slowly, until it gives us the partition or `stopped` is set.
 
@@ -91,6 +99,10 @@ class StandBack:
         seconds = fenced_pause_seconds(
             times, self._context.identity.process_id, self._context.partition
         )
+        await self._either(stopped, seconds)
+
+    async def _either(self, stopped: asyncio.Event, seconds: float | None) -> None:
+        """Until stopped, given again, or so many seconds later."""
         loop = asyncio.get_running_loop()
         waiting = [loop.create_task(each.wait()) for each in (stopped, self._given_again)]
         try:

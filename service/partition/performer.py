@@ -6,6 +6,8 @@ They need no ownership: a `Recoverer` has it, whoever only looks (`service/decis
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import assert_never
 
 from snapreplay.service.core import effects, events
@@ -15,9 +17,11 @@ from snapreplay.service.core.road import Road
 from snapreplay.service.partition import increments, inputs, starts
 from snapreplay.service.partition.advance import Tally, advance, prove
 from snapreplay.service.partition.context import Context
+from snapreplay.service.partition.custody import resolved, topic_ids_now
 from snapreplay.service.partition.decided import decisions_of
 from snapreplay.service.partition.increments import Base, ChangesLost
 from snapreplay.service.partition.loading import load_manifest, load_state, reader_reaching
+from snapreplay.service.partition.mismatch import DigestMismatch
 from snapreplay.service.partition.report import Reporter
 from snapreplay.service.ports import OffsetTrimmed, Reader
 from snapreplay.service.status import SnapshotUsed
@@ -36,6 +40,7 @@ class Performer:
         base: where the walk over the increments begins; None before something was loaded.
         records_since_snapshot: applied after the snapshot that the state comes from.
         seconds_since_snapshot: of a state that was still in memory; else 0.
+        topic_ids: of the inputs and both own topics, since the inputs were checked.
     """
 
     def __init__(
@@ -51,6 +56,7 @@ class Performer:
         self.base: Base | None = None
         self.records_since_snapshot = 0
         self.seconds_since_snapshot = 0.0
+        self.topic_ids: Mapping[str, str] = {}
 
     async def perform(self, effect: effects.Reading) -> events.Event:
         """
@@ -62,19 +68,27 @@ class Performer:
                 reader = await self.reader()
                 found = await increments.last_in_window(reader, self._context.increments, window)
                 return events.WindowRead(found)
+            case effects.ReadTopicIds():
+                return events.TopicIdsRead(await topic_ids_now(self._context))
+            case effects.ResolveDoubt(output):
+                return await resolved(self._context, output)
             case effects.ReadStarts(last):
                 log_reader = await self.reader()
                 decisions = await decisions_of(log_reader, self._context.increments, last)
                 self._reporter.update(decisions=decisions)
                 return events.StartsRead(await starts.read_starts(self._context, last))
             case effects.Reenter():
-                return self._reenter(effect)
+                return await self._reenter(effect)
             case effects.Load():
                 return await self._load(effect)
             case effects.Advance():
                 return await self._advance(effect)
             case effects.CheckInputs(last):
-                await inputs.check_inputs(self._context, last.increment)
+                checked = await inputs.check_inputs(
+                    self._context, last.increment, self._reporter.waiting_for
+                )
+                inputs.warn_of_copies(self._context, last.increment, checked)
+                self.topic_ids = {**last.increment.topic_ids, **checked.known_ids}
                 return events.InputsChecked()
             case _:
                 assert_never(effect)
@@ -97,21 +111,22 @@ class Performer:
             self._context.restores.release()
             self._loading = False
 
-    def _reenter(self, effect: effects.Reenter) -> events.Event:
+    async def _reenter(self, effect: effects.Reenter) -> events.Event:
         store, last, kept = self._store, effect.last, self._kept
         if kept is None:
             raise AssertionError("re-entering needs something that was kept")
-        if effect.warm is Warm.MERGED and last.increment.ranges:  # without: it only pointed
+        # A batch without ranges only pointed; a re-entry that was interrupted has merged already.
+        if effect.warm is Warm.MERGED and last.increment.ranges and store.is_sealed:
             store.merge()
         store.drop()  # what was applied on top of it, too
         store.stream_time_ms = last.increment.stream_time_ms
-        if store.digest != last.increment.digest:
-            log.error(
-                "partition %d: the state in memory has digest %s, batch %d recorded %s: restoring in full",
+        try:
+            proof = await prove(store, last.increment, Tally())
+        except DigestMismatch as error:
+            log.error(  # noqa: TRY400 - a restore mends it
+                "partition %d: the state in memory is not the last batch's, restoring in full: %s",
                 self._context.partition,
-                store.digest,
-                last.increment.batch,
-                last.increment.digest,
+                error,
             )
             return events.KeptUnusable()
         if effect.warm is Warm.MERGED:  # nobody has counted it
@@ -121,7 +136,6 @@ class Performer:
         self.records_since_snapshot = self._kept.records_since_snapshot
         self.seconds_since_snapshot = self._kept.seconds_since_snapshot
         self._reporter.warm(effect.warm, store.digest.count if store.digest else 0)
-        proof = prove(store, last.increment, Tally())
         if proof is not None:
             self._reporter.proven(proof)
         return events.Reentered()
@@ -142,7 +156,7 @@ class Performer:
 
     async def _load_snapshot(self, pointer: Pointer) -> events.Event:
         context = self._context
-        reader = await reader_reaching(context, pointer.manifest_offset)
+        reader = await reader_reaching(context, pointer, self._reporter.waiting_for)
         try:
             manifest = await load_manifest(reader, context.snapshots, pointer)
             size_bytes = sum(ref.size_bytes for ref in manifest.chunks)
@@ -183,7 +197,10 @@ class Performer:
         if base.batch < last.increment.batch:
             self._reporter.restore(road=effect.road.value)
             if effect.road is Road.REPLAY:  # an input that ends too early would be waited for
-                await inputs.check_inputs(context, last.increment)
+                checked = await inputs.check_inputs(
+                    context, last.increment, self._reporter.waiting_for
+                )
+                base = replace(base, topic_ids=checked.topic_ids)
                 await inputs.check_policies(context)
         try:
             tally = await advance(
@@ -192,7 +209,7 @@ class Performer:
         except (ChangesLost, DamagedError, OffsetTrimmed) as error:
             log.warning("partition %d: no way by %s: %s", context.partition, effect.road, error)
             return events.RoadClosed(effect.road, error)
-        proof = prove(self._store, last.increment, tally)
+        proof = await prove(self._store, last.increment, tally)
         if proof is not None:
             self._reporter.proven(proof)
         self.records_since_snapshot = tally.records

@@ -1,4 +1,4 @@
-"""The input once more, batch by batch as it was applied: same order, same skips, no outputs."""
+"""The input once more, batch by batch as it was applied: same order, same skips; outputs are dropped, not sent."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.increments import Step
 from snapreplay.service.partition.slices import feed, in_steps, isolate
-from snapreplay.service.ports import Reader, TopicPartition
+from snapreplay.service.ports import NO_IDS, Reader, TopicPartition
+from snapreplay.snapshots.counted import counted
 from snapreplay.snapshots.errors import RecordError, StopError
 from snapreplay.snapshots.program.coverage import without_skipped
-from snapreplay.snapshots.program.fold import ErrorPolicy, Fold
+from snapreplay.snapshots.program.fold import Applied, ErrorPolicy, Fold
 from snapreplay.snapshots.program.ranges import InputRange
 from snapreplay.snapshots.program.record import InputRecord
 from snapreplay.snapshots.state.contract import Store
@@ -28,9 +29,16 @@ class Replayer:
     """Replays recorded batches into a store. One reader per input, because ranges of several inputs alternate."""
 
     def __init__(
-        self, context: Context, store: Store, positions: Mapping[str, int], end: Mapping[str, int]
+        self,
+        context: Context,
+        store: Store,
+        positions: Mapping[str, int],
+        end: Mapping[str, int],
+        topic_ids: Mapping[str, str] = NO_IDS,
     ) -> None:
-        """`positions` are those of the state in `store`, `end` those of the last batch to replay."""
+        """`positions` are those of the state in `store`, `end` those of the last batch to replay. The inputs are read
+        by `topic_ids`."""
+        self._topic_ids = topic_ids
         self._context = context
         self._store = store
         self._positions = dict(positions)
@@ -44,8 +52,11 @@ class Replayer:
         )
         self._inputs: dict[str, _InputCursor] = {}
 
-    async def apply(self, step: Step) -> None:
+    async def apply(self, step: Step) -> dict[str, int]:
         """One batch. Skips exactly what the increment lists, and nothing else.
+
+        Returns:
+            output topic → hash of what the handlers sent.
 
         Raises:
             InputDiffers, ReplayFailed: STOP.
@@ -59,29 +70,30 @@ class Replayer:
         for part in increment.ranges:
             cursor = await self._cursor(part)
             records += without_skipped(await cursor.take(part), increment.skipped)
-        failure = await self._apply(records)
-        if failure is not None:
+        applied = await self._apply(records)
+        if isinstance(applied, RecordError):
             raise ReplayFailed(
-                f"replaying batch {increment.batch}: {failure.message}",
-                hint=failure.hint,
-                record_id=failure.record_id,
+                f"replaying batch {increment.batch}: {applied.message}",
+                hint=applied.hint,
+                record_id=applied.record_id,
                 batch=increment.batch,
-            ) from failure
+            ) from applied
         self._store.merge()
         self._positions |= increment.positions
+        return applied.outputs_xxh64
 
-    async def _apply(self, records: list[InputRecord]) -> RecordError | None:
-        """As a whole; if that fails, record by record, as it went the first time."""
+    async def _apply(self, records: list[InputRecord]) -> Applied | RecordError:
+        """As a whole; if that fails, record by record, as it went the first time; or why a record cannot be applied."""
         self._fold.begin(self._positions)
         try:
             await feed(self._fold, records)
-            await in_steps(self._fold.finishing())
+            return await in_steps(self._fold.finishing())
         except RecordError as error:
             self._fold.abandon()
             if not self._store.can_roll_back:
                 return error
-            return (await isolate(self._fold, self._positions, records)).failure
-        return None
+            alone = await isolate(self._fold, self._positions, records)
+            return alone.failure or alone
 
     async def close(self) -> None:
         for cursor in self._inputs.values():
@@ -91,7 +103,7 @@ class Replayer:
         cursor = self._inputs.get(part.topic)
         if cursor is None:
             partition = TopicPartition(part.topic, self._context.partition)
-            reader = await self._context.cluster.reader()
+            reader = await self._context.cluster.reader(topic_ids=self._topic_ids)
             cursor = _InputCursor(reader, partition, part.start_offset, self._end[part.topic])
             self._inputs[part.topic] = cursor
         return cursor
@@ -130,9 +142,8 @@ class _InputCursor:
 def _counted(records: list[InputRecord], part: InputRange) -> list[InputRecord]:
     if len(records) != part.record_count:
         raise InputDiffers(
-            f"input {part.topic} holds {len(records)} records in offsets {part.start_offset} to"
-            f" {part.end_offset}, when processed it held {part.record_count}",
-            hint="the input was compacted, trimmed or re-created: restart with restore.road = changes",
+            f"input {part.topic} holds {counted(len(records), 'record')} in offsets {part.start_offset} to"
+            f" {part.end_offset}, when processed it held {part.record_count}: it was compacted, trimmed or re-created",
             recorded=part.record_count,
             found=len(records),
         )

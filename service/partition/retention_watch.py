@@ -8,6 +8,7 @@ once a minute, beside the processing, with readers of its own: a snapshot at onc
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 
@@ -61,9 +62,34 @@ class RetentionWatch:
         self._inputs = [TopicPartition(name, context.partition) for name in context.input_names]
         self._held_at: dict[TopicPartition, int] = {}  # held back at the last look: where
         self._missing: str | None = None
+        self._absent = ""
         self.looked = False
         """Set by each look; taken back by who asks."""
+        self._at_once = asyncio.Event()
+        self._looking = False
         self._task = asyncio.get_running_loop().create_task(self._watch())
+
+    def look_at_once(self) -> None:
+        """Do not wait for the next turn."""
+        self._at_once.set()
+
+    @property
+    def is_to_look(self) -> bool:
+        """Whether the look that was asked for is still to come, or under way."""
+        return self._at_once.is_set() or self._looking
+
+    def topic_missing(self, why: str) -> None:
+        """T-QuanLiang is missing; "" when it is there. Without it no process can even start."""
+        if why == self._absent:
+            return
+        before, self._absent = self._absent, why
+        if why or self._missing == before:
+            self._tell(Outlook(why or None, None), ())
+
+    def saved(self) -> None:
+        """A snapshot of all that was committed is pointed to."""
+        if not self._absent:
+            self._tell(Outlook(None, None), ())
 
     async def close(self) -> None:
         """What was seen is not true of anybody else's partition."""
@@ -73,16 +99,26 @@ class RetentionWatch:
     async def _watch(self) -> None:
         wait_seconds = WATCH_SECONDS * spread(self._context.app.app_id, self._context.partition)
         while True:
-            await asyncio.sleep(wait_seconds)
+            await self._until_wanted(wait_seconds)
             wait_seconds = WATCH_SECONDS
+            self._looking = True
+            self._at_once.clear()
             try:
                 await self._look()
             except SnapreplayError as error:
                 log.warning("partition %d: not looked at: %s", self._context.partition, error)
             except Exception:  # a defect here must not end the watch, nor the partition
                 log.exception("partition %d: unexpected error", self._context.partition)
+            finally:
+                self._looking = False
+
+    async def _until_wanted(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._at_once.wait(), seconds)
 
     async def _look(self) -> None:
+        if self._absent:
+            return
         cluster = self._context.cluster
         committed = await cluster.reader()
         try:
@@ -98,6 +134,8 @@ class RetentionWatch:
                 await plain.close()
         finally:
             await committed.close()
+        if self._absent:
+            return
         starts = self._starts(found)
         seen = Seen(chain.last, chain.last_offset, starts, self._pointed, self._by_replay)
         self._tell(outlook(seen), self._blocked(found))
@@ -146,7 +184,8 @@ class RetentionWatch:
     def _tell(self, found: Outlook, blocked: tuple[BlockedTopic, ...]) -> None:
         number = self._context.partition
         if found.missing is not None and self._missing is None:
-            log.error("partition %d is not recoverable: %s; %s", number, found.missing, REMEDY)
+            remedy = "processing goes on, but keep this process alive" if self._absent else REMEDY
+            log.error("partition %d is not recoverable: %s; %s", number, found.missing, remedy)
         elif found.missing is None and self._missing is not None:
             log.info("partition %d is recoverable again", number)
         self._missing = found.missing

@@ -16,6 +16,7 @@ from snapreplay.service.core.policy import (
     snapshot_due,
     within_retention,
 )
+from snapreplay.service.core.topic_changes import TopicChange
 from snapreplay.service.partition import snapshot_writer
 from snapreplay.service.partition.committer import Committer
 from snapreplay.service.partition.context import Context
@@ -26,6 +27,7 @@ from snapreplay.service.partition.tasks import ended
 from snapreplay.service.partition.trimming import Trimmer
 from snapreplay.snapshots.errors import Reaction, SnapreplayError
 from snapreplay.snapshots.format.records import Increment, Pointer
+from snapreplay.snapshots.program.ways import app_name, ensure
 from snapreplay.snapshots.state.contract import Store
 
 log = logging.getLogger("snapreplay.partition")
@@ -61,12 +63,19 @@ class SnapshotKeeper:
         self._since = asyncio.get_running_loop().time() - recovered.seconds_since_snapshot
         self._unpointed_since = self._since
         self._not_before = 0.0
+        self._missing = ""  # why there is no T-QuanLiang
+        self._unsaved = ""  # why nothing is in T-QuanLiang yet
         self._wanted: str | None = None
+        self._needed = (
+            False  # although nothing was applied: the newest snapshot cannot be used any more
+        )
         self.fallback_pending = recovered.snapshot_now
         """The damage that the recovery met will be met again, as long as no new snapshot is pointed to."""
         self._waiting: list[OnDone] = []
         self._pointing: list[tuple[str, list[OnDone]]] = []
         self._task: asyncio.Task[None] | None = None
+        if committer.chain.pointers_gone:
+            self._is_unsaved(f"{context.snapshots.topic} was created again")
 
     @property
     def changed(self) -> bool:
@@ -97,6 +106,8 @@ class SnapshotKeeper:
         """On demand. `done` is called once the snapshot is pointed to, is not needed, or has failed."""
         self._wanted = self._wanted or reason
         self._waiting.append(done)
+        if not self.changed:
+            self._watch.look_at_once()
 
     def begin_if_due(self) -> None:
         """Call while nothing uncommitted is merged or sealed.
@@ -107,21 +118,56 @@ class SnapshotKeeper:
         if self.writing or self._committer.chain.new_pointer is not None:
             return
         self._raise_fatal()
+        if self._missing:
+            self._fail_waiting(self._missing)
+            return
         reason = self._wanted or self._due()
         if reason is None:
             return
-        if self._waiting and not self.changed and not self.fallback_pending:
-            self._skip()
+        if self._waiting and not (self.changed or self.fallback_pending or self._needed):
+            if not self._watch.is_to_look:
+                self._skip()
             return
         self._task = asyncio.get_running_loop().create_task(self._write(self._mark(reason)))
 
-    async def write_now(self, reason: str) -> None:
+    async def write_now(self, reason: str, *, even_unchanged: bool = False) -> None:
         """Finish the one under way, then write the last one; its pointer waits in the chain."""
         if self._task is not None:
             await asyncio.wait([self._task])
             self._raise_fatal()
-        if self.changed:
+        if (self.changed or even_unchanged) and not self._missing:
             await self._write(self._mark(reason))
+
+    def topic_changed(self, change: TopicChange | None) -> None:
+        """T-QuanLiang is missing, or is another topic than the chain says; None: neither. Processing goes on: the
+        increments hold the changes, and when the topic is there again it gets the whole state at once."""
+        if change is None:
+            self._missing = ""
+            self._watch.topic_missing(self._unsaved)
+            return
+        if self._task is not None:
+            self._task.cancel()  # its chunks lie in the old topic
+            self._records, self._marked = self._records + self._marked, 0
+        if change.found_id is None:
+            command = ensure(app_name(self._context.app))
+            self._missing = f"{change}: no snapshot can be written; {command} creates it"
+            self._watch.topic_missing(self._missing)
+            return
+        log.warning(
+            "partition %d: %s: the snapshots in it are gone, a new one is written",
+            self._context.partition,
+            change,
+        )
+        self._missing = ""
+        self._is_unsaved(str(change))
+        self._committer.chain = self._committer.chain.in_new_topic(change.topic, change.found_id)
+        self._wanted, self.fallback_pending, self._not_before = "retention", True, 0.0
+
+    def _is_unsaved(self, why: str) -> None:
+        """T-QuanLiang is a new topic: nothing is recoverable before a snapshot in it is pointed to."""
+        self._point_anew()
+        self._unsaved = f"{why}: the snapshots in it are gone, a new one is being written"
+        self._watch.topic_missing(self._unsaved)
 
     def committed(self, increment: Increment, record_count: int) -> None:
         """An increment was committed: its newest pointer, if new, now exists for everybody."""
@@ -140,10 +186,18 @@ class SnapshotKeeper:
         await self._trimmer.close()
         if self._task is not None:
             await ended(self._task)
-        waiting = [*self._waiting, *(done for _, dones in self._pointing for done in dones)]
-        self._waiting, self._pointing = [], []
+        self._point_anew()
+        self._fail_waiting("the partition was released before the snapshot was pointed to")
+
+    def _point_anew(self) -> None:
+        """No pointer leads to what was written: whoever waits for one waits for the next snapshot."""
+        self._waiting += [done for _, dones in self._pointing for done in dones]
+        self._pointing = []
+
+    def _fail_waiting(self, why: str) -> None:
+        waiting, self._waiting, self._wanted = self._waiting, [], None
         for done in waiting:
-            done("failed", None, "the partition was released before the snapshot was pointed to")
+            done("failed", None, why)
 
     def _want(self, found: Outlook) -> bool:
         """The retention watch asks. One that is under way may be all it needs: it will look again."""
@@ -151,6 +205,7 @@ class SnapshotKeeper:
         if under_way or not (self.changed or found.even_unchanged):
             return False
         self._wanted = self._wanted or "retention"
+        self._needed = found.even_unchanged
         return True
 
     def _raise_fatal(self) -> None:
@@ -175,7 +230,7 @@ class SnapshotKeeper:
             done("skipped", newest, "nothing was applied since the newest snapshot")
 
     def _mark(self, reason: str) -> snapshot_writer.Mark:
-        self._wanted = None
+        self._wanted, self._needed = None, False
         self._marked, self._records = self._records, 0
         self._since = asyncio.get_running_loop().time()
         return snapshot_writer.mark(self._store, self._committer.chain, reason)
@@ -209,7 +264,9 @@ class SnapshotKeeper:
             done("failed", None, error.message)
 
     def _now_pointed(self, snapshot_id: str) -> None:
-        self._marked, self.fallback_pending = 0, False
+        self._marked, self.fallback_pending, self._unsaved = 0, False, ""
+        self._watch.topic_missing(self._missing)
+        self._watch.saved()
         self._unpointed_since = self._since
         status = self._reporter.status.snapshot
         if status is not None and status.snapshot_id == snapshot_id:

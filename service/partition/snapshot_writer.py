@@ -41,6 +41,10 @@ from snapreplay.snapshots.format.records import (
 from snapreplay.snapshots.state.contract import Cursor, ShardSlice, Store
 from snapreplay.snapshots.state.digest import EMPTY, Digest
 
+OBJECT_HINT = (
+    "snapshot() must give the same entries for the same state, byte for byte: sort what has no order, leave out what"
+    " is not state; then restart the process"
+)
 DEFECT_HINT = "please report this; restart the process: recovery proves the state from the log"
 
 
@@ -50,6 +54,10 @@ class ImageDiffers(StopError):
 
 class OffsetUnknown(RetryableError):
     """An append was acknowledged without an offset; what cannot be pointed to is abandoned."""
+
+
+class SnapshotTorn(RetryableError):
+    """T-QuanLiang became another log while the snapshot was written: its first part is gone."""
 
 
 @dataclass(frozen=True)
@@ -62,18 +70,22 @@ class Mark:
     snapshot_id: str
     began: float
     shard_count: int
+    hint: str = DEFECT_HINT
 
 
 def mark(store: Store, chain: Chain, reason: str) -> Mark:
     """Begin: the image is frozen, writes go on top of it until `release`. Only while no batch is sealed."""
-    return Mark(store.mark(), chain, reason, uuid.uuid4().hex, wall_seconds(), store.shard_count)
+    hint = OBJECT_HINT if store.digest is None else DEFECT_HINT
+    return Mark(
+        store.mark(), chain, reason, uuid.uuid4().hex, wall_seconds(), store.shard_count, hint
+    )
 
 
 async def write(context: Context, marked: Mark, reporter: Reporter) -> Pointer:
     """Write the snapshot. It exists only when a committed increment holds the pointer returned here.
 
     Raises:
-        Unreachable, RefusedRecord, OffsetUnknown: abandoned; what was written is an orphan nobody reads.
+        Unreachable, RefusedRecord, OffsetUnknown, SnapshotTorn: abandoned; what was written is an orphan nobody reads.
         ImageDiffers: STOP.
     """
     status = SnapshotStatus(
@@ -185,6 +197,13 @@ class _Writer:
             raise OffsetUnknown(
                 f"{record.topic}-{self._context.partition}: appended at an unknown offset"
             )
+        if self.refs and offset <= self.refs[-1].offset:  # a log only grows
+            raise SnapshotTorn(
+                f"{self._context.snapshots}: what was appended behind offset {self.refs[-1].offset} lies at {offset}:"
+                " the topic was created again while a snapshot was written to it; the next one is whole",
+                offset=offset,
+                expected_above=self.refs[-1].offset,
+            )
         return offset
 
     def _manifest(self) -> Manifest:
@@ -193,7 +212,7 @@ class _Writer:
             raise ImageDiffers(
                 f"snapshot {self._marked.snapshot_id} of batch {last.batch} adds up to {self.sums},"
                 f" the batch's digest is {last.digest}",
-                hint=DEFECT_HINT,
+                hint=self._marked.hint,
             )
         return Manifest(
             origin=self._marked.chain.origin,
@@ -208,9 +227,9 @@ class _Writer:
             entries_digest=self.sums,
             stream_time_ms=last.stream_time_ms,
             shard_count=self._marked.shard_count,
-            schema_version=self._context.app.schema_version,
             created_at_ms=wall_ms(),
             genesis=last.genesis,
+            topic_ids=dict(self._marked.chain.expected_ids),
         )
 
 

@@ -76,9 +76,9 @@ def _cut(context: Context, manifest: Manifest, offset: int, last: Increment) -> 
     log = context.snapshots
     return LogCut(
         f"{log} offset {offset} holds a snapshot of batch {manifest.batch}, but the"
-        f" last increment is batch {last.batch}: {context.increments.topic} was cut",
-        hint="committed batches are lost from the increments (unclean election, deleted records): restore the"
-        " topic from a replica or a backup before going on",
+        f" last increment is batch {last.batch}: {context.increments.topic} was cut, committed"
+        " batches are lost (unclean election, deleted records)",
+        hint="bring the topic back from a replica, backup or mirror",
         manifest_batch=manifest.batch,
         last_batch=last.batch,
         increment_offset=manifest.increment_offset,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any
 
 
@@ -12,3 +13,16 @@ async def ended(task: asyncio.Task[Any]) -> None:
     await asyncio.wait([task])
     if not task.cancelled():
         task.exception()
+
+
+async def unless(interrupted: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
+    """Do `work`, but no longer than until `interrupted` is set. An error of `work` is raised."""
+    loop = asyncio.get_running_loop()
+    working, waiting = loop.create_task(work), loop.create_task(interrupted.wait())
+    try:
+        await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+    finally:
+        await ended(working)
+        await ended(waiting)

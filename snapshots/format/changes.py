@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from zlib import crc32
 
+from snapreplay.snapshots.counted import counted
 from snapreplay.snapshots.errors import DamagedError, StopError
 from snapreplay.snapshots.format.envelope import HEADER_BYTES, RECORD_BYTES_MAX, decode, encode
 from snapreplay.snapshots.format.records import DEFAULT_STORE, ChangesRecord, ChangesRef
@@ -54,7 +55,7 @@ def check_changes(
     """
     if len(values) != ref.record_count:
         raise DamagedError(
-            f"{len(values)} changes records precede the increment, it speaks of {ref.record_count}",
+            f"the increment speaks of {counted(ref.record_count, 'changes record')} before it, found {len(values)}",
             found=len(values),
             recorded=ref.record_count,
         )

@@ -16,6 +16,9 @@ from snapreplay.snapshots.state.digest import Digest
 NO_OFFSET = -1
 """In the place of an offset that does not exist (the genesis has no previous increment)."""
 
+OWN_KIND = "increments-replaced"
+"""Kind of the decisions that a process takes by itself; all others are an operator's."""
+
 DEFAULT_STORE = "default"
 """The only store in format version 1; records name it so that several maps need no new format."""
 
@@ -25,6 +28,7 @@ class Origin(msgspec.Struct, frozen=True):
 
     app_id: str
     app_version: str
+    schema_version: int  # of the state, as the app declares it
     fingerprint: str  # python, machine, codec versions: what determinism depends on besides the app
 
 
@@ -93,9 +97,14 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
     changes: ChangesRef | None  # None: lean mode, or a state that keeps no changes
     outputs: dict[str, int]  # output topic -> records in this transaction
     stream_time_ms: int  # highest record timestamp so far; -1 before the first record
-    digest: Digest | None  # of the state after the batch; None for a state that keeps none
+    digest: Digest | None  # of the state after the batch; None: none was computed
     genesis: Genesis
     written_at_ms: int
+    topic_ids: dict[
+        str, str
+    ] = {}  # of every input and both own topics; empty: the cluster has none
+    # Output topic -> XXH64 of what the handlers sent to it in this batch, in order; dead letters are not covered.
+    outputs_xxh64: dict[str, int] = {}
     fallback_from: str | None = None  # newer snapshot that the last restore could not use: its id
     decision: dict[str, str] | None = None  # an operator's accepted finding
     migrated_from: str | None = None  # state schema version before a migration
@@ -103,8 +112,14 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def begins_anew(self) -> bool:
-        """Whether the chain begins here: an operator accepted a state that no increment has."""
+        """Whether the chain begins here, with a state that no increment before it has."""
         return self.decision is not None and self.previous_offset == self.owner_epoch
+
+    @property
+    def begun_by_owner(self) -> bool:
+        """Whether the owner itself began the chain here: what it had written before was deleted or cut."""
+        finding = (self.decision or {}).get("finding", "")
+        return self.begins_anew and finding.startswith(f"{OWN_KIND}-")
 
 
 class ChangesRecord(msgspec.Struct, frozen=True):
@@ -155,9 +170,9 @@ class Manifest(msgspec.Struct, frozen=True):
     entries_digest: Digest  # of the entries in the chunks; equals `digest` where there is one
     stream_time_ms: int
     shard_count: int
-    schema_version: int
     created_at_ms: int
     genesis: Genesis
+    topic_ids: dict[str, str] = {}  # as in that increment
 
 
 LogEntry = Claim | ChangesRecord | Increment | Chunk | Manifest

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import msgspec
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from snapreplay.snapshots.counted import counted
 from snapreplay.snapshots.errors import RetryableError, SnapreplayError, StopError
 from snapreplay.snapshots.jobs import audit_checks as checks
 from snapreplay.snapshots.jobs.columns import decode_entries, decode_log, decode_snapshots, judged
@@ -259,12 +260,13 @@ def main(arguments: list[str] | None = None) -> int:
 def as_text(report: AuditReport) -> str:
     """For people: what was checked, notes, findings with their place, verdict."""
     lines = [
-        f"audit of {report.app_id}, {report.partition_count} partitions, {report.seconds:.1f} s"
+        f"audit of {report.app_id}, {counted(report.partition_count, 'partition')}, {report.seconds:.1f} s"
     ]
     lines += [f"  checked  {count:>12,} {name}" for name, count in report.checked.items()]
     lines += [f"  note     {count:>12,} {name}" for name, count in report.notes.items() if count]
     lines += [
-        f"  ACCEPTED {d.finding}: partition {d.partition} offset {d.offset}, by {d.by}: {d.reason}"
+        f"  {'DECIDED ' if d.by_owner else 'ACCEPTED'} {d.finding}: partition {d.partition} offset {d.offset},"
+        f" by {d.by}: {d.reason}"
         f" ({d.decided})"
         for d in report.decisions
     ]

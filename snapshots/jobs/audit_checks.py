@@ -3,11 +3,14 @@
 Every query gives topic, partition, offset (of the record to look at, -1 without one) and detail.
 
     log         T-ZengLiang, `columns.LOG`
-    increments  of it, the readable increments
+    orphans     increments that lead nowhere: their owner did not know yet that the topic was made again or cut.
+                It then began the chain anew, behind them, with all that they say
+    increments  of the log, the readable increments, without orphans
     snaps       T-QuanLiang, `columns.SNAPSHOTS`
     bounds      partition, log_start, snaps_start: first offsets when the audit began
     pointers    every committed pointer once, with `seen_at`, the first increment that has it, and
-                `newest`, whether it is the first one of its partition's last increment
+                `newest`, whether it is the first one of its partition's last increment; none of those into a
+                T-QuanLiang that was deleted, as the ids in the increments tell
     pointed     the same pointers (`said_…`) beside the manifests that are there
     refs        chunk references of pointed manifests, with their place in the list
     changes     changes records, each with the increment (`until`) and the claim (`claimed`) after it
@@ -21,15 +24,32 @@ except where the newest snapshot needs it. Offsets are only ever compared: marke
 from __future__ import annotations
 
 VIEWS = {
-    "increments": "SELECT * FROM log WHERE kind = 3 AND state = 'ok'",
+    "orphans": """
+        WITH lives AS (
+            SELECT *, count_if(begins_anew) OVER so_far AS life, count_if(kind = 1) OVER so_far AS claims
+            FROM log WHERE state = 'ok'
+            WINDOW so_far AS (PARTITION BY partition ORDER BY offset)),
+        ends AS (SELECT partition, life - 1 AS life, owner_epoch AS end, log_id AS new_id
+            FROM lives WHERE begun_by_owner),
+        ended AS (
+            SELECT l.*, e.new_id, bool_or(l.previous_offset >= l.offset) OVER
+                (PARTITION BY l.partition, l.life ORDER BY l.offset) AS cut
+            FROM lives l JOIN ends e ON e.partition = l.partition AND e.life = l.life
+                AND l.offset < e.end
+            WHERE l.kind = 3)
+        SELECT partition, offset FROM ended WHERE cut OR (claims = 0 AND log_id <> new_id)""",
+    "increments": """
+        SELECT * FROM log LEFT ANTI JOIN orphans USING (partition, offset)
+        WHERE kind = 3 AND state = 'ok'""",
     "pointers": """
         WITH every AS (
-            SELECT partition, offset, posexplode(pointers) AS (place, p) FROM increments),
-        last AS (SELECT partition, max(offset) AS offset FROM increments GROUP BY partition)
+            SELECT partition, offset, snaps_id, posexplode(pointers) AS (place, p) FROM increments),
+        last AS (SELECT partition, max(offset) AS offset, max_by(snaps_id, offset) AS snaps_id
+            FROM increments GROUP BY partition)
         SELECT e.partition, e.p.*, min(e.offset) AS seen_at,
-            bool_or(l.offset IS NOT NULL AND e.place = 0) AS newest
-        FROM every e LEFT JOIN last l ON l.partition = e.partition AND l.offset = e.offset
-        GROUP BY ALL""",
+            bool_or(l.offset = e.offset AND e.place = 0) AS newest
+        FROM every e JOIN last l ON l.partition = e.partition
+        GROUP BY ALL HAVING bool_or(e.snaps_id = l.snaps_id)""",
     "pointed": """
         SELECT p.partition, p.manifest_offset AS offset, p.seen_at, p.newest, p.first_chunk_offset,
             p.snapshot_id AS said_id, p.batch AS said_batch, p.digest AS said_digest,
@@ -60,7 +80,7 @@ VIEWS = {
         FROM changes c JOIN raw_changes r ON r.partition = c.partition AND r.offset = c.offset
         GROUP BY c.partition, c.until""",
 }
-KEPT = {"pointed", "joined"}
+KEPT = {"orphans", "pointed", "joined"}
 """Views that are computed once: several checks use them, and `joined` reads Kafka again."""
 
 CHECKS = {
@@ -121,7 +141,9 @@ CHECKS = {
             SELECT l.*, b.log_start,
                 max(IF(kind = 3, owner_epoch, NULL)) OVER before AS highest,
                 max(IF(kind = 1, l.offset, NULL)) OVER before AS claimed
-            FROM log l JOIN bounds b ON b.partition = l.partition WHERE l.state = 'ok'
+            FROM log l JOIN bounds b ON b.partition = l.partition
+            LEFT ANTI JOIN orphans o ON o.partition = l.partition AND o.offset = l.offset
+            WHERE l.state = 'ok'
             WINDOW before AS (PARTITION BY l.partition ORDER BY l.offset
                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING))
         SELECT :log AS topic, partition, offset, CASE
@@ -217,7 +239,7 @@ DECISIONS = """
         coalesce(decision['decided'], '') AS decided, coalesce(decision['reason'], '') AS reason,
         coalesce(decision['by'], '') AS by
     FROM increments WHERE decision IS NOT NULL ORDER BY partition, offset"""
-"""What operators accepted: no finding, but whoever reads a clean audit must know of it."""
+"""What operators accepted, and owners decided: no finding, but whoever reads a clean audit must know of it."""
 
 DIGESTS = """
     SELECT partition, count(*) AS entries,
@@ -241,6 +263,7 @@ COUNTS = {
 NOTES = {
     "foreign_records": """SELECT (SELECT count(*) FROM log WHERE state = 'foreign')
         + (SELECT count(*) FROM snaps WHERE state = 'foreign')""",
+    "orphaned_increments": "SELECT count(*) FROM orphans",
     "trimmed_pointers": """SELECT count(*) FROM pointed
         WHERE first_chunk_offset < snaps_start OR said_increment + 1 < log_start""",
     "unpointed_manifests": """SELECT count(*) FROM snaps s

@@ -24,6 +24,7 @@ from snapreplay.snapshots.format.records import (
     LogEntry,
     Manifest,
 )
+from snapreplay.snapshots.program import names
 
 _LONG, _TEXT = pa.int64(), pa.string()
 _POSITIONS = pa.map_(_TEXT, _LONG)
@@ -62,12 +63,16 @@ LOG = pa.schema(
         ),
         "decision": pa.map_(_TEXT, _TEXT),
         "begins_anew": pa.bool_(),
+        "begun_by_owner": pa.bool_(),
+        "log_id": _TEXT,
+        "snaps_id": _TEXT,
         "part": _LONG,
         "entries": _LONG,
     }
 )
 """A record of T-ZengLiang; `part` and `entries` are of changes, `app_id` of claims and
-increments.
+increments. `log_id` and `snaps_id` are the ids of both topics as the increment's owner knew them; "" where the
+cluster has none.
 """
 
 SNAPSHOTS = pa.schema(
@@ -226,6 +231,9 @@ def _increment(entry: Increment) -> dict[str, Any]:
         ],
         "decision": entry.decision and list(entry.decision.items()),
         "begins_anew": entry.begins_anew,
+        "begun_by_owner": entry.begun_by_owner,
+        "log_id": entry.topic_ids.get(names.increments_topic(entry.origin.app_id), ""),
+        "snaps_id": entry.topic_ids.get(names.snapshots_topic(entry.origin.app_id), ""),
     }
 
 

@@ -1,6 +1,8 @@
 """Spark's Kafka connector: four jars, found in a directory or fetched there once by Maven.
 
-python -m snapreplay.snapshots.jobs.jars
+python -m snapreplay.snapshots.jobs.jars [--check]
+
+--check fetches nothing: it says what is missing to fetch and use them, by the standard library alone.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from snapreplay.snapshots import jars
+from snapreplay.snapshots.counted import counted
 from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.snapshots.java import find_java
 
 JARS_DIR_VARIABLE = "SNAPREPLAY_SPARK_JARS_DIR"
 _WHAT = "Spark's Kafka connector"
@@ -24,12 +28,25 @@ def ensure() -> list[Path]:
         JarsUnavailable: not here and not to be had.
     """
     root = jars.jars_dir("spark", JARS_DIR_VARIABLE)
-    pom = (files(__package__) / "pom.xml").read_bytes()
     started = time.monotonic()
-    if jars.fill(root, pom, _copy):
+    if jars.fill(root, _pom(), _copy):
         took_s = time.monotonic() - started
         print(f"spark: {_size(root)} in {took_s:.1f} s", file=sys.stderr)
     return _jars_in(root)
+
+
+def check() -> None:
+    """
+    Raises:
+        JavaUnavailable, JarsUnavailable: `ensure` and a session could not succeed for want of java or mvn.
+    """
+    find_java("Spark")
+    if not jars.is_whole(jars.jars_dir("spark", JARS_DIR_VARIABLE), _pom()):
+        jars.find_maven(_WHAT)
+
+
+def _pom() -> bytes:
+    return (files(__package__) / "pom.xml").read_bytes()
 
 
 def _copy(fresh: Path) -> None:
@@ -45,12 +62,15 @@ def _jars_in(root: Path) -> list[Path]:
 
 def _size(root: Path) -> str:
     found = _jars_in(root)
-    return f"{len(found)} jars, {sum(jar.stat().st_size for jar in found) / 1e6:.1f} MB"
+    return f"{counted(len(found), 'jar')}, {sum(jar.stat().st_size for jar in found) / 1e6:.1f} MB"
 
 
 def main() -> int:
     """Fetch the jars if they are not here, and say where they are. Returns the exit code."""
     try:
+        if sys.argv[1:] == ["--check"]:
+            check()
+            return 0
         found = ensure()
     except SnapreplayError as error:
         print(error, file=sys.stderr)

@@ -158,14 +158,11 @@ class _Admin:
             cause = _cause(error)
             if "UnknownTopicOrPartition" in cause:
                 raise TopicMissing(
-                    f"there is no topic {topic!r} on this cluster",
-                    hint="check the app id and kafka.bootstrap.servers; `snapreplay init MODULE:APP`"
-                    " creates the topics of a new app",
+                    f"there is no topic {topic!r} on this cluster: another app id or kafka.bootstrap.servers is meant",
                     topic=topic,
                 ) from error
             raise ClusterUnavailable(
                 f"the cluster does not answer about topic {topic!r}: {cause}",
-                hint="check kafka.bootstrap.servers and that the brokers run",
             ) from error
 
 

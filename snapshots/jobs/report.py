@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from snapreplay.snapshots.format.records import OWN_KIND
+
 
 class Finding(msgspec.Struct, frozen=True, order=True):
     """Something that must not be so. `offset` is that of the record to look at; -1 when it is
@@ -18,7 +20,9 @@ class Finding(msgspec.Struct, frozen=True, order=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """A finding that an operator accepted, by the increment that says so."""
+    """A finding that an operator accepted, or what an owner decided when its memory was the only copy of the state;
+    by the increment that says so.
+    """
 
     partition: int
     offset: int
@@ -26,6 +30,10 @@ class Decision(msgspec.Struct, frozen=True):
     decided: str
     reason: str
     by: str
+
+    @property
+    def by_owner(self) -> bool:
+        return self.finding.startswith(f"{OWN_KIND}-")
 
 
 class AuditReport(msgspec.Struct, frozen=True):
@@ -36,7 +44,7 @@ class AuditReport(msgspec.Struct, frozen=True):
         findings: by check, partition and offset; at most 1,000 of each check; empty: all is well.
         notes: what is no fault but worth knowing (orphans, trimmed snapshots, foreign records),
             counted.
-        decisions: what operators accepted, by partition and offset, as far as the log reaches back.
+        decisions: what operators accepted and owners decided, by partition and offset, as far as the log reaches back.
     """
 
     app_id: str

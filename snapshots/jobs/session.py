@@ -9,10 +9,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from snapreplay.snapshots.errors import UsageError
+from snapreplay.snapshots.java import INSTALL, environment, find_java
 from snapreplay.snapshots.jobs import jars
 
 # A JVM that ends soon: the quick compiler and the plain collector start twice as fast (28.7 s
@@ -25,14 +27,18 @@ def local_session(name: str, *, short_lived: bool = False) -> SparkSession:
     """The session of this process, started if there is none (about 5 s). The caller stops it.
 
     Raises:
+        JavaUnavailable: there is no java command, or it is older than 17.
         JarsUnavailable: the connector's jars are missing and cannot be fetched.
-        UsageError: the JVM does not start (no java, or older than 17).
+        UsageError: the JVM does not start.
     """
+    java = find_java("Spark")
     connector = jars.ensure()
+    _take_over(environment())
     # Workers would otherwise be whatever `python3` is first on the PATH, without our packages.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    log4j = files(__package__) / "log4j2.properties"
+    # As a URI: the path may hold spaces, which separate options.
+    log4j = Path(str(files(__package__) / "log4j2.properties")).as_uri()
     java_options = f"-Dlog4j2.configurationFile={log4j} {_SHORT_LIVED if short_lived else ''}"
     builder = SparkSession.builder.appName(name).master("local[*]")
     for key, value in {
@@ -56,9 +62,16 @@ def local_session(name: str, *, short_lived: bool = False) -> SparkSession:
             return builder.getOrCreate()
     except Exception as error:
         raise UsageError(
-            f"Spark does not start: {error}",
-            hint="it needs a Java runtime of version 17 or newer: apt-get install openjdk-17-jre-headless",
+            f"Spark does not start by {java}: {error}",
+            hint=f"it needs a whole Java runtime, version 17 or newer: {INSTALL}",
         ) from error
+
+
+def _take_over(given: dict[str, str]) -> None:
+    """Spark starts its JVM with the environment of this process."""
+    for name in os.environ.keys() - given.keys():
+        del os.environ[name]
+    os.environ.update(given)
 
 
 @contextmanager

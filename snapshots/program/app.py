@@ -60,8 +60,7 @@ class App(Generic[S]):
     ) -> None:
         """
         Args:
-            version: of the handlers, as increments and snapshots record it; None: derived from
-                their code.
+            version: a name for people, recorded in front of the code's own version.
 
         Raises:
             UsageError: an id or topic that Kafka would not take, a topic named twice or on both
@@ -74,18 +73,22 @@ class App(Generic[S]):
         self.schema_version = schema_version
         self.handlers: dict[Topic[Any, Any], Handler[Any, Any, S]] = {}
         self._version = version
+        self._made_in = str(sys._getframe(1).f_globals.get("__name__", ""))  # noqa: SLF001 - CPython's, and public by its documentation
         _check_app_id(app_id)
         _check_topics(self)
         _check_versions(version, schema_version)
 
     @cached_property
     def version(self) -> str:
-        """As given, or "code:" and 8 hex digits of the handlers' code: another code, another
-        version.
+        """ "code:" and 8 hex digits: another code, another version. Behind the one that was given
+        and a "+", if one was: "7+code:0a1b2c3d". Increments and snapshots record it.
+
+        Made of handlers, state and every module of the user's that the app imports, see
+        `code_version`.
         """
-        if self._version is not None:
-            return self._version
-        return code_version(self.handlers[topic] for topic in self.inputs if topic in self.handlers)
+        handlers = [self.handlers[topic] for topic in self.inputs if topic in self.handlers]
+        code = code_version([*handlers, self.state], [self._made_in])
+        return code if self._version is None else f"{self._version}+{code}"
 
     def handler(self, topic: Topic[K, V]) -> Callable[[Handler[K, V, S]], Handler[K, V, S]]:
         """Decorator: this function is called with (record, state, out) for each record of `topic`.
@@ -136,6 +139,7 @@ class App(Generic[S]):
                 " each partition needs its own",
                 hint="state=lambda: MapState(…)",
             )
+        _ = self.version  # of the code as it was loaded: files may be replaced while it runs
 
 
 def fingerprint() -> str:

@@ -100,8 +100,8 @@ def without_skipped(records: Sequence[R], skipped: Sequence[SkippedRange]) -> Se
 
 def out_of_order(record: InputRecord, position: int) -> OutOfOrder:
     return OutOfOrder(
-        f"record {id_of(record)} came although the next offset of {record.topic} is {position}",
-        hint="a bug in the caller: records are fed in offset order, from the batch's positions on",
+        f"record {id_of(record)} came although the next offset of {record.topic} is {position}:"
+        " they are to be fed in offset order, from the batch's positions on",
         offset=record.offset,
         position=position,
     )

@@ -29,6 +29,7 @@ from snapreplay.snapshots.program.dead_letter import dead_letter
 from snapreplay.snapshots.program.failure import NEVER_HANDLER_ERRORS, answered, record_error
 from snapreplay.snapshots.program.names import dead_letters_topic
 from snapreplay.snapshots.program.out import DEFAULT_LIMIT_BYTES, Out
+from snapreplay.snapshots.program.output_hash import hashing
 from snapreplay.snapshots.program.ranges import Anchor, InputRange, SkippedRange
 from snapreplay.snapshots.program.record import InputRecord, Output, Record
 from snapreplay.snapshots.state.contract import Sealed, Store
@@ -56,6 +57,7 @@ class Applied:
         skipped: the dead-lettered ones.
         anchors: of the inputs of which a record was applied.
         outputs: what the handlers sent, in order; those of skipped records are not among them.
+        outputs_xxh64: output topic → hash of what was sent to it; a replay arrives at the same.
         dead_letters: a record for the dead-letter topic for each skipped one, in order.
         errors: why, in the order of `dead_letters`.
         sealed: the effect on the state.
@@ -70,6 +72,7 @@ class Applied:
     skipped: list[SkippedRange]
     anchors: dict[str, Anchor]
     outputs: list[Output]
+    outputs_xxh64: dict[str, int]
     dead_letters: list[Output]
     errors: list[RecordError]
     sealed: Sealed
@@ -118,6 +121,7 @@ class Fold:
         self._began_at_ms = -1
         self._dead_letters: list[Output] = []
         self._errors: list[RecordError] = []
+        self._outputs_xxh64: dict[str, int] = {}
 
     def begin(self, positions: Mapping[str, int]) -> None:
         """Start a batch. `positions`: next offset of each input."""
@@ -146,13 +150,15 @@ class Fold:
             self._coverage.pass_over(topic, end_offset)
 
     def staging(self) -> Steps[None]:
-        """Encode what the batch changed. Possible while the batch before it is not merged yet.
+        """Encode what the batch changed, hash what it sent. Possible while the batch before it is
+        not merged yet.
 
         Raises:
             RecordError: something in the state cannot be written; the batch must be abandoned, and
                 `isolate` will know the record.
         """
-        return self._store.staging()
+        yield from self._store.staging()
+        self._outputs_xxh64 = yield from hashing(self._out.staged)
 
     def sealing(self) -> Steps[Applied]:
         """The staged batch, ready for its transaction; the one before it is merged."""
@@ -228,12 +234,14 @@ class Fold:
 
     def sealing_alone(self, failure: RecordError | None) -> Steps[Applied]:
         """What was applied alone, as one batch; `failure` as `feed_alone` returned it last."""
-        return self._applied(failure, self._dead_letters, self._errors)
+        self._outputs_xxh64 = yield from hashing(self._out.staged)
+        return (yield from self._applied(failure, self._dead_letters, self._errors))
 
     def _start(self, positions: Mapping[str, int]) -> None:
         self._coverage = Coverage(positions)
         self._began_at_ms = self._store.stream_time_ms
         self._out.staged.clear()
+        self._outputs_xxh64 = {}
 
     def _apply_run(self, run: Sequence[InputRecord]) -> None:
         """The hot loop: at least one record, all of one input."""
@@ -313,6 +321,7 @@ class Fold:
             skipped=coverage.skipped,
             anchors=coverage.anchors,
             outputs=outputs,
+            outputs_xxh64=self._outputs_xxh64,
             dead_letters=dead_letters,
             errors=errors,
             sealed=sealed,

@@ -81,8 +81,11 @@ class Record(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
         return random.Random(f"{self.app_id}/{self.id}")
 
 
-class Output(msgspec.Struct, frozen=True, gc=False):
-    """One encoded, staged output. Nothing leaves before the batch commits."""
+class Output(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One encoded, staged output. Nothing leaves before the batch commits.
+
+    Its msgpack is hashed into the increment: fields and their order are part of the format.
+    """
 
     topic: str
     key: bytes | None

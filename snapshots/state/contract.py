@@ -18,7 +18,7 @@ batch. Staging and sealing are done in steps, because whole they would hold an e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -44,7 +44,11 @@ class State(Protocol):
     """
 
     def snapshot(self) -> Iterable[tuple[bytes, bytes]]:
-        """Entries (key, value) that hold the whole state: unique keys, any order, possibly none."""
+        """Entries (key, value) that hold the whole state: unique keys, any order, possibly none.
+
+        Equal states give equal entries, byte for byte, in every process. A generator is asked for more
+        between other work of the event loop; nothing is applied meanwhile.
+        """
 
     def restore(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
         """Discard everything, then become the state that `snapshot()` gave these entries for."""
@@ -108,8 +112,20 @@ class Store(Protocol):
         """Whether `drop` would bring the committed state back now; if not, it costs a full restore."""
 
     @property
+    def is_sealed(self) -> bool:
+        """Whether a sealed batch waits for `merge` or `drop`."""
+
+    @property
     def digest(self) -> Digest | None:
         """Of the merged base plus the sealed batch, if any. Not to be read while one is being sealed."""
+
+    def digesting(self) -> Steps[Digest | None]:
+        """As `digest`; where none is kept, all of `snapshot()` is hashed for it: while it goes on, the state must not
+        change.
+
+        Raises:
+            UsageError: a user's `snapshot()` breaks its contract.
+        """
 
     @property
     def size_bytes(self) -> int:
@@ -146,6 +162,14 @@ class Store(Protocol):
 
     def apply_changes(self, changes: Changes) -> None:
         """Recovery: fold one batch's changes into the base, digest included."""
+
+    def checking(self, each_shard_max: int | None = None) -> Iterator[int]:
+        """Read every entry of the base as a handler would, or so many of each shard, a step at a time; each gives how
+        many were read. Batches may be merged between two steps. Nothing where entries are the user's own.
+
+        Raises:
+            StoredValueUnreadable: names the key.
+        """
 
     def mark(self) -> Cursor:
         """

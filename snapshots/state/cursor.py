@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
+from snapreplay.snapshots.counted import counted
 from snapreplay.snapshots.state.contract import ShardSlice
 from snapreplay.snapshots.state.digest import MASK, Digest, adding_up, digest_of
 from snapreplay.snapshots.state.steps import Steps
@@ -92,7 +93,7 @@ def split(part: ShardSlice) -> tuple[ShardSlice, ShardSlice]:
         ValueError: fewer than two entries.
     """
     if len(part.entries) < 2:
-        raise ValueError(f"a slice of {len(part.entries)} entries cannot be split")
+        raise ValueError(f"a slice of {counted(len(part.entries), 'entry')} cannot be split")
     half = len(part.entries) // 2
     first = dict(islice(part.entries.items(), half))
     second = dict(islice(part.entries.items(), half, None))

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from snapreplay.snapshots.errors import RecordError, UsageError
+from snapreplay.snapshots.state.values import UNREADABLE_HINT, StoredValueUnreadable
 
 K = TypeVar("K", bound=str | bytes | int)
 
@@ -49,6 +50,15 @@ class KeyCodec(Generic[K]):
             return self.pack(key)
         except UNENCODABLE as error:
             raise self.refusal(key, error) from error
+
+    def misfit(self, encoded: bytes, cause: Exception) -> StoredValueUnreadable:
+        """The error for a stored key that failed to `unpack`: the keys had another type."""
+        stored = msgspec.msgpack.decode(encoded)
+        return StoredValueUnreadable(
+            f"the stored key {stored!r} is no {self.type.__name__}: {cause}",
+            hint=UNREADABLE_HINT,
+            key=stored,
+        )
 
     def refusal(self, key: object, cause: Exception | None = None) -> RecordError:
         """The error for a key that failed to `pack`, or that is not exactly of the type."""

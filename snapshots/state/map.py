@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import MsgspecError
 
+from snapreplay.snapshots.counted import counted
 from snapreplay.snapshots.errors import RecordError, UsageError
 from snapreplay.snapshots.state.contract import ENTRY_BYTES_MAX
 from snapreplay.snapshots.state.keys import UNENCODABLE, KeyCodec
@@ -108,7 +109,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
 
     def __repr__(self) -> str:
         value_type = getattr(self._values.type, "__name__", repr(self._values.type))
-        return f"<MapState {self._key_type.__name__} → {value_type}, {len(self)} entries>"
+        return f"<MapState {self._key_type.__name__} → {value_type}, {counted(len(self), 'entry')}>"
 
     def get(self, key: K, default: Any = None) -> Any:
         """The value, which may be changed in place, or `default`, which is not stored."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
+from snapreplay.snapshots.counted import counted
 from snapreplay.snapshots.errors import UsageError
 from snapreplay.snapshots.state.contract import (
     ENTRY_BYTES_MAX,
@@ -15,7 +16,7 @@ from snapreplay.snapshots.state.contract import (
     State,
 )
 from snapreplay.snapshots.state.cursor import ShardCursor
-from snapreplay.snapshots.state.digest import digest_of
+from snapreplay.snapshots.state.digest import Digest, adding_up, digest_of
 from snapreplay.snapshots.state.steps import Steps
 
 _NO_CHANGES = Sealed({}, None)
@@ -56,6 +57,10 @@ class ObjectStore:
         self._spoilt = False
         self._loading: dict[bytes, bytes] = {}
         self._initial = _entries(state)
+
+    @property
+    def is_sealed(self) -> bool:
+        return self._sealed
 
     @property
     def stream_time_ms(self) -> int:
@@ -134,9 +139,14 @@ class ObjectStore:
             UsageError: always.
         """
         raise UsageError(
-            f"{type(self.view).__name__} is no map: {len(changes)} changes cannot be applied to it",
-            hint="recover by replay",
+            f"{type(self.view).__name__} is no map: {counted(len(changes), 'change')} cannot be applied to it,"
+            " it is recovered by replay",
         )
+
+    def checking(self, each_shard_max: int | None = None) -> Iterator[int]:
+        """The entries are the user's: `restore` has read them all."""
+        del each_shard_max
+        return iter(())
 
     def mark(self) -> Cursor:
         """All of `snapshot()` is taken and hashed in this call, then sliced at leisure."""
@@ -147,6 +157,10 @@ class ObjectStore:
         self.size_bytes = sum(map(len, entries)) + sum(map(len, entries.values()))
         digest = digest_of(entries.items())
         return ShardCursor([entries], digest)
+
+    def digesting(self) -> Steps[Digest]:
+        self._refuse_spoilt()
+        return (yield from adding_up(_pairs(self.view)))
 
     def settle(self) -> bool:
         """Nothing is written beside the object."""
@@ -190,8 +204,7 @@ class ObjectStore:
 def _entries(state: State) -> dict[bytes, bytes]:
     name = f"{type(state).__name__}.snapshot()"
     entries: dict[bytes, bytes] = {}
-    for entry in state.snapshot():
-        key, value = _pair(name, entry)
+    for key, value in _pairs(state):
         if key in entries:
             raise UsageError(f"{name} gave key {key!r} twice", hint="keys must be unique")
         if len(key) + len(value) > ENTRY_BYTES_MAX:
@@ -204,9 +217,12 @@ def _entries(state: State) -> dict[bytes, bytes]:
     return entries
 
 
-def _pair(name: str, entry: Any) -> tuple[bytes, bytes]:
-    if isinstance(entry, tuple) and [type(part) for part in entry] == [bytes, bytes]:
-        return entry
-    raise UsageError(
-        f"{name} gave {entry!r:.80}", hint="each entry is a tuple (key bytes, value bytes)"
-    )
+def _pairs(state: State) -> Iterator[tuple[bytes, bytes]]:
+    for entry in state.snapshot():
+        given: Any = entry
+        if not isinstance(given, tuple) or [type(part) for part in given] != [bytes, bytes]:
+            raise UsageError(
+                f"{type(state).__name__}.snapshot() gave {given!r:.80}",
+                hint="each entry is a tuple (key bytes, value bytes)",
+            )
+        yield entry

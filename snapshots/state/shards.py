@@ -190,6 +190,10 @@ class Shards:
                 keys.add(key)
         return keys
 
+    def entries(self, index: int, entries_max: int | None = None) -> list[tuple[bytes, bytes]]:
+        """Of one shard, but for what was written during a snapshot that is under way."""
+        return list(islice(self._shards[index].items(), entries_max))
+
     def mark(self) -> ShardCursor:
         """Freeze every shard: O(shards), plus what an earlier snapshot left to fold in.
 

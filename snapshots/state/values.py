@@ -28,6 +28,15 @@ from snapreplay.snapshots.state.fidelity import (
 
 V = TypeVar("V")
 
+UNREADABLE_HINT = (
+    "deploy the version that wrote it again, with the types it had: nothing is lost. Change a type "
+    "compatibly only: new fields of a Struct need defaults"
+)
+
+
+class StoredValueUnreadable(StopError):
+    """A stored key or value does not fit its declared type: that was changed since it was written."""
+
 
 class Mark(Enum):
     """Stands where no value is; None is a value."""
@@ -80,14 +89,13 @@ class ValueCodec(Generic[V]):
             key=key,
         )
 
-    def misfit(self, key: object, cause: Exception) -> StopError:
+    def misfit(self, key: object, cause: Exception) -> StoredValueUnreadable:
         """The error for stored bytes that failed to `unpack`: the type was changed since they were
         written.
         """
-        return StopError(
+        return StoredValueUnreadable(
             f"state[{key!r}] was written as another type than {self.type!r}: {cause}",
-            hint="run the version that wrote it, or change the type compatibly: "
-            "new fields of a Struct need defaults",
+            hint=UNREADABLE_HINT,
             key=key,
         )
 

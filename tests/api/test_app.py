@@ -19,6 +19,7 @@ OPERATIONS = {
     ("GET", "/api/v1/operations/{operation_id}"): "get_operation",
     ("GET", "/api/v1/partitions"): "list_partitions",
     ("GET", "/api/v1/partitions/{partition}"): "get_partition",
+    ("POST", "/api/v1/partitions/{partition}/retry"): "retry_partition",
     ("GET", "/api/v1"): "get_facts",
     ("GET", "/healthz"): "liveness",
     ("GET", "/readyz"): "readiness",
@@ -61,7 +62,6 @@ def test_two_applications_do_not_mix():
 @schema.parametrize()
 @settings(
     max_examples=40,
-    deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),
 )

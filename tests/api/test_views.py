@@ -38,7 +38,7 @@ def test_every_status_can_be_shown(given_statuses):
     """Whatever the runners publish, the summary is consistent and percents are 0 to 100."""
     shown = views.restore_status(FACTS, given_statuses)
     assert [each.partition for each in shown.partitions] == [s.partition for s in given_statuses]
-    assert all(0 <= each.percent <= 100 for each in shown.partitions)
+    assert all(0 <= (each.percent or 0) <= 100 for each in shown.partitions)
     held = [each for each in shown.partitions if each.phase is not Phase.CLOSED]
     assert sum(shown.summary.partitions_by_phase.values()) == len(held)
     assert (shown.summary.percent is None) == (not held)
@@ -89,6 +89,6 @@ def test_percent_never_falls_on_the_way_to_live():
         for progress in (None, Progress("bytes", 5, 5, 9), Progress("bytes", 5, 9, 9))
         if phase in (Phase.LOADING, Phase.ADVANCING) or progress is None
     ]
-    percents = [status.restored_percent for status in walk]
+    percents = [status.restored_percent or 0 for status in walk]
     assert percents == sorted(percents)
     assert percents == [0, 0, 0, 0, 0, 50, 50, 50, 100, 100]

@@ -104,7 +104,7 @@ async def test_a2_patience_ends_and_names_offsets_and_cause(
     error = caught.value
     assert f"last stable offset {stable}, high watermark {high}" in error.message
     assert error.facts["claim_offset"] == high - 2
-    assert "kafka-transactions.sh" in (error.hint or "")
+    assert "snapreplay doctor" in (error.hint or "")
     await pinned.foreign.abort_transaction()
     async with here.running() as service:
         await here.assert_exactly_once(service)

@@ -5,8 +5,7 @@ import pytest
 from snapreplay.service.genesis import PartitionLost, init_app
 from snapreplay.service.partition import ownership, recoverer
 from snapreplay.service.partition.starts import manifest_in
-from snapreplay.service.ports import NewTopic
-from snapreplay.service.topics import KEPT_FOR_EVER, TopicsIncomplete, ensure_topics
+from snapreplay.service.topics import TopicsIncomplete, ensure_topics
 from snapreplay.snapshots.errors import StopError
 from snapreplay.snapshots.format.envelope import Kind
 from tests.support import apps, reference
@@ -27,9 +26,9 @@ async def test_a3_a_deleted_increments_topic_is_noticed_at_every_step_of_the_way
     delete(here.bootstrap_servers, then.increments)
     with pytest.raises(TopicsIncomplete) as refused:
         await ensure_topics(here.app, here.settings(), here.cluster)
-    assert f"--create --topic {then.increments} --partitions N --config" in refused.value.hint
+    assert "`snapreplay topics ensure MODULE:APP --replace-lost`" in refused.value.hint
     assert then.increments not in await here.cluster.topic_names()
-    await here.cluster.create_topics([NewTopic(then.increments, 1, config=KEPT_FOR_EVER)])
+    await ensure_topics(here.app, here.settings(), here.cluster, replace_lost=True)
     with pytest.raises(StopError, match="holds snapshots: the increments were lost"):
         await init_app(here.app, here.settings(), here.cluster)
     status = await here.failure()
@@ -42,7 +41,7 @@ async def test_a3_a_deleted_increments_topic_is_noticed_at_every_step_of_the_way
         _, (expected,) = reference.balances(then.input, await here.read(then.input), apps.add)
         assert reference.as_plain(service.view(0)) == expected
         (decision,) = service.restore_status()[0].decisions
-        assert (decision.offset, decision.batch) == (written.offset, written.batch)
+        assert (decision.offset, decision.batch) == (written.offset, written.increment.batch)
 
 
 async def test_a3_one_lost_partition_of_several_is_not_begun_anew(stage, unique):

@@ -47,7 +47,7 @@ def fed(
     return harness
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(-9, 9)), min_size=1, max_size=12),
     st.integers(1, 12),

@@ -59,7 +59,7 @@ def effect(found: Harness[Any]) -> tuple[Any, ...]:
     return dict(found.state), [(sent.key, sent.value) for sent in found.outputs(balances)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.sampled_from(("fine", *HALVES)), min_size=1, max_size=8), st.integers(1, 8))
 @example(["fine", *HALVES, "fine"], 7)
 def test_a6_a_failed_record_leaves_nothing_but_its_dead_letter(values, size):

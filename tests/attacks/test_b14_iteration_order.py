@@ -41,7 +41,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(STEPS, st.integers(1, 6), st.integers(0, 5))
 def test_b14_iteration_does_not_remember_how_the_state_came_to_be(steps, size, seed):
     """Restored in shuffled order after every batch, with deletes and re-inserts: the outputs are those of one

@@ -63,7 +63,8 @@ async def in_increment(then: Any, change: Any, number: int = -1) -> None:
 
 def other_rule(then: Any, rule: Any, version: str = "") -> Any:
     """The same app with another handler; without a version it claims to be the same."""
-    return apps.ledger(then.here.app.app_id, rule, version=version or then.here.app.version)
+    app = apps.ledger(then.here.app.app_id, rule, version=version or None)
+    return app if version else apps.unseen(app, then.here.app.version)
 
 
 def refuse(value: Any, account: dict[str, int]) -> None:
@@ -101,17 +102,17 @@ STUCK: dict[str, Stuck] = {
         lambda then: made_again(then, 130), ("InputReplaced",), "holds none of", ((0, 250),)
     ),
     "input cut, as by an unclean election": Stuck(
-        lambda then: cut_input(then, 100), ("InputShorter",), "goes on at offset 100; what", ((0, 125),)
+        lambda then: cut_input(then, 100), ("InputShorter",), "up to offset 100, and other", ((0, 125),)
     ),
     "input cut, and grown again": Stuck(
         lambda then: cut_input(then, 100, 30), ("InputReplaced",), "behind it others", ((0, 150),)
     ),
     "code changed": Stuck(
-        lambda then: then.here.feed(0), ("CodeChanged",), "what app version 2 makes",
+        lambda then: then.here.feed(0), ("CodeChanged",), "what app version 2+code:",
         ((0, 80),), (80, 120), now=REPLAY, app=lambda then: other_rule(then, apps.subtract, "2"),
     ),
-    "replay gives another state": Stuck(
-        lambda then: then.here.feed(0), ("DigestMismatch",), "the state becomes what app version",
+    "replay sends something else": Stuck(
+        lambda then: then.here.feed(0), ("OutputsDiffer",), "the state becomes what app version",
         ((0, 80),), (80, 120), now=REPLAY, app=lambda then: other_rule(then, apps.subtract),
     ),
     "changes give another state": Stuck(
@@ -143,12 +144,26 @@ STUCK: dict[str, Stuck] = {
         increments_trimmed, ("NoUsableSnapshot",), "the state becomes that of snapshot", twice=AGAIN
     ),
     "no changes, and the input trimmed": Stuck(
-        lambda then: _trim_input(then, 100), ("NoRoad", "InputTrimmed"), "snapshot",
+        lambda then: _trim_input(then, 100), ("NoRoad",),
+        "goes on at offset 100; offsets 80 to 100 are gone: their outputs stay, their effect on the state is lost;"
+        " offsets 100 to 120 are processed again, outputs written a second time",
         ((0, 80), (100, 120)), twice=(100, 120), past=LEAN,
     ),
     "no changes, and all of the input trimmed": Stuck(
-        lambda then: _feed_and_trim(then, 130), ("InputTrimmed",), "offsets 80 to 130 are never",
+        lambda then: _feed_and_trim(then, 130), ("InputTrimmed",),
+        "goes on at offset 130; offsets 80 to 120 are gone: their outputs stay, their effect on the state is lost;"
+        " offsets 120 to 130 are never processed",
         ((0, 80), (130, 140)), past=LEAN,
+    ),
+    "increments lost, and the input trimmed": Stuck(
+        lambda then: _lose_and_trim(then, 100), ("NotInitialised",),
+        "offsets 80 to 100 are gone: what of them was processed keeps its outputs and has no effect on the state",
+        ((0, 80), (100, 120)), twice=(100, 120),
+    ),
+    "increments damaged, and the input made again": Stuck(
+        lambda then: _damage_and_make_again(then, 130), ("DigestMismatch",),
+        "is read as a new log from its start, offset 0; of the old one offsets 80 to 120 have no effect on the state",
+        ((0, 80), (120, 250)),
     ),
     "a handler that refuses in replay": Stuck(
         lambda then: then.here.feed(0), ("ReplayFailed",), "offsets 80 to 120 are processed again",
@@ -188,6 +203,16 @@ async def _trim_input(then: Any, before: int) -> None:
 async def _feed_and_trim(then: Any, before: int) -> None:
     await then.here.feed(20)
     await _trim_input(then, before)
+
+
+async def _lose_and_trim(then: Any, before: int) -> None:
+    await increments_lost(then)
+    await _trim_input(then, before)
+
+
+async def _damage_and_make_again(then: Any, records: int) -> None:
+    await in_increment(then, with_fields(digest=WRONG), -2)
+    await made_again(then, records)
 
 
 @pytest.fixture(autouse=True)

@@ -8,12 +8,12 @@ import pytest
 from snapreplay.service.core import effects, stops
 from snapreplay.service.core.search import Found
 from snapreplay.service.partition import (
-    advance,
     claiming,
     findings,
     increments,
     inputs,
     loading,
+    mismatch,
     replay,
     starts,
 )
@@ -29,16 +29,16 @@ from tests.support.entries import GENESIS, increment
 from tests.support.tampering import of_version
 
 # What recoveries are made of; every class of stop is declared in one of them.
-MODULES = (stops, starts, increments, replay, inputs, advance, claiming, loading, plan, errors)
+MODULES = (stops, starts, increments, replay, inputs, mismatch, claiming, loading, plan, errors)
 COMMAND = re.compile(
-    r"`snapreplay (run|init) |`kafka-[a-z]+\.sh|`--[a-z]+ |`App\(|`pip install |`abort`"
+    r"`snapreplay (run|init|doctor) |`kafka-[a-z]+\.sh|`--[a-z]+ |`App\(|`pip install |`abort`"
 )
 OTHER_WAYS = {
     stops.LogPinned,
     stops.DuplicateInstance,
     stops.WrongLog,
     claiming.ForeignClaim,
-    loading.SchemaDiffers,
+    stops.SchemaDiffers,
     UnknownFormatError,
 }
 """Stops that nobody can accept: going on would need another cluster, another program, another process."""
@@ -81,9 +81,9 @@ def _newer_format() -> SnapreplayError:
 @pytest.mark.parametrize(
     ("error", "command"),
     [
-        (stops.pinned(9, 5, 12), "kafka-transactions.sh find-hanging"),
+        (stops.pinned(9, 5, 12), "`snapreplay doctor MODULE:APP`"),
         (stops.duplicate_instance(EXPECTED, claim()), "--set instance_id="),
-        (_wrong(origin=Origin("other", "1", "f")), "snapreplay init"),
+        (_wrong(origin=Origin("other", "1", 1, "f")), "snapreplay init"),
         (_wrong(genesis=Genesis("other", 4, GENESIS.start_offsets)), "--bootstrap-servers"),
         (_wrong(genesis=Genesis("cluster-1", 8, GENESIS.start_offsets)), "--partitions 8"),
         (_wrong(genesis=Genesis("cluster-1", 4, {"payments": 0})), "snapreplay init"),

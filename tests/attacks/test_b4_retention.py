@@ -152,7 +152,7 @@ async def test_b4_compaction_is_noticed_at_a_restore_too(stage, unique):
     await asyncio.to_thread(configure, here, "cleanup.policy", "compact")
     with pytest.raises(UsageError, match=f"{here.app.inputs[0].name} is compacted") as refused:
         await recoverer(by_replay).recover()
-    assert "restore.road = changes" in refused.value.hint
+    assert "--set restore.road=changes" in refused.value.hint
     recovered = await recoverer(by_changes).recover()
     await recovered.producer.discard()
 

@@ -159,7 +159,7 @@ async def test_b8_a_topic_that_is_gone_is_no_records_fault(stage, unique):
     status = await one.phase("failed")
     assert status.error.kind == "RefusedAgain"
     assert topic in status.error.message
-    assert "kafka-topics.sh --create" in status.error.hint
+    assert "`snapreplay topics ensure MODULE:APP --partitions N`" in status.error.hint
     assert await here.read(f"{here.app.app_id}-dead-letters") == [[]]
     await one.end()
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.chaos.schedule import GAP_S, KINDS, PICK_MAX, WARM_UP_S, Kind, Lane, draw
@@ -13,14 +13,12 @@ lengths = st.floats(0.0, 600.0)
 kinds = st.sets(st.sampled_from(Kind))
 
 
-@settings(deadline=None)
 @given(seeds, lengths, kinds)
 def test_the_same_seed_draws_the_same_faults(seed, seconds, chosen):
     """Whatever the order in which the kinds are given."""
     assert draw(seed, seconds, sorted(chosen)) == draw(seed, seconds, sorted(chosen, reverse=True))
 
 
-@settings(deadline=None)
 @given(seeds, lengths, kinds)
 def test_only_what_was_asked_for_and_within_the_run(seed, seconds, chosen):
     """Every fault has a chosen kind, a hold within its bounds, and heals before the run ends."""
@@ -32,7 +30,6 @@ def test_only_what_was_asked_for_and_within_the_run(seed, seconds, chosen):
         assert 0 <= fault.pick < PICK_MAX
 
 
-@settings(deadline=None)
 @given(seeds, lengths)
 def test_a_lane_has_one_fault_at_a_time(seed, seconds):
     """Two broker faults at once would only be an outage, and that is a kind of its own."""
@@ -44,7 +41,6 @@ def test_a_lane_has_one_fault_at_a_time(seed, seconds):
             assert later.begin_s >= earlier.end_s + GAP_S[0] - 0.01
 
 
-@settings(deadline=None)
 @given(seeds, lengths)
 def test_no_kind_waits_for_another_to_come_twice(seed, seconds):
     """Within a lane the kinds are drawn equally often, but for the deck that is still on the table."""
@@ -55,14 +51,12 @@ def test_no_kind_waits_for_another_to_come_twice(seed, seconds):
         assert max(times) - min(times) <= 1
 
 
-@settings(deadline=None)
 @given(seeds)
 def test_five_minutes_hold_every_kind(seed):
     """The long run leaves nothing out, whatever its seed."""
     assert {fault.kind for fault in draw(seed, 300.0)} == set(Kind)
 
 
-@settings(deadline=None)
 @given(seeds, st.floats(10.0, 300.0), st.floats(0.0, 300.0))
 def test_a_longer_run_begins_like_the_shorter_one(seed, shorter, more):
     """A failure found in a long run can be sought in its first minutes."""

@@ -29,6 +29,8 @@ class Chain:
         self._log_start = log_start
         self._verdict = verdict
         self._epoch = -1
+        self._increments, self._snapshots = f"{app_id}-increments", f"{app_id}-snapshots"
+        self._orphans: list[tuple[int, wire.Increment]] = []
 
     def claim(self, offset: int, claim: wire.Claim) -> None:
         if claim.app_id != self._app_id:
@@ -39,8 +41,21 @@ class Chain:
     def changes(self, changes: wire.Changes, value: bytes) -> None:
         self.pending.append((changes, value))
 
+    def is_orphan(self, offset: int, found: wire.Increment) -> bool:
+        """Whether it leads nowhere, since its owner did not know yet that the log was made again, or cut. That it does
+        not know must be said behind it, by an owner that begins the chain anew."""
+        if found.begins_anew or found.batch == 0:
+            return False
+        fresh = self._log_start == 0 and self._epoch < 0
+        if not fresh and not self._orphans and found.previous_offset < offset:
+            return False
+        self._orphans.append((offset, found))
+        self.pending = []
+        return True
+
     def increment(self, offset: int, found: wire.Increment) -> list[wire.Changes]:
         """Judge it as the next one of the chain; its changes, intact or not."""
+        self._end_orphans(found if found.begun_by_owner else None)
         problems = [
             *((Check.FENCE, what) for what in self._of_owner(offset, found)),
             *((Check.CHAIN, what) for what in self._of_link(offset, found)),
@@ -57,6 +72,7 @@ class Chain:
         return changes
 
     def end(self) -> None:
+        self._end_orphans(None)
         self._drop_pending(self.last_offset + 1, "the end of the log")
 
     def _of_owner(self, offset: int, found: wire.Increment) -> Iterator[str]:
@@ -123,7 +139,8 @@ class Chain:
             yield "it points to a snapshot of a later batch"
         if self.last is None or found.begins_anew:
             return
-        before, now = self.last.pointers, found.pointers
+        same = self._id(self.last, self._snapshots) == self._id(found, self._snapshots)
+        before, now = self.last.pointers if same else [], found.pointers
         new = bool(now) and now[0] not in before
         kept = now == before[: len(now)] and len(now) >= min(len(before), KEPT_MIN)
         if not kept and not (new and now[1:] == before[: len(now) - 1]):
@@ -146,6 +163,26 @@ class Chain:
         seen = wire.ChangesRef(len(self.pending), entries, checksum)
         if seen != ref:
             yield f"{seen} before it, it speaks of {ref}"
+
+    def _end_orphans(self, anew: wire.Increment | None) -> None:
+        """`anew`: what the owner began the chain with behind them."""
+        for offset, found in self._orphans:
+            here = self._id(found, self._increments)
+            moved = anew is not None and here != self._id(anew, self._increments)
+            behind = anew is not None and offset < anew.owner_epoch
+            if not behind or not (moved or self._is_behind_a_cut):
+                self._add(Check.CHAIN, offset, f"batch {found.batch}: follows from nothing here")
+            else:
+                self._verdict.counts["orphaned increments"] += 1
+        self._orphans = []
+
+    @property
+    def _is_behind_a_cut(self) -> bool:
+        offset, first = self._orphans[0]
+        return first.previous_offset >= offset
+
+    def _id(self, increment: wire.Increment, topic: str) -> str:
+        return increment.topic_ids.get(topic, "")
 
     def _drop_pending(self, offset: int, what: str) -> None:
         if self.pending:

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.checker.forged import Body, Draft, Fault, Forgery, Owner, digest, pack, record
+from tests.checker.forged import Body, Draft, Fault, Forgery, Owner, digest, pack, record, sent_hash
 from tests.checker.verdict import Check
 from tests.checker.wire import CHUNK, CLAIM
 
@@ -101,6 +101,8 @@ def _dead_lettered(draft: Draft) -> None:
     draft.increment |= {"skipped": [[topic, end - 1, end]], "digest": digest(entries)}
     draft.increment["record_count"] -= 1
     draft.increment["outputs"] = dict.fromkeys(draft.increment["outputs"], len(draft.outputs))
+    sent = {topic: sent_hash(topic, draft.outputs) for topic in draft.increment["outputs"]}
+    draft.increment["outputs_xxh64"] = sent
 
 
 def _lean(draft: Draft) -> None:
@@ -113,6 +115,42 @@ def _stray_changes(draft: Draft) -> None:
 
 def _decision(draft: Draft) -> None:
     draft.increment |= {"decision": {"finding": "f"}, "previous_offset": draft.owner.epoch}
+
+
+def _behind_a_cut(finding: str) -> Callable[[Draft], object]:
+    """The log is shorter than this owner knows, and the next one begins the chain anew."""
+
+    def draft(draft: Draft) -> None:
+        draft.increment["previous_offset"] = 5000
+        draft.owner.fault = Fault(stage="batch4", draft=_decided(finding), journal=_no_restores)
+
+    return draft
+
+
+def _decided(finding: str) -> Callable[[Draft], object]:
+    def draft(draft: Draft) -> None:
+        draft.increment |= {"decision": {"finding": finding}, "previous_offset": draft.owner.epoch}
+
+    return draft
+
+
+def _begun_anew_too_early(draft: Draft) -> None:
+    """Under a claim that lies before what it is to explain."""
+    draft.increment["previous_offset"] = 5000
+    draft.owner.fault = Fault(stage="batch6", draft=_decided("increments-replaced-1"))
+
+
+def _snapshots_made_again(draft: Draft) -> None:
+    """With all of them; what is written from now on is in the new topic."""
+    draft.owner.topic_ids = {f"{draft.owner.app_id}-snapshots": "new"}
+    draft.owner.pointers = []
+    draft.increment |= {"pointers": [], "topic_ids": draft.owner.topic_ids}
+
+
+def _gone_with_its_topic(draft: Draft) -> None:
+    """The snapshot is not there, and neither is the topic that the next increment speaks of."""
+    draft.increment["pointers"][0]["manifest_offset"] = 50
+    draft.owner.fault = Fault(stage="batch4", draft=_snapshots_made_again)
 
 
 def _genesis_elsewhere(draft: Draft) -> None:
@@ -195,6 +233,10 @@ def _nowhere(lines: list[Body]) -> list[Body]:
     return [*lines[:-1], lines[-1] | {"offset": lines[-1]["offset"] + 1}]
 
 
+def _no_restores(lines: list[Body]) -> list[Body]:
+    return [line for line in lines if line["kind"] != "restore"]
+
+
 def _restored(**fields: object) -> Callable[[list[Body]], list[Body]]:
     return lambda lines: [line | fields if line["kind"] == "restore" else line for line in lines]
 
@@ -241,7 +283,8 @@ CASES: dict[str, Case] = {
     "nothing": _case(),
     "second output": _case(ONCE, stage="batch2", draft=_second_output),
     "output missing": _case(ONCE, ATOMIC, stage="batch2", draft=_without_an_output),
-    "output of another content": _case(ONCE, stage="batch2", draft=_other_content),
+    "output of another content": _case(ONCE, ATOMIC, stage="batch2", draft=_other_content),
+    "hash of other outputs": _case(ATOMIC, stage="batch2", draft=_fields(outputs_xxh64={})),
     "output of nobody": _case(ONCE, ATOMIC, stage="batch2", draft=_nobodys_output),
     "outputs swapped": _case(ORDER, stage="batch2", draft=_swapped),
     "record in no range": _case(
@@ -290,6 +333,18 @@ CASES: dict[str, Case] = {
     "dead letter": _case(stage="batch7", draft=_dead_lettered),
     "lean batch": _case(stage="batch5", draft=_lean),
     "decision": _case(stage="batch6", draft=_decision, unchecked="an operator's decision"),
+    "behind a cut": _case(CHAIN, ATOMIC, stage="batch7", draft=_fields(previous_offset=5000)),
+    "behind a cut, begun anew": _case(
+        stage="batch3", draft=_behind_a_cut("increments-replaced-1"), unchecked="its owner begins"
+    ),
+    "behind a cut, accepted": _case(
+        CHAIN, stage="batch3", draft=_behind_a_cut("input-gap-1"), unchecked="an operator's"
+    ),
+    "begun anew too early": _case(
+        CHAIN, stage="batch5", draft=_begun_anew_too_early, unchecked="its owner begins"
+    ),
+    "snapshots made again": _case(stage="batch4", draft=_snapshots_made_again),
+    "snapshot gone with its topic": _case(stage="batch3", draft=_gone_with_its_topic),
     "other digest": _case(STATE, stage="batch4", draft=_fields(digest=[4, 1, 2])),
     "other changes": _case(STATE, stage="batch4", draft=_other_changes),
     "falling position": _case(ORDER, CHAIN, stage="batch6", draft=_falling_position),

@@ -49,8 +49,9 @@ class Fold:
         self._check.compare(first, self._ledger, where)
 
     def begin_anew(self, first: wire.Increment, image: Image | None, where: str) -> None:
-        """An operator accepted a state: what was is not judged by what comes."""
-        self._begin_later(first, image, f"{where}: an operator's decision begins the chain anew")
+        """What was is not judged by what comes."""
+        who = "its owner" if first.begun_by_owner else "an operator's decision"
+        self._begin_later(first, image, f"{where}: {who} begins the chain anew")
 
     def batch(self, found: wire.Increment, image: Image | None, where: str) -> None:
         """The ranges of an increment that follows the one before. `image`: the state after it."""
@@ -59,13 +60,24 @@ class Fold:
             self._try_to_begin(found, image)
             return
         visible, trimmed = 0, self._outputs.trimmed
+        self._outputs.begin_batch()
         for each in found.ranges:
             visible += self._range(each, found.skipped, where)
         promised = found.outputs.get(self._output_topic, 0)
         if visible != promised and not trimmed:
             what = f"batch {found.batch} is committed with {promised} outputs, {visible} of them are visible"
             self._verdict.add(Check.ATOMICITY, where, what)
+        if visible == promised:
+            self._compare_sent(found, visible, where)
         self._check.compare(found, self._ledger, where)
+
+    def _compare_sent(self, found: wire.Increment, visible: int, where: str) -> None:
+        self._verdict.counts["batches whose outputs were hashed"] += 1
+        recorded = found.outputs_xxh64.get(self._output_topic)
+        sent = self._outputs.sent_xxh64 if visible else None
+        if recorded != sent:
+            what = f"batch {found.batch} is committed with outputs of hash {recorded}, those visible have {sent}"
+            self._verdict.add(Check.ATOMICITY, where, what)
 
     def end(self, positions: Mapping[str, int]) -> None:
         """`positions` of the last increment."""

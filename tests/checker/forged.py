@@ -75,6 +75,7 @@ class Owner:
     accounts: dict[str, Body] = field(default_factory=dict)
     positions: dict[str, int] = field(default_factory=dict)
     pointers: list[Body] = field(default_factory=list)
+    topic_ids: dict[str, str] = field(default_factory=dict)
     journal: list[Body] = field(default_factory=list)
     offsets: dict[str, int] = field(default_factory=dict)
     """Stage → offset of its last record."""
@@ -96,7 +97,7 @@ class Owner:
         return Draft(
             self,
             [_changes(self.batch, 0, changed)] if outputs else [],
-            self._increment([each for each in ranges if each[3]], len(outputs)),
+            self._increment([each for each in ranges if each[3]], outputs),
             outputs,
         )
 
@@ -111,7 +112,8 @@ class Owner:
                 yield key, {"id": f"{topic}-{self.number}-{offset}", **account}
             self.positions[topic] += count
 
-    def _increment(self, ranges: list[list[Any]], outputs: int) -> Body:
+    def _increment(self, ranges: list[list[Any]], outputs: list[tuple[str, Body]]) -> Body:
+        topic, count = f"accounts-{self.app_id}", len(outputs)
         return {
             "origin": {"app_id": self.app_id, "app_version": "1", "fingerprint": "by hand"},
             "owner_epoch": self.epoch,
@@ -119,12 +121,13 @@ class Owner:
             "previous_offset": self.last_offset,
             "ranges": ranges,
             "positions": dict(self.positions),
-            "record_count": outputs,
+            "record_count": count,
             "skipped": [],
             "anchors": {},
             "pointers": list(self.pointers),
             "changes": None,
-            "outputs": {f"accounts-{self.app_id}": outputs} if outputs else {},
+            "outputs": {topic: count} if outputs else {},
+            "outputs_xxh64": {topic: sent_hash(topic, outputs)} if outputs else {},
             "stream_time_ms": -1,
             "digest": digest(self.entries),
             "genesis": {
@@ -133,6 +136,7 @@ class Owner:
                 "start_offsets": dict.fromkeys(self.positions, 0),
             },
             "written_at_ms": self.batch,
+            "topic_ids": dict(self.topic_ids),
         }
 
     def chunks(self, snapshot_id: str) -> list[Body]:
@@ -355,6 +359,15 @@ def digest(entries: Mapping[bytes, bytes]) -> list[int]:
     a = sum(hashed(v, hashed(k, 42)) for k, v in entries.items())
     b = sum(hashed(k, hashed(v, 42)) for k, v in entries.items())
     return [len(entries), a % 2**64, b % 2**64]
+
+
+def sent_hash(topic: str, outputs: Sequence[tuple[str, Body]]) -> int:
+    """docs/FORMAT.md "Outputs"."""
+    packed = [
+        msgpack.packb([topic, key.encode(), json.dumps(value).encode(), None, True, None, []])
+        for key, value in outputs
+    ]
+    return xxhash.xxh64_intdigest(b"".join(packed))
 
 
 def _changes(batch: int, part: int, entries: Mapping[bytes, bytes | None]) -> Body:

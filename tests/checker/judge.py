@@ -36,7 +36,7 @@ def verify(
 
     Args:
         outcomes: a file or folder of journals that `tests.checker.outcomes` wrote; None: rule 6 and the restores'
-            part of rule 5 are not checked.
+            part of rule 5 are not checked. A T-ZengLiang that was deleted takes its journal with it.
         deadline_seconds: for the healing. A read fails when it does not move for a minute, whatever this is.
         urls: of all running processes ("http://host:port"): exactly one must be LIVE in each partition.
         inputs, outputs: topics; by default those of the genesis, and the one other topic that ends in the app id.

@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgpack
+import xxhash
 
 from tests.checker.reading import Record
 from tests.checker.state import Expected
@@ -28,6 +31,7 @@ class Output(NamedTuple):
     key: str
     n: int
     sum: int
+    value: bytes
 
 
 class Outputs:
@@ -37,6 +41,7 @@ class Outputs:
         self, topic: str, partition: int, records: Iterator[Record], verdict: Verdict
     ) -> None:
         """`records`: all up to the high watermark, committed or not."""
+        self._topic = topic
         self._where = f"{topic}-{partition}"
         self._partition = partition
         self._verdict = verdict
@@ -44,6 +49,7 @@ class Outputs:
         self._records = self._committed(records)
         self._ahead: deque[Output] = deque()
         self._early: dict[tuple[str, int], Output] = {}
+        self._sent = xxhash.xxh64()
         self.trimmed = False
         """The log does not begin at 0, and nothing was found yet: what is missing was trimmed, perhaps."""
 
@@ -74,12 +80,24 @@ class Outputs:
             self._ahead.popleft()
         return None
 
+    def begin_batch(self) -> None:
+        """`sent_xxh64` begins anew."""
+        self._sent = xxhash.xxh64()
+
+    @property
+    def sent_xxh64(self) -> int:
+        """docs/FORMAT.md "Outputs", of those found since `begin_batch`: the app keeps the key, and says nothing else
+        about partition, time and headers."""
+        return self._sent.intdigest()
+
     def expect(self, expected: Expected) -> bool:
         """Whether the output of this record was found; it counts as handled from here on."""
         found = self._find(expected)
         self._next[expected.topic] = expected.offset + 1
         if found is None:
             return False
+        sent: list[Any] = [self._topic, found.key.encode(), found.value, None, True, None, []]
+        self._sent.update(msgpack.packb(sent))
         if (found.key, found.n, found.sum) != (expected.key, expected.n, expected.sum):
             what = f"output {found}, the fold of the input says {expected}"
             self._add(Check.EXACTLY_ONCE, found, what)
@@ -174,7 +192,15 @@ class Outputs:
         if topic not in self._next or int(partition) != self._partition:
             raise ValueError(f"{value['id']} is no input record of this partition")
         key = (record.key or b"").decode()
-        return Output(record.offset, topic, int(input_offset), key, value["n"], value["sum"])
+        return Output(
+            record.offset,
+            topic,
+            int(input_offset),
+            key,
+            value["n"],
+            value["sum"],
+            record.value or b"",
+        )
 
     def _add(self, check: Check, output: Output, what: str) -> None:
         self._verdict.add(check, f"{self._where}-{output.offset}", what)

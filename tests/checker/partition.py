@@ -64,6 +64,7 @@ class PartitionJudge:
         self._image: Image | None = None
         self._image_check = DigestCheck("changes", self.verdict)
         self._points: dict[int, Point] = {}
+        self._pointers: dict[wire.Pointer, set[str]] = {}
         self._wanted: frozenset[int] = frozenset()
 
     def judge(self) -> None:
@@ -102,6 +103,8 @@ class PartitionJudge:
     def _increment(self, offset: int, found: wire.Increment) -> None:
         self.verdict.counts["increments"] += 1
         where = f"{self._where}-{offset}"
+        if self._chain.is_orphan(offset, found):
+            return
         first = self._chain.last is None
         changes = self._chain.increment(offset, found)
         if first or found.begins_anew:
@@ -113,13 +116,16 @@ class PartitionJudge:
         if offset in self._wanted:
             self._points[offset] = Point(found.batch, found.digest, found.positions)
         for pointer in reversed(found.pointers):
-            self._snapshots.judge(pointer, self._points, self.verdict)
+            snapshots_id = found.topic_ids.get(self._names.snapshots, "")
+            self._pointers.setdefault(pointer, set()).add(snapshots_id)
 
     def _begin(self, offset: int, found: wire.Increment, where: str, *, anew: bool) -> None:
         if found.batch == 0:
             self._image = Image()
         else:
-            self._image = self._loaded(found.owner_epoch if found.begins_anew else offset)
+            self._image = self._loaded(offset, found)
+            if found.begins_anew and self._image is None:
+                self._image = self._loaded(found.owner_epoch, found)
         if found.batch > 0 and not anew:
             what = (
                 f"{where}: the log begins with batch {found.batch}; the chain before it was trimmed"
@@ -139,11 +145,14 @@ class PartitionJudge:
                 self._image.apply(each)
             return
         self.verdict.counts["batches without changes"] += 1
-        self._image = self._loaded(offset)
+        self._image = self._loaded(offset, found)
 
-    def _loaded(self, offset: int) -> Image | None:
-        """The state after the increment at `offset`, from a snapshot of it."""
-        manifest = self._snapshots.covering(offset) if offset in self._wanted else None
+    def _loaded(self, offset: int, found: wire.Increment) -> Image | None:
+        """The state after the increment at `offset`, from a snapshot of it. `found`: one of the same log."""
+        log = self._names.increments
+        log_id = found.topic_ids.get(log, "")
+        wanted = offset in self._wanted
+        manifest = self._snapshots.covering(offset, log, log_id) if wanted else None
         return Image(self._snapshots.entries(manifest)) if manifest is not None else None
 
     def _end(self) -> None:
@@ -155,11 +164,20 @@ class PartitionJudge:
             self.verdict.add(Check.CHAIN, self._where, what)
             return
         self._fold.end(last.positions)
+        self._judge_pointers(last)
         self._snapshots.judge_last(last.pointers, self.verdict)
         if self._bounds.high > self._bounds.stable:
             count = self._bounds.high - self._bounds.stable
             what = f"{self._where}: {count} offsets above the last stable one, in open transactions"
             self.verdict.unchecked.append(what)
+
+    def _judge_pointers(self, last: wire.Increment) -> None:
+        """All that ever were, but those into a T-QuanLiang that was deleted: no increment of the new one has them."""
+        for pointer, ids in self._pointers.items():
+            if last.topic_ids.get(self._names.snapshots, "") in ids:
+                self._snapshots.judge(pointer, self._points, self.verdict)
+            else:
+                self.verdict.counts["snapshots deleted with their topic"] += 1
 
     def _odd(self, where: str) -> Callable[[int, str], None]:
         def note(offset: int, what: str) -> None:

@@ -101,10 +101,13 @@ class SnapshotLog:
         orphans = len(self.manifests.keys() - {offset for _, offset in self.judged})
         verdict.counts["orphaned manifests"] += orphans
 
-    def covering(self, increment_offset: int) -> wire.Manifest | None:
-        """A whole snapshot of the state after the increment at this offset, pointed to or not."""
+    def covering(self, increment_offset: int, log: str, log_id: str) -> wire.Manifest | None:
+        """A whole snapshot of the state after the increment at this offset of the topic `log` with this id, pointed to
+        or not: another topic of that name had other increments there."""
         for manifest in self.manifests.values():
-            if manifest.increment_offset == increment_offset and not list(self._content(manifest)):
+            here = manifest.topic_ids.get(log, "") == log_id
+            at = manifest.increment_offset == increment_offset
+            if here and at and not list(self._content(manifest)):
                 return manifest
         return None
 

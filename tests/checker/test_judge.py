@@ -85,6 +85,8 @@ def test_what_was_looked_at_is_counted(judged: Judged) -> None:
         "reported commits not checked, trimmed",
         "snapshots checked",
         "torn journal lines",
+        "orphaned increments",
+        "snapshots deleted with their topic",
     ):
         assert counts[name] > 0, name
 

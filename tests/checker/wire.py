@@ -69,14 +69,22 @@ class Increment(NamedTuple):
     pointers: list[Pointer]
     changes: ChangesRef | None
     outputs: dict[str, int]
+    outputs_xxh64: dict[str, int]
     digest: Digest | None
     start_offsets: dict[str, int]
-    decided: bool
+    decision: dict[str, str] | None
+    topic_ids: dict[str, str]
 
     @property
     def begins_anew(self) -> bool:
-        """An operator accepted a state that no increment has: the chain begins here."""
-        return self.decided and self.previous_offset == self.owner_epoch
+        """With a state that no increment before it has: the chain begins here."""
+        return self.decision is not None and self.previous_offset == self.owner_epoch
+
+    @property
+    def begun_by_owner(self) -> bool:
+        """Its log was replaced or cut under it. Otherwise an operator has accepted the state."""
+        finding = (self.decision or {}).get("finding", "")
+        return self.begins_anew and finding.startswith("increments-replaced-")
 
 
 class Chunk(NamedTuple):
@@ -105,6 +113,7 @@ class Manifest(NamedTuple):
     entry_count: int
     digest: Digest | None
     entries_digest: Digest
+    topic_ids: dict[str, str]
 
 
 Entry = Claim | Changes | Increment | Chunk | Manifest
@@ -180,9 +189,11 @@ def _increment(f: Any) -> Increment:
         [_pointer(each) for each in f["pointers"]],
         ref and ChangesRef(ref["record_count"], ref["entry_count"], ref["crc32"]),
         f["outputs"],
+        f.get("outputs_xxh64", {}),
         _digest(f["digest"]),
         f["genesis"]["start_offsets"],
-        f.get("decision") is not None,
+        f.get("decision"),
+        f.get("topic_ids", {}),
     )
 
 
@@ -217,6 +228,7 @@ def _manifest(f: Any) -> Manifest:
         f["entry_count"],
         _digest(f["digest"]),
         entries_digest,
+        f.get("topic_ids", {}),
     )
 
 

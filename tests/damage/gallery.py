@@ -72,7 +72,7 @@ def _changes() -> Iterator[Case]:
     yield from _bytes(record, INCREMENTS, kind, -1, "the changes records have crc32")
     yield _one(record, "of a newer format", INCREMENTS, kind, -1, edits.from_the_future(), "crc32")
     gone = edits.drop(kind, -1)
-    yield Case(record, "gone", _each(INCREMENTS, gone), "0 changes records precede the increment")
+    yield Case(record, "gone", _each(INCREMENTS, gone), "changes record before it, found 0")
     swapped = edits.exchange(kind, -1, -2)
     yield Case(record, "exchanged with those before", _each(INCREMENTS, swapped), "crc32")
 

@@ -96,6 +96,19 @@ class MemoryCluster:
     async def topics(self, names: Any) -> dict[str, TopicFacts]:
         return {name: TopicFacts(name, 1, 1, {}) for name in names}
 
+    def topic_watch(self) -> MemoryCluster:
+        return self
+
+    async def ids(self, names: Any) -> dict[str, str]:
+        """A cluster that has none."""
+        return dict.fromkeys(names, "")
+
+    async def last_fence(self, transactional_id: str) -> None:
+        """Nobody knows."""
+
+    async def agreed_end_offset(self, partition: TopicPartition) -> int:
+        return len(self.logs[partition.topic].records)
+
     async def bounds(self, partition: TopicPartition) -> Bounds:
         log = self.logs[partition.topic]
         return Bounds(log.start_offset, len(log.records))
@@ -130,9 +143,8 @@ class MemoryCluster:
     async def append(self, record: LogRecord, partition: int) -> int:
         return self.logs[record.topic].append(record.topic, None, record.value, record.headers)
 
-    @property
-    def needs_renewal(self) -> bool:
-        return False
+    needs_renewal = False
+    lineage = None
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -217,7 +229,7 @@ async def _genesis(context: Context, store: Store) -> Chain:
     cluster: Any = context.cluster
     (epoch,) = await cluster.commit(0, (), (claim_record(context, "first"),))
     genesis = Genesis(CLUSTER_ID, 1, dict.fromkeys(context.input_names, 0))
-    increment = genesis_increment(context.origin, epoch, genesis, store.digest, 1)
+    increment = genesis_increment(context.origin, epoch, genesis, store.digest, 1, {})
     record = LogRecord(context.increments.topic, encode(increment), headers=headers_of(increment))
     (offset,) = await cluster.commit(0, (), (record,))
     return Chain(context.origin, epoch, increment, offset, pointers_max=3)

@@ -35,7 +35,6 @@ GALLERY = [*flips(), *cuts(), *bombs(), *from_the_future()]
 SEEDS = st.integers(0, 2**32)
 
 quick = settings(
-    deadline=None,
     max_examples=QUICK,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -31,7 +31,7 @@ from snapreplay.snapshots.program.ranges import Anchor, InputRange, SkippedRange
 from snapreplay.snapshots.state.contract import ShardSlice
 from snapreplay.snapshots.state.digest import Digest
 
-_ORIGIN = Origin("ledger", "1.4.0", "cpython-3.11.7 x86_64 msgspec-0.22.0")
+_ORIGIN = Origin("ledger", "1.4.0", 2, "cpython-3.11.7 x86_64 msgspec-0.22.0")
 _GENESIS = Genesis("MkU3OEVBNTcwNTJENDM2Qg", 4, {"payments": 0, "refunds": 12})
 _DIGEST = Digest(2, 2**64 - 1, 2**63)
 _NOW_MS = 1_795_000_000_000
@@ -85,6 +85,11 @@ GOLDEN: dict[str, Golden] = {
             digest=_DIGEST,
             genesis=_GENESIS,
             written_at_ms=_NOW_MS,
+            topic_ids={
+                "payments": "Yl9YQ2lvT0lPZm9zTDVrZw",
+                "ledger-increments": "b3BlcmF0aW9uc2xlZGdlcg",
+            },
+            outputs_xxh64={"balances": 2**64 - 5},
             fallback_from="5eee",
             decision={"finding": "input_gap", "reason": "known outage"},
             migrated_from="1",
@@ -143,8 +148,11 @@ GOLDEN: dict[str, Golden] = {
             entries_digest=_DIGEST,
             stream_time_ms=-1,
             shard_count=1024,
-            schema_version=2,
             created_at_ms=_NOW_MS,
+            topic_ids={
+                "payments": "Yl9YQ2lvT0lPZm9zTDVrZw",
+                "ledger-increments": "b3BlcmF0aW9uc2xlZGdlcg",
+            },
             genesis=_GENESIS,
         )
     ),

@@ -113,7 +113,7 @@ class Tail:
             view, context = self.context.view, self.context
             starts = dict.fromkeys(context.input_names, 0)
             genesis = Genesis(view.cluster_id, view.partition_count, starts)
-            return genesis_increment(context.origin, 0, genesis, EMPTY, 0)
+            return genesis_increment(context.origin, 0, genesis, EMPTY, 0, view.topic_ids)
         increment, offset = self._last
         return msgspec.structs.replace(increment, batch=increment.batch + 1, previous_offset=offset)
 

@@ -30,18 +30,32 @@ MUTANTS = (
         "producer-kept-after-an-error",
         "whatever raised in a transaction ends the producer",
         "service/kafka/producer.py",
-        "        except (*CLIENT_ERRORS, SnapreplayError) as error:\n            await self.discard()\n"
-        "            ended = commit_error(",
-        "        except (*CLIENT_ERRORS, SnapreplayError) as error:\n"
-        "            ended = commit_error(",
+        "            await self.discard()\n            ended = clock or commit_error(",
+        "            ended = clock or commit_error(",
         PRODUCER,
+    ),
+    Mutant(
+        "record-blamed-for-the-clock",
+        "a batch that is refused for this machine's clock is nobody's fault: it is tried again, nothing is skipped",
+        "service/kafka/producer.py",
+        "            clock = await self._clock_refused(error)\n",
+        "            clock = None\n",
+        ("tests/service/kafka/test_clocks.py",),
+    ),
+    Mutant(
+        "kept-out-fences-its-successor",
+        "whom Kafka kept out asks the log for a newer owner before it fences anybody",
+        "service/partition/runner.py",
+        " | AccessError() | ClockRefused() as error",
+        " as error",
+        ("tests/service/partition/test_runner.py",),
     ),
     Mutant(
         "commit-tried-again",
         "a commit in doubt is never tried again on the same producer: only the log knows",
         "service/partition/committer.py",
-        "        commit = self._producer.commit(self._context.partition, outputs, records)\n",
-        "        commit = _again(self._producer, self._context.partition, outputs, records)\n",
+        "        return await self._producer.commit(self._context.partition, outputs, records)\n",
+        "        return await _again(self._producer, self._context.partition, outputs, records)\n",
         ("tests/simulation",),
         (
             (
@@ -76,8 +90,8 @@ MUTANTS = (
         (
             (
                 "service/partition/committer.py",
-                "            self._store.merge()\n        self.chain = ",
-                "            pass\n        self.chain = ",
+                "            self._store.merge()\n        self._check_offset",
+                "            pass\n        self._check_offset",
             ),
         ),
     ),

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from tests.mutants import commits, recoveries, snapshots
+from tests.mutants import commits, identities, ownerships, recoveries, snapshots
 from tests.mutants.mutant import Mutant
 
-GALLERY: tuple[Mutant, ...] = (*recoveries.MUTANTS, *commits.MUTANTS, *snapshots.MUTANTS)
+GALLERY: tuple[Mutant, ...] = (
+    *recoveries.MUTANTS,
+    *commits.MUTANTS,
+    *snapshots.MUTANTS,
+    *ownerships.MUTANTS,
+    *identities.MUTANTS,
+)

@@ -9,8 +9,56 @@ CLAIMING = "tests/service/partition/test_claiming.py"
 INCREMENTS = "tests/service/partition/test_increments.py"
 CORE = "tests/service/core/test_recovery.py"
 READER = "tests/service/kafka/test_reader.py"
+CHANGED_CODE = (
+    "tests/service/partition/test_comparing.py",
+    "tests/attacks/test_b17_changed_code.py",
+)
+
+HEALING = "tests/service/core/test_healing.py"
+CUSTODY = "tests/service/core/test_custody.py"
+ONLY_COPY = "tests/attacks/test_b17_the_only_copy.py"
 
 MUTANTS = (
+    Mutant(
+        "healed-by-anybody",
+        "who is not the last one that fenced does not write the state in its memory",
+        "service/core/custody.py",
+        "Verdict.ONLY_COPY if kept.unbroken else Verdict.DISPUTED",
+        "Verdict.ONLY_COPY",
+        (CUSTODY, HEALING),
+    ),
+    Mutant(
+        "let-go-unproven",
+        "no state in memory is dropped while no proven copy of it is in the log",
+        "service/partition/memory.py",
+        "        return None if outcome is None else outcome is Verdict.LEADS_ON",
+        "        return True",
+        ("tests/service/partition/test_memory.py", ONLY_COPY),
+    ),
+    Mutant(
+        "doubt-taken-for-done",
+        "a batch whose outputs were aborted is not merged",
+        "service/core/recovery.py",
+        "Warm.MERGED if event.committed else Warm.DROPPED",
+        "Warm.MERGED",
+        (HEALING,),
+    ),
+    Mutant(
+        "ending-of-another",
+        "how far a transaction came is not told by the one before it",
+        "service/partition/committer.py",
+        "self._producer.ending if self._is_begun else Ending(asked=False)",
+        "self._producer.ending",
+        ("tests/service/partition/test_committer.py",),
+    ),
+    Mutant(
+        "old-pointers-carried-on",
+        "a pointer into a T-QuanLiang that is gone does not survive in the chain",
+        "service/core/chain.py",
+        "[] if self.pointers_gone else self.last.pointers",
+        "self.last.pointers",
+        (ONLY_COPY,),
+    ),
     Mutant(
         "stale-witness",
         "who lacks what a manifest proves to be committed cannot say that nobody came after us",
@@ -31,7 +79,7 @@ MUTANTS = (
         "no-claim",
         "a claim is committed after the fence, and searched for at its own offset",
         "service/core/recovery.py",
-        "            return replace(recovery, phase=Phase.CLAIMING), WriteClaim()",
+        "            return _fenced(recovery, event), WriteClaim()",
         "            return replace(recovery, phase=Phase.LOCATING, owner_epoch=0), SeeClaim(\n"
         '                "", 0, fresh_client=False\n            )',
         (CORE, RECOVERER),
@@ -132,19 +180,51 @@ MUTANTS = (
     ),
     Mutant(
         "digest-unchecked-by-batch",
-        "after every batch the digest is the recorded one",
-        "service/partition/advance.py",
-        "    if recorded is not None and store.digest == recorded:\n        return\n",
-        "    if recorded is not None:\n        return\n",
+        "advancing compares the digest after every batch, and names the first that differs",
+        "service/partition/comparing.py",
+        "        if recorded is not None and computed == recorded:\n",
+        "        if recorded is not None:\n",
         ("tests/service/partition/test_advance.py",),
     ),
     Mutant(
         "digest-unchecked-at-the-end",
         "LIVE only with the digest of the last increment",
         "service/partition/advance.py",
-        "    if store.digest != last.digest:\n",
-        "    if store.digest is None:\n",
+        "    if computed != last.digest:\n",
+        "    if computed is None:\n",
         ("tests/service/partition/test_advance.py", RECOVERER),
+    ),
+    Mutant(
+        "outputs-uncompared",
+        "a replay sends what was committed, batch by batch",
+        "service/partition/comparing.py",
+        "        if computed == place.increment.outputs_xxh64:\n",
+        "        if computed is not None:\n",
+        CHANGED_CODE,
+    ),
+    Mutant(
+        "changed-code-believed-behind-the-last-digest",
+        "outputs say nothing about what was remembered: changed code is believed up to the last digest",
+        "service/partition/comparing.py",
+        "        error = self._differs or self._unproven\n",
+        "        error = self._differs\n",
+        CHANGED_CODE,
+    ),
+    Mutant(
+        "helper-modules-uncovered",
+        "the version covers every module of the author's that the app imports",
+        "snapshots/program/user_modules.py",
+        "        waiting += imported\n",
+        "",
+        ("tests/snapshots/program/test_user_modules.py",),
+    ),
+    Mutant(
+        "no-digest-of-a-state-that-keeps-none",
+        "a state that is no map is hashed every so many batches and at a graceful end",
+        "service/partition/state_digests.py",
+        "        digest = await in_steps(self._store.digesting())\n",
+        "        digest = None\n",
+        ("tests/service/partition/test_state_digests.py", "tests/service/partition/test_replay.py"),
     ),
     Mutant(
         "snapshot-sums-unchecked",
@@ -174,8 +254,8 @@ MUTANTS = (
         "anchor-unchecked",
         "the input still holds the record that was processed last",
         "service/partition/inputs.py",
-        "    if record is None or anchor_of(record) == anchor:",
-        "    if record is None or anchor_of(record) is not None:",
+        "(Witness.SAME if found == anchor else Witness.OTHER)",
+        "Witness.SAME",
         ("tests/service/partition/test_inputs.py",),
     ),
     Mutant(

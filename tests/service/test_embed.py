@@ -10,11 +10,14 @@ import pytest
 
 from snapreplay.api.server import HttpServer
 from snapreplay.service import embed
+from snapreplay.service.core.aside import Aside
 from snapreplay.service.embed import NotLive, Service, run, running
 from snapreplay.service.topics import ensure_topics
-from snapreplay.snapshots.errors import UsageError
+from snapreplay.snapshots.errors import StopError, UsageError
 from tests.support import apps
-from tests.support.stage import Stage, settings_for, until
+from tests.support.accepting import accepted
+from tests.support.stage import Stage, phase, processed, settings_for, until
+from tests.support.tampering import trim
 
 pytestmark = pytest.mark.kafka
 
@@ -62,6 +65,41 @@ async def test_the_view_follows_committed_batches_only(stage, unique):
         await here.feed(40)
         await here.all_processed(service)
         assert view["k0"] == {"n": 2, "sum": 20}
+
+
+async def test_after_accept_a_retry_is_enough(stage, unique):
+    """The partition that failed is LIVE by what was accepted; the other one of the process runs on."""
+    here = await stage(apps.ledger(unique("retry")), partitions=2)
+    await here.send([("0:a", {"amount": 1}), ("1:a", {"amount": 1})] * 10)
+    async with here.running() as service:
+        await here.all_processed(service)
+    await here.send([("0:a", {"amount": 1})] * 10)
+    trim(here.bootstrap_servers, here.app.inputs[0].name, 0, 15)
+    async with running(here.app, here.settings()) as service:
+        failed = await phase(service, "failed")
+        epoch = (await phase(service, "live", 1)).owner_epoch
+        await accepted(here, failed.error.hint)
+        service.control.retry(0)
+        await until(lambda: service.control.operations()[0].state != "running", "its end")
+        assert service.control.operations()[0].state == "succeeded"
+        await processed(service, {0: 20, 1: 10})
+        zero, one = service.restore_status()
+        assert [decision.problem for decision in zero.decisions]
+        assert (zero.error, one.owner_epoch) == (None, epoch)
+
+
+async def test_who_stepped_down_takes_nothing_back_by_a_retry(stage, unique):
+    """A partition had failed before the process stepped down: what it would claim is the other one's now."""
+    here = await stage(apps.ledger(unique("retry")))
+    async with here.running() as service:
+        service._supervisor.runners[0].refuse(StopError("partitions were added"))
+        epoch = (await phase(service, "failed")).owner_epoch
+        service._membership._aside = Aside(10.0)
+        operation = service.control.retry(0)
+        service._membership._aside = None
+        assert operation.state == "failed"
+        assert operation.parts[0].detail.startswith("stepped down for")
+        assert service.restore_status()[0].owner_epoch == epoch
 
 
 # ---- when it cannot ----------------------------------------------------------------------------
@@ -162,7 +200,7 @@ async def test_leaving_the_group_takes_only_what_is_left_of_a_stop(stage, unique
     service = here.service(timeouts={"shutdown_ms": 2000}, snapshot={"before_stop": True})
     await service.start()
     await service.wait_live(30)
-    service._supervisor.runners[0]._live.hand_over = lambda: asyncio.sleep(3600)
+    service._supervisor.runners[0]._live.hand_over = lambda **_: asyncio.sleep(3600)
     loop, told = asyncio.get_running_loop(), []
     leave, began = service._membership.leave, loop.time()
 

@@ -46,6 +46,12 @@ async def test_each_partition_gets_a_claim_and_batch_zero(bare):
         assert genesis.owner_epoch == claimed_at
         assert genesis.genesis.start_offsets == genesis.positions == {topic: start}
         assert genesis.genesis.partition_count == 2
+        assert set(genesis.topic_ids) == {
+            topic,
+            f"{bare.app.app_id}-increments",
+            f"{bare.app.app_id}-snapshots",
+        }
+        assert all(len(each) == 22 for each in genesis.topic_ids.values())
         assert genesis.genesis.cluster_id == (await bare.cluster.facts()).cluster_id
 
 
@@ -104,7 +110,7 @@ async def test_lost_increments_are_not_a_new_app(bare):
     recreate(bare.bootstrap_servers, topic, 2, KEPT_FOR_EVER)
     with pytest.raises(StopError, match="the increments were lost") as refused:
         await init_app(bare.app, bare.settings(), bare.cluster)
-    assert "restore the increments topic" in refused.value.hint
+    assert "bring the increments topic back" in refused.value.hint
     assert await bare.read(topic) == [[], []]
 
 
@@ -137,3 +143,15 @@ async def test_several_inits_at_once_write_one_genesis(bare):
     async with bare.running() as service:
         await bare.feed(20)
         await bare.assert_exactly_once(service)
+
+
+async def test_an_app_that_ran_is_not_begun_anew_in_empty_topics(bare):
+    """Its owner may hold the only copy, and init would fence it: nothing is written."""
+    await init_app(bare.app, bare.settings(), bare.cluster)
+    own = [f"{bare.app.app_id}-{suffix}" for suffix in ("increments", "snapshots")]
+    for topic in own:
+        recreate(bare.bootstrap_servers, topic, 2, KEPT_FOR_EVER)
+    with pytest.raises(module.OwnedBefore, match="had an owner") as refused:
+        await init_app(bare.app, bare.settings(), bare.cluster)
+    assert "new app id" in refused.value.hint
+    assert [await bare.read(topic) for topic in own] == [[[], []]] * 2

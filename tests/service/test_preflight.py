@@ -48,6 +48,18 @@ async def test_half_a_pair_is_refused(stage, unique, suffix):
         await inspect(here.app, here.settings(), here.cluster)
 
 
+@pytest.mark.parametrize("suffix", ["increments", "snapshots"])
+async def test_a_running_app_is_not_refused_for_a_topic_of_its_own_that_is_gone(
+    stage, unique, suffix
+):
+    """What was in it is in the memory of its owners; the other one is checked as ever."""
+    here = await stage(apps.ledger(unique("half")))
+    delete(here.bootstrap_servers, f"{here.app.app_id}-{suffix}")
+    view = await inspect(here.app, here.settings(), here.cluster, running=True)
+    assert f"{here.app.app_id}-{suffix}" not in view.topic_ids
+    assert len(view.topic_ids) == 2
+
+
 async def test_a_missing_dead_letter_topic_is_no_lost_state(stage, unique):
     """The policy was switched on later: ensure makes it, init is not named."""
     here = await stage(apps.ledger(unique("dead")))

@@ -8,19 +8,20 @@ import msgspec
 import pytest
 
 from snapreplay.service import service_control as module
-from snapreplay.service.control import Busy, NotOwned, UnknownPartition
+from snapreplay.service.control import Busy, NotFailed, NotOwned, UnknownPartition
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.partition.context import ClusterView, Identity
 from snapreplay.service.ports import Unreachable
-from snapreplay.service.service_control import ServiceControl
+from snapreplay.service.pulse import Pulse
+from snapreplay.service.service_control import Callbacks, ServiceControl
 from snapreplay.service.status import (
     PartitionStatus,
+    Problem,
     RestoreStatus,
     SnapshotStatus,
     SnapshotUsed,
     StatusBoard,
 )
-from snapreplay.snapshots.errors import StopError
 from tests.support import apps
 
 VIEW = ClusterView("cluster-1", 4, {}, 900_000)
@@ -33,13 +34,21 @@ class Bench:
     def __init__(self):
         self.board = StatusBoard()
         self.asked: list[Any] = []
+        self.retried: list[Any] = []
         self.trouble: str | None = None
+        self.now = 1000.0
+        self.aside: str | None = None
         self.control = ServiceControl(
             apps.ledger("ledger"),
             Identity.of_this_process("one"),
             self.board,
-            lambda partition, reason, done: self.asked.append((partition, reason, done)),
-            lambda: self.trouble,
+            Callbacks(
+                lambda partition, reason, done: self.asked.append((partition, reason, done)),
+                lambda partition, done: self.retried.append((partition, done)),
+                lambda: self.trouble,
+                lambda: self.aside,
+            ),
+            Pulse(lambda: self.now),
         )
 
     def ready(self):
@@ -59,7 +68,7 @@ def bench():
 
 def test_ready_is_a_member_whose_partitions_are_all_live(bench):
     """Each partition that was assigned counts, also before its runner says a word."""
-    assert bench.ready()[3:] == [("partition 0", True), ("partition 2", False)]
+    assert bench.ready()[4:] == [("partition 0", True), ("partition 2", False)]
     bench.board.publish(PartitionStatus(2, Phase.LIVE))
     assert bench.control.ready()
     bench.control.member_of({0, 2, 3})
@@ -68,10 +77,24 @@ def test_ready_is_a_member_whose_partitions_are_all_live(bench):
     assert bench.control.ready(), "a member without partitions is ready"
 
 
+def test_ready_says_why_a_partition_is_not_live(bench):
+    """With its error, not only its phase; an error of a LIVE one is no reason."""
+    problem = Problem("NotAuthorized", "User:ada may not Read topic payments", "", "retry")
+    bench.board.publish(PartitionStatus(0, Phase.LIVE, error=problem))
+    bench.board.publish(PartitionStatus(2, Phase.LOADING, error=problem))
+    details = [check.detail for check in bench.control.ready_checks()[4:]]
+    assert details == ["live", "loading: User:ada may not Read topic payments"]
+
+
 def test_ready_says_what_is_missing():
-    """Cluster, membership, instance id, in this order."""
+    """Cluster, membership, instance id, the loop, in this order."""
     bench = Bench()
-    assert bench.ready() == [("cluster", False), ("member", False), ("instance id", True)]
+    assert bench.ready() == [
+        ("cluster", False),
+        ("member", False),
+        ("instance id", True),
+        ("runner loop", True),
+    ]
     bench.control.unreachable(Unreachable("no broker at x:1"))
     assert bench.control.ready_checks()[0].detail == "no broker at x:1"
     bench.control.reached(VIEW)
@@ -81,23 +104,40 @@ def test_ready_says_what_is_missing():
     assert bench.control.ready_checks()[1].detail == "no broker answers"
     assert not bench.control.ready()
     bench.trouble = None
-    bench.control.duplicate(StopError("another one"))
-    assert bench.ready()[2] == ("instance id", False)
+    bench.aside = "stepped down for process 7"
+    assert bench.ready()[1:3] == [("member", False), ("instance id", False)]
+    assert bench.control.ready_checks()[2].detail == "stepped down for process 7"
 
 
-async def test_alive_is_a_loop_that_turns(bench, monkeypatch):
-    """A handler may block for minutes; a loop that is silent for longer is dead."""
-    monkeypatch.setattr(module, "BEAT_SECONDS", 0.01)
-    now = [1000.0]
-    monkeypatch.setattr(module, "wall_seconds", lambda: now[0])
-    bench.control.beat_every_second(asyncio.get_running_loop())
-    await asyncio.sleep(0.05)
-    now[0] += module.STUCK_SECONDS - 1
+def test_who_stepped_down_is_alive_and_says_so(bench):
+    """Killed and started again, it would be the younger one and throw out the other."""
+    assert [check.name for check in bench.control.live_checks()] == ["runner loop"]
+    bench.aside = "stepped down for process 7"
+    assert all(check.ok for check in bench.control.live_checks())
+    assert bench.control.live_checks()[-1].detail == "stepped down for process 7"
+
+
+async def test_alive_is_a_loop_that_turns(bench):
+    """A handler may block for minutes; a loop that is silent for longer is dead. Ready needs one that turned lately."""
+    bench.board.publish(PartitionStatus(2, Phase.LIVE))
+    bench.control.beat(asyncio.get_running_loop())
+    await asyncio.sleep(0)
+    assert bench.control.ready()
+    bench.now += module.STUCK_SECONDS - 1
     assert bench.control.live_checks()[0].ok
-    bench.control.stop()
-    await asyncio.sleep(0.05)
-    now[0] += module.STUCK_SECONDS + 1
+    assert ("runner loop", False) in bench.ready()
+    bench.now += 2
     assert not bench.control.live_checks()[0].ok
+    bench.control.stop()
+
+
+def test_a_live_partition_that_may_be_another_owners_is_not_ready(bench):
+    """It says why."""
+    bench.control.member_of({0})
+    assert bench.control.ready()
+    bench.board.publish(PartitionStatus(0, Phase.LIVE, ownership_doubt="stood still"))
+    assert not bench.control.ready()
+    assert bench.control.ready_checks()[-1].detail == "live; stood still"
 
 
 def test_a_trigger_asks_each_partition_and_hears_from_it(bench):
@@ -125,6 +165,34 @@ def test_a_trigger_is_all_or_nothing(bench, partitions, error):
     with pytest.raises(error):
         bench.control.trigger_snapshot(partitions, "")
     assert bench.asked == []
+
+
+def test_a_retry_asks_a_failed_partition_and_hears_from_it(bench):
+    """The operation is running until it does; a second one meanwhile is refused with its id."""
+    bench.board.publish(PartitionStatus(2, Phase.FAILED))
+    operation = bench.control.retry(2)
+    ((partition, done),) = bench.retried
+    assert (partition, operation.kind, operation.state) == (2, "retry", "running")
+    with pytest.raises(Busy) as refused:
+        bench.control.retry(2)
+    assert (refused.value.operation_id, refused.value.kind) == (operation.id, "retry")
+    done("failed", None, "the topic is gone")
+    (part,) = bench.control.operation(operation.id).parts
+    assert (part.state, part.detail) == ("failed", "the topic is gone")
+    bench.control.retry(2)
+
+
+@pytest.mark.parametrize(
+    ("partition", "error"), [(4, UnknownPartition), (-1, UnknownPartition), (1, NotOwned)]
+)
+def test_a_retry_is_for_failed_partitions_of_this_process(bench, partition, error):
+    """Unknown, elsewhere, or in another phase: nothing is started."""
+    with pytest.raises(error):
+        bench.control.retry(partition)
+    with pytest.raises(NotFailed) as refused:
+        bench.control.retry(0)
+    assert refused.value.phase == "live"
+    assert bench.retried == []
 
 
 def test_one_snapshot_at_a_time(bench):

@@ -47,7 +47,7 @@ def shown(value):
 def row(name, field):
     """The line of docs/settings.md for a setting."""
     environment = "SNAPREPLAY_" + name.upper().replace(".", "__")
-    default = "host name" if field.default_factory else shown(field.default)
+    default = shown(field.default)
     choices = get_args(field.annotation)
     bounds = [
         text.format(shown(getattr(limit, kind)))

@@ -49,7 +49,9 @@ def test_a_file_in_the_working_directory_is_found(tmp_path, monkeypatch):
 
 def test_a_named_file_must_exist_and_be_toml(tmp_path):
     """A config file that silently does not count is worse than none."""
-    with pytest.raises(UsageError, match=r"missing\.toml cannot be read: No such file"):
+    with pytest.raises(
+        UsageError, match=r"missing\.toml \(--config\) cannot be read: No such file"
+    ):
         file_tree(tmp_path / "missing.toml")
     (tmp_path / "bad.toml").write_text("port 1")
     with pytest.raises(UsageError, match=r"bad\.toml is no TOML"):

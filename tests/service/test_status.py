@@ -32,12 +32,35 @@ def test_progress_is_a_percentage_of_its_own_span(progress, percent, remaining):
 
 @pytest.mark.parametrize(
     ("phase", "percent"),
-    [(Phase.FENCING, 0.0), (Phase.LOADING, 20.0), (Phase.ADVANCING, 70.0), (Phase.LIVE, 100.0)],
+    [
+        (Phase.FENCING, 0.0),
+        (Phase.LOADING, 20.0),
+        (Phase.ADVANCING, 70.0),
+        (Phase.LIVE, 100.0),
+        (Phase.FAILED, None),
+        (Phase.FENCED, None),
+    ],
 )
 def test_loading_is_one_half_of_the_way_and_advancing_the_other(phase, percent):
-    """The same 40 % of a phase are 20 or 70 % of the way."""
+    """The same 40 % of a phase are 20 or 70 % of the way; who failed is not on the way."""
     restore = RestoreStatus(1, 0.0, progress=Progress("bytes", 0, 40, 100))
     assert PartitionStatus(0, phase, restore=restore).restored_percent == percent
+
+
+@pytest.mark.parametrize(
+    ("phase", "finished_at", "shown"),
+    [
+        (Phase.ADVANCING, None, True),
+        (Phase.LIVE, 7.0, True),
+        (Phase.FAILED, None, True),
+        (Phase.FAILED, 7.0, False),
+        (Phase.FENCING, 7.0, False),
+    ],
+)
+def test_a_proof_is_of_the_state_that_is_there_now(phase, finished_at, shown):
+    """One that failed after it was LIVE shows no proof of the restore before."""
+    restore = RestoreStatus(1, 0.0, finished_at=finished_at, proof=DigestProof("1:a:b", "1:a:b", 3))
+    assert (PartitionStatus(0, phase, restore=restore).proof is not None) is shown
 
 
 def test_lag_is_known_after_the_first_fetch():

@@ -1,14 +1,21 @@
 """Which partitions run here, as the group says, on a real broker."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
+from snapreplay.service import preflight
 from snapreplay.service import supervisor as module
 from snapreplay.service.partition import ownership
 from snapreplay.service.partition.claiming import claim_record
+from snapreplay.service.partition.runner import PartitionRunner
+from snapreplay.service.ports import NewTopic, Unreachable
+from snapreplay.service.preflight import inspect
 from snapreplay.service.status import StatusBoard
 from snapreplay.service.supervisor import Supervisor
+from snapreplay.service.topics import MissingInput, own_topics
+from snapreplay.snapshots.errors import StopError
 from tests.support import apps
 from tests.support.stage import until
 from tests.support.tampering import delete, grow
@@ -22,15 +29,16 @@ class Bench:
     def __init__(self, here, context):
         self.here, self.board = here, StatusBoard()
         self.duplicates: list[Exception] = []
-        self.supervisor = Supervisor(
-            context.app,
-            context.settings,
-            context.cluster,
-            context.view,
-            context.identity,
-            self.board,
-            self.duplicates.append,
-        )
+        self.arguments = {
+            "app": context.app,
+            "settings": context.settings,
+            "cluster": context.cluster,
+            "view": context.view,
+            "identity": context.identity,
+            "board": self.board,
+            "on_duplicate": self.duplicates.append,
+        }
+        self.supervisor = Supervisor(**self.arguments)
 
     def phases(self):
         return {s.partition: s.phase.value for s in self.board.all()}
@@ -141,23 +149,100 @@ def watchful(monkeypatch):
     monkeypatch.setattr(module, "WATCH_SECONDS", 0.2)
 
 
-async def test_added_partitions_stop_what_runs(watchful, bench):
-    """Keys move at once: that does not wait for a restart."""
+@pytest.fixture
+def inspections(monkeypatch):
+    """How often the cluster was inspected; what is put into `fail` is raised instead."""
+    seen = SimpleNamespace(count=0, fail=[])
+
+    async def counted(*arguments, **options):
+        seen.count += 1
+        if seen.fail:
+            raise seen.fail[0]
+        return await inspect(*arguments, **options)
+
+    monkeypatch.setattr(module, "inspect", counted)
+    return seen
+
+
+@pytest.mark.parametrize("error", [Unreachable("no broker"), ZeroDivisionError("a defect")])
+async def test_a_retry_that_cannot_look_at_the_cluster_ends(inspections, bench, error):
+    """With the reason; the partition stays as it was, and the next retry may do better."""
+    bench.supervisor.assigned({0})
+    await bench.live(0)
+    bench.supervisor.runners[0].refuse(StopError("partitions were added"))
+    await until(lambda: bench.phases() == {0: "failed"}, "failed")
+    inspections.fail.append(error)
+    heard = []
+    bench.supervisor.retry(0, lambda *told: heard.append(told))
+    await until(lambda: heard, "an answer")
+    ((state, detail),) = outcome(heard)
+    assert (state, str(error) in detail) == ("failed", True)
+    assert bench.board.get(0).error.message == "partitions were added"
+    inspections.fail.clear()
+    bench.supervisor.retry(0, lambda *told: heard.append(told))
+    await bench.live(0)
+    bench.supervisor.retry(1, lambda *told: heard.append(told))
+    assert outcome(heard)[-1] == ("failed", "this process does not own it any more")
+
+
+async def test_a_changed_cluster_is_said_once(watchful, inspections, bench, caplog):
+    """However often it is looked at meanwhile."""
+    bench.supervisor.assigned({0})
+    await bench.live(0)
+    inspections.fail.append(StopError("partitions were added"))
+    await until(lambda: bench.phases() == {0: "failed"}, "failed")
+    before = inspections.count
+    await until(lambda: inspections.count > before + 2, "more looks")
+    assert caplog.text.count("the cluster has changed") == 1
+
+
+async def test_added_partitions_stop_what_runs(watchful, bench, caplog):
+    """Keys move at once: that does not wait for a restart. The log says once what to do."""
     bench.supervisor.assigned({0, 1})
     await bench.live(0, 1)
     grow(bench.here.bootstrap_servers, bench.here.app.inputs[0].name, 4)
     await until(lambda: bench.phases() == {0: "failed", 1: "failed"}, "failed")
-    assert "has 3 partitions, the inputs have 4" in bench.board.get(0).error.message
+    error = bench.board.get(0).error
+    assert "has 3 partitions, the inputs have 4" in error.message
+    lines = [record.getMessage() for record in caplog.records]
+    assert sum(error.hint in line for line in lines) == 1
+    assert sum(error.message in line for line in lines) == 3, (
+        "the cluster, partition 0, partition 1"
+    )
 
 
-async def test_a_deleted_input_stops_what_runs(watchful, bench):
-    """By name, though every reader only sees a cluster that does not answer."""
-    bench.supervisor.assigned({0})
-    await bench.live(0)
-    topic = bench.here.app.inputs[0].name
-    delete(bench.here.bootstrap_servers, topic)
-    await until(lambda: bench.phases() == {0: "failed"}, "failed")
-    assert f"topic '{topic}'" in bench.board.get(0).error.message
+def outcome(heard):
+    """What a retry became: state and detail."""
+    return [(state, detail) for state, _, detail in heard]
+
+
+async def test_a_cluster_that_is_as_it_was_is_live_again_by_retry(watchful, bench):
+    """Still broken it fails again, with the reason of now; repaired it is LIVE, without a new process. What is assigned
+    later is not refused any more."""
+    output, servers = bench.here.app.outputs[0].name, bench.here.bootstrap_servers
+    bench.supervisor.assigned({0, 1})
+    await bench.live(0, 1)
+    delete(servers, output)
+    await until(lambda: bench.phases() == {0: "failed", 1: "failed"}, "failed")
+    heard = []
+    bench.supervisor.retry(0, lambda *told: heard.append(told))
+    await until(lambda: heard, "an answer")
+    ((state, detail),) = outcome(heard)
+    assert state == "failed"
+    assert output in detail
+    assert bench.phases()[0] == "failed"
+    await bench.here.cluster.create_topics([NewTopic(output, 3)])
+    for number in (0, 1):
+        bench.supervisor.retry(number, lambda *told: heard.append(told))
+    await bench.live(0, 1)
+    bench.supervisor.assigned({0, 1, 2})
+    await bench.live(0, 1, 2)
+    await until(lambda: len(heard) == 3, "answers")
+    assert outcome(heard)[1:] == [("succeeded", "")] * 2
+    assert bench.board.get(0).error is None
+    bench.supervisor.retry(0, lambda *told: heard.append(told))
+    await until(lambda: len(heard) == 4, "an answer")
+    assert outcome(heard)[3] == ("failed", "it is live by now")
 
 
 async def test_added_partitions_also_refuse_what_is_assigned_later(watchful, bench):
@@ -166,7 +251,7 @@ async def test_added_partitions_also_refuse_what_is_assigned_later(watchful, ben
     await bench.live(0)
     grow(bench.here.bootstrap_servers, bench.here.app.inputs[0].name, 4)
     await until(lambda: bench.phases() == {0: "failed"}, "failed")
-    bench.supervisor._watch.cancel()
+    bench.supervisor._watches[0].cancel()
     bench.supervisor.assigned({0, 1})
     await until(lambda: bench.phases() == {0: "failed", 1: "failed"}, "failed")
 
@@ -183,3 +268,43 @@ async def test_nothing_starts_after_stop(bench):
     await asyncio.sleep(0.1)
     assert bench.phases() == {0: "closed"}
     assert not [t for t in asyncio.all_tasks() if t.get_name().startswith("partition-")]
+
+
+async def test_runners_hear_about_every_second_which_topics_there_are(bench, monkeypatch):
+    """Of the inputs and of both own topics, as long as the supervisor lives; then its connection is closed."""
+    monkeypatch.setattr(module, "TOPIC_WATCH_SECONDS", 0.05)
+    seen = []
+    monkeypatch.setattr(PartitionRunner, "topics_seen", lambda runner, ids: seen.append(ids))
+    supervisor = Supervisor(**bench.arguments)
+    supervisor.assigned({0})
+    await until(lambda: len(seen) >= 3, "the watch")
+    await supervisor.stop(final_snapshot=False, deadline_seconds=20.0)
+    names = [
+        bench.here.app.inputs[0].name,
+        *own_topics(bench.here.app, bench.arguments["settings"]),
+    ]
+    facts = await bench.here.cluster.topics(names)
+    assert seen[-1] == {name: facts[name].topic_id for name in names}
+
+
+async def test_a_missing_input_is_waited_for_however_often_the_cluster_is_looked_at(
+    watchful, bench, monkeypatch
+):
+    """The partition is not LIVE and says what is missing; it is not refused for good."""
+    looked = []
+
+    async def inspected(*arguments, **options):
+        try:
+            return await preflight.inspect(*arguments, **options)
+        except MissingInput as error:
+            looked.append(error)
+            raise
+
+    monkeypatch.setattr(module, "inspect", inspected)
+    bench.supervisor.assigned({0})
+    await bench.live(0)
+    delete(bench.here.bootstrap_servers, bench.here.app.inputs[0].name)
+    await until(lambda: len(looked) >= 2, "two looks")
+    await until(lambda: bench.board.get(0).error is not None, "the missing input")
+    assert bench.board.get(0).error.kind == "InputMissing"
+    assert bench.phases()[0] not in {"live", "failed"}

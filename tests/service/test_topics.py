@@ -18,6 +18,8 @@ from tests.support.stage import settings_for
 
 pytestmark = pytest.mark.kafka
 
+APP = apps.ledger("topics")
+
 
 @pytest.fixture
 def settings(broker):
@@ -43,7 +45,7 @@ async def test_all_absent_topics_are_created_as_they_must_be(cluster, settings, 
     own = [f"{name}-increments", f"{name}-snapshots"]
     assert lines == [f"created {topic} (3 partitions)" for topic in own]
     for topic, facts in (await cluster.topics(own)).items():
-        check_own_topic(facts, 3)
+        check_own_topic(APP, facts, 3)
         assert facts.partition_count == 3, topic
         assert KEPT_FOR_EVER.items() <= facts.config.items()
     assert await ensure_topics(app, settings, cluster) == [f"ok {topic}" for topic in own]
@@ -77,7 +79,7 @@ async def test_half_a_pair_is_never_completed(cluster, settings, unique, suffix)
         await ensure_topics(app, settings, cluster)
     missing = {"increments": "snapshots", "snapshots": "increments"}[suffix]
     assert refused.value.facts["topic"] == f"{name}-{missing}"
-    assert "restore the topic" in refused.value.hint
+    assert "--replace-lost" in refused.value.hint
     assert f"{name}-{missing}" not in await cluster.topic_names()
 
 
@@ -102,7 +104,7 @@ async def test_inputs_that_are_not_co_partitioned_are_refused(cluster, settings,
     await create(cluster, f"right-{name}", partitions=3)
     with pytest.raises(UsageError, match=f"left-{name} has 2, right-{name} has 3") as refused:
         await ensure_topics(app, settings, cluster)
-    assert "repartition" in refused.value.hint
+    assert "as many partitions as the other" in refused.value.hint
     assert f"{name}-increments" not in await cluster.topic_names()
 
 
@@ -122,7 +124,7 @@ async def test_a_log_that_would_lose_state_is_refused(cluster, unique, config, m
     await create(cluster, topic, **(kept | config))
     facts = (await cluster.topics([topic]))[topic]
     with pytest.raises(StopError, match=message) as refused:
-        check_own_topic(facts, 2)
+        check_own_topic(APP, facts, 2)
     assert topic in refused.value.message
     assert f"--topic {topic} --add-config {remedy}" in refused.value.hint
 
@@ -133,7 +135,7 @@ async def test_the_default_limit_of_kafka_holds_our_records(cluster, unique):
     await create(cluster, topic, cleanup_policy="delete", retention_ms="-1", retention_bytes="-1")
     facts = (await cluster.topics([topic]))[topic]
     assert int(facts.config["max.message.bytes"]) > RECORD_BYTES_NEEDED
-    check_own_topic(facts, 2)
+    check_own_topic(APP, facts, 2)
 
 
 async def test_another_partition_count_is_refused(cluster, unique):
@@ -142,5 +144,5 @@ async def test_another_partition_count_is_refused(cluster, unique):
     await create(cluster, topic, partitions=2)
     facts = (await cluster.topics([topic]))[topic]
     with pytest.raises(StopError, match="has 2 partitions, the inputs have 4") as refused:
-        check_own_topic(facts, 4)
+        check_own_topic(APP, facts, 4)
     assert refused.value.facts == {"found": 2, "expected": 4}

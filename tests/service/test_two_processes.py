@@ -1,6 +1,7 @@
 """Two processes of one app: partitions move, one is killed, one is stopped, and two that call themselves the same."""
 
 import asyncio
+import socket
 import time
 
 import pytest
@@ -51,8 +52,29 @@ async def test_partitions_move_and_every_record_counts_once(stage, unique, child
         await here.assert_exactly_once(service)
 
 
-def failures(child):
-    return [p["error"] for p in child.partitions().values() if p["phase"] == "failed"]
+async def test_two_plain_processes_of_one_host_share(stage, unique, children):
+    """Nobody gave them a name: each has its own, half of the partitions, and all when the other one is killed."""
+    here = await stage(apps.ledger(unique("plain")), partitions=4)
+    name = here.app.app_id
+    with Load(here):
+        one, two = (children.start("ledger", name, instance_id="") for _ in range(2))
+        for each in (one, two):
+            await in_thread(each.wait_http)
+        await shared(one, two)
+        names = {each.get("/api/v1")["instance_id"] for each in (one, two)}
+        assert len(names) == 2
+        assert all(each.startswith(f"{socket.gethostname()}-") for each in names)
+        two.kill()
+        await until(lambda: len(one.live()) == 4, "all partitions with the survivor")
+    assert await in_thread(one.terminate) == 0
+    async with here.running() as service:
+        await here.assert_exactly_once(service)
+
+
+def stepped_down(child):
+    """The errors of its partitions, all of which it has left to a process of its own name."""
+    partitions = child.partitions().values()
+    return [p["error"] for p in partitions if p["phase"] == "fenced" and p["error"]]
 
 
 async def owns_by_the_log(here, child):
@@ -65,9 +87,11 @@ async def owns_by_the_log(here, child):
 
 
 @pytest.mark.parametrize("busy", [True, False])
-async def test_the_older_of_two_with_one_instance_id_stays_down(stage, unique, children, busy):
-    """FAILED by name of the other host and process, with the remedy; the newer one goes on: no ping-pong. Also when
-    there is no input that would show it by a fence."""
+async def test_the_older_of_two_with_one_instance_id_steps_down_until_it_is_alone(
+    stage, unique, children, busy
+):
+    """It names the other host and process, with the remedy, once; the newer one goes on: no ping-pong. Also when there
+    is no input that would show it by a fence. When the newer one is stopped, or killed, the older one is back."""
     here = await stage(apps.ledger(unique("same")), partitions=2)
     name = here.app.app_id
     await here.feed(50)
@@ -79,8 +103,8 @@ async def test_the_older_of_two_with_one_instance_id_stays_down(stage, unique, c
     try:
         newer = children.start("ledger", name, instance_id="same")
         await in_thread(newer.wait_live, 2)
-        await until(lambda: len(failures(older)) == 2, "the older one down")
-        for error in failures(older):
+        await until(lambda: len(stepped_down(older)) == 2, "the older one down")
+        for error in stepped_down(older):
             assert error["kind"] == "DuplicateInstance"
             assert f"process {newer.pid} on host" in error["message"]
             assert "--set instance_id=" in error["hint"]
@@ -89,13 +113,20 @@ async def test_the_older_of_two_with_one_instance_id_stays_down(stage, unique, c
         await asyncio.sleep(1.2)  # several heartbeats: what must not happen has no condition
         assert newer.live() == {0, 1}
         assert {n: p["owner_epoch"] for n, p in newer.partitions().items()} == epochs
-        assert len(failures(older)) == 2
+        assert len(stepped_down(older)) == 2
+        (check,) = [c for c in older.get("/healthz")["checks"] if c["name"] == "instance id"]
+        assert check["ok"], "killed and started again, it would be the newer one"
+        assert f"stepped down for process {newer.pid} on host" in check["detail"]
+        if busy:
+            assert await in_thread(newer.terminate) == 0
+        else:
+            newer.kill()
+        await until(lambda: older.live() == {0, 1}, "the older one back", 60)
+        assert older.log.count("DuplicateInstance") == 1
     finally:
         if busy:
             load.__exit__()
-    assert await in_thread(older.terminate) == 0
     await here.feed(10)
-    assert newer.live() == {0, 1}, "the older one's end took nothing from it"
-    assert await in_thread(newer.terminate) == 0
+    assert await in_thread(older.terminate) == 0
     async with here.running() as service:
         await here.assert_exactly_once(service)

@@ -12,6 +12,7 @@ import asyncio
 import random
 from dataclasses import dataclass
 
+from snapreplay.service.core.lineage import LastFence, Lineage
 from snapreplay.service.ports import Fenced, LogRecord, TopicPartition
 from snapreplay.snapshots.errors import SnapreplayError
 from snapreplay.snapshots.program.record import Output
@@ -22,6 +23,10 @@ Writable = Output | LogRecord
 
 class Concurrent(Exception):
     """CONCURRENT_TRANSACTIONS: the last transaction is not complete yet; ask again."""
+
+
+class UnknownTopic(Exception):
+    """UNKNOWN_TOPIC_OR_PARTITION: clients ask again until their deadline."""
 
 
 class InvalidTxnState(Exception):
@@ -35,6 +40,7 @@ class _Id:
     epoch: int = -1
     timeout: float = 60.0
     transaction: Transaction | None = None
+    state: str = "Empty"  # in Kafka's words
 
 
 class Broker:
@@ -43,18 +49,36 @@ class Broker:
     def __init__(self, rng: random.Random, *, slow_markers: bool) -> None:
         self.cluster_id = "simulated"
         self.partition_counts: dict[str, int] = {}
+        self.topic_ids: dict[str, str] = {}
+        self.by_id: dict[str, dict[int, Log]] = {}
+        """Of every topic that ever was: partition → log."""
+        self.ids_of: dict[str, list[str]] = {}
+        """By name, in the order of creation."""
         self.logs: dict[TopicPartition, Log] = {}
         self.stale: dict[TopicPartition, View] = {}
         """Partitions with a second leader, cut off from its peers: what it still answers."""
         self.slow_markers = slow_markers
         self._rng = rng
+        self._created = 0
         self._ids: dict[str, _Id] = {}
 
     def create(self, topic: str, partition_count: int) -> None:
         self.partition_counts[topic] = partition_count
+        self._created += 1
+        self.ids_of.setdefault(topic, []).append(f"id-{self._created}")
+        self.topic_ids[topic] = f"id-{self._created}"
+        logs = self.by_id[self.topic_ids[topic]] = {}
         for number in range(partition_count):
             partition = TopicPartition(topic, number)
-            self.logs[partition] = Log(partition)
+            logs[number] = self.logs[partition] = Log(partition)
+
+    def delete(self, topic: str) -> None:
+        """Who waits for more of it is answered at once."""
+        for number, log in self.by_id[self.topic_ids.pop(topic)].items():
+            del self.logs[TopicPartition(topic, number)]
+            self.stale.pop(TopicPartition(topic, number), None)
+            log.wake()
+        del self.partition_counts[topic]
 
     def heal(self, partition: TopicPartition, view: View) -> None:
         """The stale leader of a partition is gone, unless it is another one by now."""
@@ -78,6 +102,7 @@ class Broker:
             if known.transaction is not None:
                 raise Concurrent
         known.epoch += 1
+        known.state = "Empty"
         return known.epoch
 
     def add_partition(
@@ -85,11 +110,14 @@ class Broker:
     ) -> Transaction:
         """
         Raises:
-            Fenced, Concurrent.
+            Fenced, Concurrent, UnknownTopic.
         """
         known = self._known(transactional_id, epoch)
+        if partition not in self.logs:
+            raise UnknownTopic
         if known.transaction is None:
             known.transaction = Transaction(transactional_id, epoch, _now())
+            known.state = "Ongoing"
             self._expire_later(known, known.transaction)
         elif known.transaction.state is not TxnState.ONGOING:
             raise Concurrent
@@ -102,7 +130,7 @@ class Broker:
         """The offset of the batch's first record.
 
         Raises:
-            Fenced, InvalidTxnState.
+            Fenced, InvalidTxnState, UnknownTopic.
         """
         transaction = self._ids[transactional_id].transaction
         fits = transaction is not None and partition in transaction.partitions
@@ -111,6 +139,8 @@ class Broker:
             raise InvalidTxnState
         if partition in transaction.marker or transaction.state is TxnState.COMMITTED:
             raise InvalidTxnState
+        if partition not in self.logs:
+            raise UnknownTopic
         log, first = self.logs[partition], self.logs[partition].end
         for record in batch:
             timestamp = record.timestamp_ms if isinstance(record, Output) else None
@@ -133,6 +163,13 @@ class Broker:
         elif transaction.state is not wanted:
             raise InvalidTxnState
 
+    def last_fence(self, transactional_id: str) -> LastFence | None:
+        """As DescribeTransactions tells it."""
+        known = self._ids.get(transactional_id)
+        if known is None:
+            return None
+        return LastFence(Lineage(1, known.epoch), known.state)
+
     def open_transactions(self) -> list[Transaction]:
         found = (known.transaction for known in self._ids.values())
         return [transaction for transaction in found if transaction is not None]
@@ -148,6 +185,7 @@ class Broker:
         if transaction is None:
             raise AssertionError("only an open transaction is decided")
         transaction.state = state
+        known.state = "CompleteCommit" if state is TxnState.COMMITTED else "CompleteAbort"
         for partition in transaction.partitions:
             lag = self._marker_lag()
             if lag == 0.0:
@@ -157,7 +195,10 @@ class Broker:
                 loop.call_later(lag, self._write_marker, known, transaction, partition)
 
     def _write_marker(self, known: _Id, transaction: Transaction, target: TopicPartition) -> None:
-        self.logs[target].mark(transaction)
+        log = self.logs.get(target)
+        if log is not None:
+            log.mark(transaction)
+        transaction.marker.setdefault(target, -1)  # to a topic that is gone none is written
         if len(transaction.marker) == len(transaction.partitions):
             known.transaction = None
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
+from snapreplay.service.core.lineage import LastFence
 from snapreplay.service.ports import (
+    NO_IDS,
     ClusterFacts,
     NewTopic,
     OffsetBeyondEnd,
@@ -42,6 +44,7 @@ class SimCluster:
         read_committed: bool = True,
         large: bool = False,
         patient: bool = False,
+        topic_ids: Mapping[str, str] = NO_IDS,
     ) -> SimReader:
         """See `ports.Cluster.reader`."""
         await self._link.connect(REQUEST_SECONDS)
@@ -50,6 +53,7 @@ class SimCluster:
             self._waits,
             read_committed=read_committed,
             slice_records=self._slice_records,
+            topic_ids=topic_ids,
         )
 
     async def fence(self, transactional_id: str) -> SimProducer:
@@ -67,6 +71,12 @@ class SimCluster:
             self._link.network.trace(self._link.owner.name, f"fenced {transactional_id} {epoch}")
             return SimProducer(self._link, transactional_id, epoch, self._commit_s)
 
+    async def last_fence(self, transactional_id: str) -> LastFence | None:
+        """See `ports.Cluster.last_fence`."""
+        return await self._link.call(
+            "admin", partial(self._broker.last_fence, transactional_id), ADMIN_SECONDS
+        )
+
     async def appender(self) -> SimAppender:
         """See `ports.Cluster.appender`."""
         await self._link.connect(self._commit_s)
@@ -77,8 +87,18 @@ class SimCluster:
         await self._link.call("admin", _nothing, ADMIN_SECONDS)
         counts = self._broker.partition_counts
         return {
-            name: TopicFacts(name, counts[name], 1, {}) for name in sorted(names) if name in counts
+            name: TopicFacts(name, counts[name], 1, {}, self._broker.topic_ids[name])
+            for name in sorted(names)
+            if name in counts
         }
+
+    def topic_watch(self) -> SimTopicWatch:
+        """See `ports.Cluster.topic_watch`."""
+        return SimTopicWatch(self._link)
+
+    async def member_count(self, group_id: str) -> int:
+        """See `ports.Cluster.member_count`."""
+        raise NotImplementedError(f"nobody creates topics of {group_id} here")
 
     async def topic_names(self) -> list[str]:
         """See `ports.Cluster.topic_names`."""
@@ -95,9 +115,15 @@ class SimCluster:
         broker_config = {"transaction.max.timeout.ms": longest_ms}
         return ClusterFacts(self._broker.cluster_id, 1, broker_config)
 
+    async def agreed_end_offset(self, partition: TopicPartition) -> int | None:
+        """See `ports.Cluster.agreed_end_offset`: here they never do, so that waiting is what is simulated."""
+        return None
+
     async def delete_records(self, partition: TopicPartition, before_offset: int) -> int:
         """See `ports.Cluster.delete_records`."""
-        log = self._broker.logs[partition]
+        log = self._broker.logs.get(partition)
+        if log is None:
+            raise Unreachable(f"no answer about {partition}")
 
         def trim() -> int:
             if before_offset > log.end:
@@ -109,6 +135,23 @@ class SimCluster:
         start = await self._link.call("delete", trim, ADMIN_SECONDS)
         self._link.network.trace(self._link.owner.name, f"trimmed {partition} to {start}")
         return start
+
+
+class SimTopicWatch:
+    """See `ports.TopicWatch`."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def ids(self, names: Collection[str]) -> dict[str, str]:
+        """See `ports.TopicWatch.ids`."""
+        known = self._link.network.broker.topic_ids
+        return await self._link.call(
+            "admin", lambda: {name: known[name] for name in names if name in known}, ADMIN_SECONDS
+        )
+
+    async def close(self) -> None:
+        """Nothing to close."""
 
 
 class SimGroup:

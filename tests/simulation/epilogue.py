@@ -12,7 +12,8 @@ from tests.simulation.oracle import Violation
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-STARTED_SECONDS = 30.0
+STARTED_SECONDS = 150.0
+"""Virtual: an input that ends too early is waited for for half a minute, by two partitions at a time."""
 DECIDED = (Phase.LIVE, Phase.FAILED)
 
 
@@ -57,7 +58,7 @@ def _check_live(world: World) -> None:
     """Whoever restored has the state that was committed."""
     world.look()
     for number in range(world.scenario.partitions):
-        if world.store_of(number) is None:
+        if world.store_of(number) is None and number not in world.refused:
             raise Violation(f"partition {number}: nobody is LIVE after a restart")
 
 

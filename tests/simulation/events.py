@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from tests.simulation import program
 from tests.simulation.log import Log, Transaction, TxnState
 from tests.simulation.network import NOWHERE
 from tests.simulation.process import Process
+from tests.simulation.replacing import replace_input
+from tests.simulation.replacing_own import AFTER, replace_own
 from tests.simulation.scenario import Event
 
 if TYPE_CHECKING:
@@ -34,24 +37,16 @@ def happen(world: World, event: Event) -> None:
     process = world.rng.choice(world.processes) if world.processes else None
     world.network.trace("world", f"event {event.kind}")
     what, _, where = event.kind.partition(" ")
-    match what:
-        case "pin":
-            _pin(world, _target(world, where), event.seconds)
-        case "stale":
-            _stale(world, 2 * event.seconds)
-        case "rebalance":
-            world.group.rebalance()
-        case "trim":
-            _trim_input(world)
-        case "foreign":
-            _log(world, _target(world, "increments")).append(None, b"foreign", (), 0, None)
-        case "orphan":
-            _orphan(world)
-        case _ if process is not None:
+    if world.own_replaced and what not in AFTER:
+        return
+    if what in TO_TOPICS:
+        happened = TO_TOPICS[what](world, where, event.seconds)
+    else:
+        happened = process is not None
+        if process is not None:
             _to_process(world, what, process, event.seconds)
-        case _:
-            return
-    world.network.met(event.kind)
+    if happened:
+        world.network.met(event.kind)
 
 
 def end_foreign(world: World) -> None:
@@ -76,7 +71,9 @@ def _to_process(world: World, what: str, process: Process, seconds: float) -> No
         case "trigger":
             process.soon(_trigger, world, process)
         case "start" if len(world.processes) < 3:
-            free = [name for name in "abc" if name not in world.group.members]
+            # The older of two of a name is killed in the end: not while its memory may be the only copy.
+            alive = [each.instance_id for each in world.processes] if world.own_replaced else []
+            free = [name for name in "abc" if name not in {*world.group.members, *alive}]
             if free:
                 world.start(free[0])
         case "stop" if len(world.processes) > 1 and process.supervisor is not None:
@@ -112,8 +109,11 @@ def _log(world: World, target: TopicPartition) -> Log:
     return world.broker.logs[target]
 
 
-def _pin(world: World, target: TopicPartition, seconds: float) -> None:
+def _pin(world: World, where: str, seconds: float) -> bool:
     """Another transactional id leaves a transaction open: nothing behind it is visible until it ends."""
+    target = _target(world, where)
+    if target.topic in world.feeder.closed:
+        return False
     log, transaction = _log(world, target), Transaction(FOREIGN, 0, world.loop.time())
     if target.topic in program.INPUTS:
         transaction.transactional_id = "feeder"
@@ -125,6 +125,7 @@ def _pin(world: World, target: TopicPartition, seconds: float) -> None:
     world.loop.call_later(
         2 * seconds, partial(_end, log, transaction, commit=commit), context=NOWHERE
     )
+    return True
 
 
 def _end(log: Log, transaction: Transaction, *, commit: bool) -> None:
@@ -133,43 +134,65 @@ def _end(log: Log, transaction: Transaction, *, commit: bool) -> None:
         log.mark(transaction)
 
 
-def _stale(world: World, seconds: float) -> None:
+def _stale(world: World, _: str, seconds: float) -> bool:
     """A broker is cut off from its peers, but not from clients: of the partitions that it led it goes on answering
     what it knew."""
     broker, number = world.broker, world.rng.randrange(world.scenario.partitions)
     inputs = program.INPUTS[: world.scenario.inputs]
     for topic in (TOPICS["increments"], TOPICS["snapshots"], *inputs):
         target = TopicPartition(topic, number)
-        if world.rng.random() < 0.7:
+        if world.rng.random() < 0.7 and topic not in world.feeder.closed:
             broker.stale[target] = broker.logs[target].view
             world.loop.call_later(
-                seconds, broker.heal, target, broker.stale[target], context=NOWHERE
+                2 * seconds, broker.heal, target, broker.stale[target], context=NOWHERE
             )
+    return True
 
 
-def _trim_input(world: World) -> None:
+def _trim_input(world: World, _: str, __: float) -> bool:
     """Retention deletes what no recovery can need: below the oldest kept snapshot, or what is processed."""
+    if world.replaced:
+        return False
     number = world.rng.randrange(world.scenario.partitions)
+    last = last_increment(world, number)
+    if last is None:
+        return False
+    covered = last.positions
+    if world.scenario.road == "replay":
+        if len(last.pointers) < world.scenario.kept:
+            return False
+        oldest = last.pointers[-1]
+        manifest = decode(_value(world, oldest.manifest_offset, number))
+        if not isinstance(manifest, Manifest):
+            return False
+        covered = manifest.positions
+    for topic, position in covered.items():
+        _log(world, TopicPartition(topic, number)).trim(position)
+    return True
+
+
+def last_increment(world: World, number: int) -> Increment | None:
+    """As committed now; None also where the genesis has no marker yet, or in a new topic."""
     log = _log(world, TopicPartition(TOPICS["increments"], number))
     increments = [
         decode(record.value or b"")
         for record in log.committed()
         if kind_of(record.value or b"") is Kind.INCREMENT
     ]
-    last = increments[-1]
-    if not isinstance(last, Increment):
-        return
-    covered = last.positions
-    if world.scenario.road == "replay":
-        if len(last.pointers) < world.scenario.kept:
-            return
-        oldest = last.pointers[-1]
-        manifest = decode(_value(world, oldest.manifest_offset, number))
-        if not isinstance(manifest, Manifest):
-            return
-        covered = manifest.positions
-    for topic, position in covered.items():
-        _log(world, TopicPartition(topic, number)).trim(position)
+    last = increments[-1] if increments else None
+    if last is not None and not isinstance(last, Increment):
+        raise TypeError(f"no increment: {last!r}")
+    return last
+
+
+def is_written(world: World, number: int) -> bool:
+    """Whether the own topics of today have the state: an owner that was LIVE before they were replaced may not have
+    noticed yet."""
+    last = last_increment(world, number)
+    return last is not None and all(
+        last.topic_ids[topic] == world.broker.topic_ids[topic]
+        for topic in (TOPICS["increments"], TOPICS["snapshots"])
+    )
 
 
 def _value(world: World, offset: int, number: int) -> bytes:
@@ -177,9 +200,38 @@ def _value(world: World, offset: int, number: int) -> bytes:
     return record.value or b"" if record is not None else b""
 
 
-def _orphan(world: World) -> None:
+def _rebalance(world: World, _: str, __: float) -> bool:
+    world.group.rebalance()
+    return True
+
+
+def _foreign_record(world: World, _: str, __: float) -> bool:
+    _log(world, _target(world, "increments")).append(None, b"foreign", (), 0, None)
+    return True
+
+
+def _orphan(world: World, _: str, __: float) -> bool:
     """Garbage in T-QuanLiang, as a zombie may write it: records that nothing points to."""
     log = _log(world, _target(world, "snapshots"))
     known = [record for record in log.records if record is not None]
     for record in known[-2:]:
         log.append(None, record.value, record.headers, 0, None)
+    return True
+
+
+def _replace(world: World, where: str, _: float) -> bool:
+    if where == "input":
+        return not world.own_replaced and replace_input(world)
+    return replace_own(world, TOPICS[where])
+
+
+TO_TOPICS: dict[str, Callable[[World, str, float], bool]] = {
+    "pin": _pin,
+    "stale": _stale,
+    "rebalance": _rebalance,
+    "trim": _trim_input,
+    "foreign": _foreign_record,
+    "orphan": _orphan,
+    "replace": _replace,
+}
+"""What has no process at its end; each says whether it could happen now."""

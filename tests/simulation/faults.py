@@ -60,6 +60,11 @@ class Faults:
         self._left = {site: self._gap(site) for site in MENU}
         self._crashes_left, self._stalls_left = crashes_max, stalls_max
 
+    def spare_owners(self) -> None:
+        """From now on nobody dies, and every fence is answered: what is in memory may be the only copy."""
+        self._crashes_left = 0
+        self._menu["fence"] = []
+
     def draw(self, site: str) -> str | None:
         """The fault of this request; None, most of the time."""
         if not self.active:

@@ -18,6 +18,8 @@ class Feeder:
     def __init__(self, broker: Broker, scenario: Scenario, rng: random.Random) -> None:
         self._broker, self._scenario, self._rng = broker, scenario, rng
         self._now_ms = 1_000_000
+        self.closed: set[str] = set()
+        """Inputs that are being replaced: nobody writes to them."""
         self._left = {
             TopicPartition(topic, number): scenario.records
             for topic in program.INPUTS[: scenario.inputs]
@@ -37,7 +39,7 @@ class Feeder:
 
     def _burst(self, partition: TopicPartition) -> None:
         count = min(self._left[partition], self._rng.randint(1, 6))
-        if count == 0:
+        if count == 0 or partition.topic in self.closed:
             return
         way = self._rng.choice(("plain", "plain", "commit", "abort", "gap"))
         if way in ("commit", "abort"):

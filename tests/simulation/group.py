@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from snapreplay.service.core.aside import Aside
 from snapreplay.service.ports import Unreachable
 from tests.simulation.network import NOWHERE, Network
 from tests.simulation.process import Process
@@ -23,6 +24,8 @@ class Group:
         self.members: dict[str, Process] = {}
         self.assignment: dict[str, set[int]] = {}
         self._cut: set[str] = set()
+        self.topic_is_gone = False
+        """What everybody subscribes to was deleted: then nobody is given anything."""
         self._due = False
 
     def join(self, process: Process) -> None:
@@ -46,7 +49,7 @@ class Group:
         self.assignment = {name: set() for name in names}
         self._rng.shuffle(names)
         for number in range(self._partitions):
-            if names:
+            if names and not self.topic_is_gone:
                 self.assignment[names[number % len(names)]].add(number)
         self._network.trace("group", f"assigns {self.assignment}")
         for process in self.members.values():
@@ -57,6 +60,12 @@ class Group:
         if seconds > SESSION_SECONDS:
             self._later(SESSION_SECONDS, process, self._expel)
             self._later(seconds + 0.1, process, self._join_again)
+
+    def stand_aside(self, process: Process) -> None:
+        """It goes without a word, for the name is another's now, and looks whether that one is gone."""
+        if self.members.get(process.instance_id) is process:
+            self._later(SESSION_SECONDS, process, self._expel)
+        self._look_again(process, Aside(SESSION_SECONDS))
 
     def gone(self, process: Process) -> None:
         """It crashed, nobody says goodbye."""
@@ -90,6 +99,11 @@ class Group:
                 return self.members.get(name)
         return None
 
+    def topic_changed(self, *, gone: bool) -> None:
+        """Members notice it with their metadata."""
+        self.topic_is_gone = gone
+        self._rebalance_soon()
+
     def _rebalance_soon(self) -> None:
         """One for all who come and go at about the same time."""
         if not self._due:
@@ -104,8 +118,8 @@ class Group:
         self._network.loop.call_later(seconds, what, process, context=NOWHERE)  # type: ignore[arg-type]  # takes a process
 
     def _expel(self, process: Process) -> None:
-        back = not process.dead and not process.stalled and process.name not in self._cut
-        if not back:
+        deaf = process.stalled or process.name in self._cut
+        if process.dead or process.stepped_down or deaf:
             self.leave(process)
 
     def _join_again(self, process: Process) -> None:
@@ -115,6 +129,20 @@ class Group:
             self._later(0.1, process, self._join_again)
         elif process.instance_id not in self.members:
             self.join(process)
+
+    def _look_again(self, process: Process, aside: Aside) -> None:
+        self._later(aside.pause_seconds, process, lambda whose: self._look(whose, aside))
+
+    def _look(self, process: Process, aside: Aside) -> None:
+        if process.dead or process.stopping:
+            return
+        deaf = process.stalled or process.name in self._cut
+        aside = aside.looked(there=None if deaf else process.instance_id in self.members)
+        if not aside.over:
+            self._look_again(process, aside)
+            return
+        process.comes_back()
+        self.join(process)
 
     def _tell(self, process: Process) -> None:
         self._later(NEWS_SECONDS * self._rng.random(), process, self._hears)

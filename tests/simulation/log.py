@@ -84,7 +84,7 @@ class Log:
         if transaction is not None and self.partition not in transaction.first:
             transaction.first[self.partition] = offset
             self._open[transaction] = offset
-        self._wake()
+        self.wake()
         return offset
 
     def mark(self, transaction: Transaction) -> None:
@@ -95,7 +95,14 @@ class Log:
         self.markers[offset] = transaction
         transaction.marker[self.partition] = offset
         self._open.pop(transaction, None)
-        self._wake()
+        self.wake()
+
+    def copy(self, other: Log, end_offset: int) -> None:
+        """What is visible of another log below `end_offset`, at the same offsets."""
+        for offset in range(self.end, end_offset):
+            self.records.append(other.visible(offset, committed_only=True))
+            self.transactions.append(None)
+        self.trim(min(other.start, end_offset))
 
     def compact_away(self, offset: int) -> None:
         """A gap, as compaction leaves it."""
@@ -120,10 +127,11 @@ class Log:
 
     def trim(self, before_offset: int) -> int:
         self.start = max(self.start, before_offset)
-        self._wake()
+        self.wake()
         return self.start
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Whoever waits for a change looks again."""
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             for change in waiting:

@@ -22,13 +22,13 @@ from typing import Protocol, TypeVar
 
 from snapreplay.service.ports import Unreachable
 from snapreplay.snapshots.errors import SnapreplayError
-from tests.simulation.broker import Broker, Concurrent, InvalidTxnState
+from tests.simulation.broker import Broker, Concurrent, InvalidTxnState, UnknownTopic
 from tests.simulation.faults import Faults
 from tests.simulation.loop import VirtualLoop
 
 T = TypeVar("T")
 Effect = Callable[[], T]
-ANSWERS = (SnapreplayError, Concurrent, InvalidTxnState)
+ANSWERS = (SnapreplayError, Concurrent, InvalidTxnState, UnknownTopic)
 """What a broker may answer other than OK."""
 
 NOWHERE = Context()

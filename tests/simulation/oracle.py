@@ -39,6 +39,7 @@ class History:
     plain: Plain
     states: dict[int, dict[str, str]] = field(default_factory=dict)
     positions: dict[str, int] = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
     pointed: set[str] = field(default_factory=set)
     last: Increment | None = None
     last_offset: int = -1
@@ -57,13 +58,21 @@ class Oracle:
         Raises:
             Violation.
         """
-        log = self._log(names.increments_topic(program.APP_ID), number)
+        topic = names.increments_topic(program.APP_ID)
         outputs = _by_transaction(self._log(program.OUTPUT, number))
         letters = _by_transaction(self._log(names.dead_letters_topic(program.APP_ID), number))
         story = History(number, Plain(self._scenario.fat))
-        for increment, record, owner in _increments(log, number):
-            self._follow(story, increment, record.offset, owner)
-            transaction = log.transactions[record.offset]
+        told = [
+            (each, found)
+            for each in self._broker.ids_of[topic]
+            for found in _increments(self._broker.by_id[each][number], number)
+        ]
+        for topic_id, (increment, record, owner) in told:
+            orphan = increment.topic_ids[topic] != topic_id
+            self._follow(
+                story, increment, record.offset, increment.owner_epoch if orphan else owner
+            )
+            transaction = self._broker.by_id[topic_id][number].transactions[record.offset]
             _require(transaction is not None, f"{number}: batch outside of a transaction")
             skipped = self._check_batch(story, increment, outputs.pop(transaction, []))
             _check_letters(story, increment, skipped, letters.pop(transaction, []))
@@ -94,13 +103,20 @@ class Oracle:
                 pointer.first_chunk_offset, pointer.manifest_offset
             )
             _require(there, f"{where}: {pointer} needs what was trimmed, logs start at {starts}")
-        whole = starts[0] == 0 or len(last.pointers) >= self._scenario.kept
+        own = (names.increments_topic, names.snapshots_topic)
+        anew = any(len(self._broker.ids_of[name(program.APP_ID)]) > 1 for name in own)
+        whole = starts[0] == 0 or anew or len(last.pointers) >= self._scenario.kept
         _require(whole, f"{where}: trimmed to {starts} with {len(last.pointers)} snapshots")
 
     def _follow(self, story: History, increment: Increment, offset: int, owner: int) -> None:
         """The link to the batch before, and the fence."""
         where = f"partition {story.number} offset {offset}: batch {increment.batch}"
         before = story.last.batch if story.last else -1
+        if increment.begins_anew:
+            self._begin_anew(story, increment, where, owner)
+            story.topic_ids = dict(increment.topic_ids)
+            story.last, story.last_offset = increment, offset
+            return
         _require(increment.batch == before + 1, f"{where} follows batch {before}")
         linked = increment.previous_offset == story.last_offset
         _require(linked, f"{where} names {increment.previous_offset}, not {story.last_offset}")
@@ -108,7 +124,40 @@ class Oracle:
         _require(fenced, f"{where} of owner {increment.owner_epoch} after the claim at {owner}")
         if story.last is None:
             story.positions = dict(increment.genesis.start_offsets)
+            story.topic_ids = dict(increment.topic_ids)
+        for topic in story.positions:
+            self._check_same_input(story, topic, increment)
+        story.topic_ids = dict(increment.topic_ids)
         story.last, story.last_offset = increment, offset
+
+    def _begin_anew(self, story: History, increment: Increment, where: str, owner: int) -> None:
+        """Where the log was lost: with all that was committed before, and nothing else. An empty batch in doubt may
+        have been counted; it has passed nothing but markers."""
+        before = story.last.batch if story.last else -1
+        _require(increment.batch in {before + 1, before + 2}, f"{where} begins anew after {before}")
+        _require(increment.owner_epoch == owner, f"{where} of {increment.owner_epoch}, not {owner}")
+        for topic, position in increment.positions.items():
+            log = self._broker.by_id[increment.topic_ids[topic]][story.number]
+            passed = range(story.positions[topic], position)
+            seen = [log.visible(offset, committed_only=True) for offset in passed]
+            lost = position < story.positions[topic] or any(seen)
+            _require(not lost, f"{where}: {topic} {story.positions[topic]} to {position}: {seen}")
+        story.positions = dict(increment.positions)
+        if increment.batch == before + 2:
+            story.states[before + 1] = story.states[before]
+
+    def _check_same_input(self, story: History, topic: str, increment: Increment) -> None:
+        """Another topic of the name is gone on with only if it holds all that was processed, where it was."""
+        before, now = story.topic_ids[topic], increment.topic_ids[topic]
+        if before == now:
+            return
+        old, new = self._broker.by_id[before][story.number], self._broker.by_id[now][story.number]
+        for offset in range(max(old.start, new.start), story.positions[topic]):
+            same = old.visible(offset, committed_only=True) == new.visible(
+                offset, committed_only=True
+            )
+            where = f"partition {story.number} batch {increment.batch}: {topic} offset {offset}"
+            _require(same, f"{where}: {now} is no copy of {before}")
 
     def _check_batch(
         self, story: History, increment: Increment, produced: list[RawRecord]
@@ -144,7 +193,7 @@ class Oracle:
             at = story.positions[part.topic]
             _require(part.start_offset == at, f"{where}: {part} does not begin at {at}")
             story.positions[part.topic] = part.end_offset
-            log = self._log(part.topic, story.number)
+            log = self._broker.by_id[increment.topic_ids[part.topic]][story.number]
             inside = range(part.start_offset, part.end_offset)
             seen = [log.visible(offset, committed_only=True) for offset in inside]
             records = [record for record in seen if record is not None]
@@ -174,8 +223,7 @@ class Oracle:
     def _check_snapshot(self, story: History, pointer: Pointer) -> None:
         """A pointed snapshot is complete, and holds the state after its batch."""
         where = f"partition {story.number} snapshot {pointer.snapshot_id} of batch {pointer.batch}"
-        log = self._log(names.snapshots_topic(program.APP_ID), story.number)
-        manifest = _decoded(log, pointer.manifest_offset, where)
+        log, manifest = self._manifest(story.number, pointer)
         if not isinstance(manifest, Manifest):
             raise Violation(f"{where}: {manifest!r} is no manifest")
         same = (manifest.snapshot_id, manifest.batch) == (pointer.snapshot_id, pointer.batch)
@@ -190,6 +238,20 @@ class Oracle:
         expected = encoded(story.states[pointer.batch])
         _require(entries == expected, f"{where}: holds {entries}, not {expected}")
 
+    def _manifest(self, number: int, pointer: Pointer) -> tuple[Log, object]:
+        """In whichever T-QuanLiang it was written to."""
+        logs = [
+            self._broker.by_id[each][number]
+            for each in self._broker.ids_of[names.snapshots_topic(program.APP_ID)]
+        ]
+        for log in reversed(logs):
+            at = pointer.manifest_offset
+            record = log.records[at] if at < log.end else None
+            found = decode(record.value or b"") if record is not None else None
+            if isinstance(found, Manifest) and found.snapshot_id == pointer.snapshot_id:
+                return log, found
+        return logs[-1], None
+
     def _log(self, topic: str, number: int) -> Log:
         return self._broker.logs[TopicPartition(topic, number)]
 
@@ -202,7 +264,9 @@ def encoded(entries: dict[str, str]) -> dict[bytes, bytes]:
 def _increments(log: Log, number: int) -> Iterator[tuple[Increment, RawRecord, int]]:
     """Every committed increment with its record and the newest claim before it."""
     owner = -1
-    for record in log.committed():
+    # Not `committed`: the marker of what was decided after its topic was deleted is never written.
+    seen = (log.visible(offset, committed_only=True) for offset in range(log.end))
+    for record in filter(None, seen):
         kind = kind_of(record.value or b"")
         if kind is Kind.CLAIM:
             owner = record.offset

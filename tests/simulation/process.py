@@ -13,10 +13,11 @@ from snapreplay.service.core.stops import DuplicateInstance
 from snapreplay.service.partition.context import ClusterView, Identity
 from snapreplay.service.partition.tasks import ended
 from snapreplay.service.preflight import inspect
+from snapreplay.service.pulse import Pulse
 from snapreplay.service.settings import Settings
 from snapreplay.service.status import StatusBoard
 from snapreplay.service.supervisor import Supervisor
-from snapreplay.snapshots.errors import RetryableError
+from snapreplay.snapshots.errors import RetryableError, UsageError
 from snapreplay.snapshots.program.app import App
 from tests.simulation.cluster import SimCluster, SimGroup
 from tests.simulation.loop import Host
@@ -37,6 +38,8 @@ class Home(Protocol):
 
     def crashed(self, process: Process) -> None: ...
 
+    def stood_aside(self, process: Process) -> None: ...
+
     def gives(self, process: Process, partition: int) -> bool: ...
 
 
@@ -55,6 +58,8 @@ class Process(Host):
         self.stopping = False
         self.board = StatusBoard()
         self.supervisor: Supervisor | None = None
+        self.pulse = Pulse(home.network.loop.time)
+        self._beating: asyncio.Task[None] | None = None
         self._bringing_up: asyncio.Task[None] | None = None
         self.identity = Identity(uuid.uuid4().hex, self.instance_id, name, 1, wall_ms())
         self._home = home
@@ -63,6 +68,7 @@ class Process(Host):
         self.cluster = SimCluster(self.link, settings, slice_records)
 
     def begin(self) -> None:
+        self._beating = self.spawn(self.pulse.beat())
         self._bringing_up = self.spawn(self._bring_up())
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -75,7 +81,7 @@ class Process(Host):
 
     def assigned(self, partitions: set[int]) -> None:
         """What the group says, when the process hears it."""
-        if self.supervisor is not None and not self.dead:
+        if self.supervisor is not None and not self.dead and not self.stepped_down:
             self.supervisor.assigned(partitions)
 
     def crash(self) -> None:
@@ -112,6 +118,8 @@ class Process(Host):
             await ended(self._bringing_up)
         if self.supervisor is not None:
             await self.supervisor.stop(final_snapshot=final_snapshot, deadline_seconds=20.0)
+        if self._beating is not None:
+            await ended(self._beating)
 
     @property
     def left_over(self) -> list[asyncio.Task[Any]]:
@@ -133,24 +141,47 @@ class Process(Host):
             self.board,
             self._duplicate,
         )
+        self.supervisor.pulse = self.pulse
         self.supervisor.group = SimGroup(self.link, lambda number: self._home.gives(self, number))
         self._home.joined(self)
+
+    @property
+    def broken(self) -> list[BaseException]:
+        """What its runners ended with, who end with nothing."""
+        ended = [task for task in self.tasks if task.get_name().startswith("partition-")]
+        done = [task for task in ended if task.done() and not task.cancelled()]
+        return [error for task in done if (error := task.exception()) is not None]
 
     async def _inspect(self) -> ClusterView:
         while True:
             try:
                 return await inspect(self.app, self.settings, self.cluster)
-            except RetryableError:
+            except (RetryableError, UsageError):  # an input is missing: somebody starts it again
                 await asyncio.sleep(0.5)
 
     def _duplicate(self, error: DuplicateInstance) -> None:
-        """As `embed.Service` does: this process stays down. Whoever started it twice ends it."""
+        """As `embed.Service` does: all partitions at once, until the other one is gone."""
+        if self.stepped_down:
+            return
         self._network.met("stepped down for a younger process of the same name")
         self.stepped_down = True
         if self.supervisor is not None:
-            for runner in self.supervisor.runners.values():
-                runner.refuse(error)
-        self._network.loop.call_later(0.5, self.crash, context=NOWHERE)
+            self.supervisor.stand_aside(error)
+        self._home.stood_aside(self)
+
+    def retry(self, number: int) -> None:
+        """As an operator asks for it: the FAILED partition recovers again."""
+
+        def done(state: str, _: str | None, __: str) -> None:
+            self._network.met(f"retry {state}")
+
+        if self.supervisor is not None and not self.dead:
+            self.supervisor.retry(number, done)
+
+    def comes_back(self) -> None:
+        """Nobody of our name is a member any more."""
+        self._network.met("came back after the younger process was gone")
+        self.stepped_down = False
 
 
 def seeded_uuid(rng: random.Random) -> Callable[[], uuid.UUID]:

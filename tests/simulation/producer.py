@@ -17,6 +17,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from snapreplay.service.core.kept import Ending
+from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.ports import (
     CommitInDoubt,
     LogRecord,
@@ -25,7 +27,7 @@ from snapreplay.service.ports import (
     Unreachable,
 )
 from snapreplay.snapshots.program.record import Output
-from tests.simulation.broker import Concurrent, InvalidTxnState, Writable, fenced
+from tests.simulation.broker import Concurrent, InvalidTxnState, UnknownTopic, Writable, fenced
 from tests.simulation.network import Link
 from tests.simulation.program import BULKY, OUTPUT
 
@@ -44,6 +46,17 @@ class SimProducer:
         self._unanswered = False
         self._discarded = False
         self._began = 0.0
+        self._ending = Ending(asked=False)
+
+    @property
+    def lineage(self) -> Lineage:
+        """See `ports.Producer.lineage`."""
+        return Lineage(1, self._epoch)
+
+    @property
+    def ending(self) -> Ending:
+        """See `ports.Producer.ending`."""
+        return self._ending
 
     @property
     def needs_renewal(self) -> bool:
@@ -53,15 +66,18 @@ class SimProducer:
         self, partition: int, outputs: Sequence[Output], records: Sequence[LogRecord]
     ) -> tuple[int, ...]:
         """See `ports.Producer.commit`."""
+        self._ending = Ending(asked=False)
         if self._discarded:
             self._link.network.misused(f"producer {self._id} was used after its end")
         if self.needs_renewal:
             raise self._doubt(Unreachable("it must be renewed"))
         self._began = _now()
         offsets: list[int] = []
+        self._output: tuple[str, int, int] | None = None
         try:
             await self._fill(self._steps(partition, outputs, records, offsets))
             self._in_time()
+            self._ending = Ending(asked=True, output=self._output)
             await self._end()
         except UNCLEAN as error:
             raise self._doubt(error) from error
@@ -110,6 +126,8 @@ class SimProducer:
         first = self._broker.produce(self._id, self._epoch, target, batch)
         if own:
             offsets[:] = range(first, first + len(batch))
+        else:
+            self._output = (*target, first)
 
     async def _fill(self, steps: list[Step]) -> None:
         fault = self._link.draw("fill")
@@ -141,7 +159,7 @@ class SimProducer:
         while True:
             try:
                 await self._link.rpc(effect)
-            except Concurrent:
+            except (Concurrent, UnknownTopic):
                 self._in_time()
                 await asyncio.sleep(0.005)
             else:
@@ -184,8 +202,12 @@ class SimAppender:
 
     async def append(self, record: LogRecord, partition: int) -> int:
         """See `ports.Appender.append`."""
-        log = self._link.network.broker.logs[TopicPartition(record.topic, partition)]
+        logs, target = self._link.network.broker.logs, TopicPartition(record.topic, partition)
+        if target not in logs:
+            await asyncio.sleep(self._deadline_s)
+            raise Unreachable(f"no answer about {target}")
         written_at_ms = int(_now() * 1000)
+        log = logs[target]  # of the connection: what arrives late is lost with its topic
         effect = partial(log.append, record.key, record.value, record.headers, written_at_ms, None)
         fault = self._link.draw("append")
         if fault == "refused":
@@ -197,8 +219,10 @@ class SimAppender:
 
 
 def _all(steps: list[Step]) -> None:
-    for step in steps:
-        step()
+    """What was done is not done again when the next step must be asked for again."""
+    while steps:
+        steps[0]()
+        del steps[0]
 
 
 def _now() -> float:

@@ -103,7 +103,7 @@ def app_of(version: int, input_count: int, *, fat: bool) -> App[Any]:
         inputs=inputs,
         outputs=[output],
         state=lambda: MapState(str, str),
-        version=str(version),
+        version="1",  # as given once, and never again
     )
 
     def handle(record: Any, state: Any, out: Any) -> None:

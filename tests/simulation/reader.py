@@ -16,7 +16,9 @@ from snapreplay.service.ports import (
     OffsetBeyondEnd,
     OffsetTrimmed,
     ReadStalled,
+    TopicGone,
     TopicPartition,
+    Unreachable,
 )
 from snapreplay.snapshots.program.record import InputRecord
 from tests.simulation.log import View, finish
@@ -41,9 +43,17 @@ class SimReader:
     """See `ports.Reader`."""
 
     def __init__(
-        self, link: Link, waits: Waits, *, read_committed: bool, slice_records: int
+        self,
+        link: Link,
+        waits: Waits,
+        *,
+        read_committed: bool,
+        slice_records: int,
+        topic_ids: Mapping[str, str],
     ) -> None:
         self._link, self._waits = link, waits
+        self._topic_ids = topic_ids
+        self.disturbances = 1
         self._committed = read_committed
         self._slice_records = slice_records
         self._positions: dict[TopicPartition, int] = {}
@@ -57,7 +67,13 @@ class SimReader:
             self.reconnect()
             fault = None
 
+        if self.is_unknown(partition):
+            await asyncio.sleep(self._waits.metadata)
+            raise Unreachable(f"no answer about {partition}")
+
         def answer() -> Bounds:
+            if self.is_unknown(partition):  # by the time that it arrives
+                raise Unreachable(f"no answer about {partition}")
             view = self.view(partition)
             end = self._end(view)
             return Bounds(min(view.start, end), end)
@@ -126,7 +142,17 @@ class SimReader:
 
     def reconnect(self) -> None:
         """To whichever broker answers first."""
+        self.disturbances += 1
         self._stale = None
+
+    def is_unknown(self, partition: TopicPartition) -> bool:
+        """Whether there is no topic of this name."""
+        return partition not in self._link.network.broker.logs
+
+    def is_gone(self, partition: TopicPartition) -> bool:
+        """Whether a fetch is answered by "unknown topic", by its id where that was given."""
+        known = self._link.network.broker.topic_ids.get(partition.topic)
+        return known is None or self._topic_ids.get(partition.topic, known) not in (known, "")
 
     def take(self, partition: TopicPartition, end_offset: int, most: int) -> list[InputRecord]:
         """The next records below `end_offset`, as one fetch gives them; moves the position.
@@ -134,6 +160,10 @@ class SimReader:
         Raises:
             OffsetTrimmed, OffsetBeyondEnd: out of range on this replica.
         """
+        if self.is_gone(partition):
+            self.disturbances += 1
+            self._link.network.met("fetch of a topic that is gone")
+            return []
         view, position = self.view(partition), self._positions[partition]
         end = self._ends[partition] = self._end(view)
         if position < view.start:
@@ -154,7 +184,10 @@ class SimReader:
 
         Raises:
             ReadStalled: for longer than the progress timeout.
+            TopicGone.
         """
+        if self.is_gone(partition) and stood_still > PATIENCE_SECONDS:
+            raise TopicGone(f"{partition} is not there any more", topic=partition.topic)
         if stood_still > self._waits.progress:
             raise _stalled(partition, self._positions[partition], self._waits.progress)
         await self._change([partition], PATIENCE_SECONDS)
@@ -180,7 +213,8 @@ class SimReader:
 
     def _pending(self) -> bool:
         """Whether a poll would move; a position out of range counts, for it raises."""
-        views = ((self.view(partition), at) for partition, at in self._positions.items())
+        there = {each: at for each, at in self._positions.items() if not self.is_gone(each)}
+        views = ((self.view(partition), at) for partition, at in there.items())
         return any(at < self._end(view) or at > view.end for view, at in views)
 
     def _take(self, records_max: int) -> dict[TopicPartition, Sequence[InputRecord]]:
@@ -197,7 +231,8 @@ class SimReader:
         loop, logs = self._link.network.loop, self._link.network.broker.logs
         change: asyncio.Future[None] = loop.create_future()
         for partition in partitions:
-            logs[partition].tell(change)
+            if partition in logs:
+                logs[partition].tell(change)
         timer = loop.call_later(seconds, finish, change)
         try:
             await change

@@ -9,6 +9,7 @@ import logging
 import random
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.simulation import coverage, scenario
 from tests.simulation.loop import VirtualLoop
@@ -51,6 +52,7 @@ def run_world(loop: VirtualLoop, world: World, rng: random.Random) -> str | None
     """Let it happen. Returns which promise was broken, None when all were kept; the loop is closed."""
     problem = None
     collecting = gc.isenabled()
+    loop.set_exception_handler(lambda _, context: _heard(world, context))
     gc.disable()  # when a cycle is collected must not depend on what ran before
     logging.disable(logging.CRITICAL)
     try:
@@ -119,6 +121,13 @@ def run_block(seeds: range) -> Tally:
 
 def replay_command(seed: int) -> str:
     return f"python -m tests.simulation --seed {seed} --trace"
+
+
+def _heard(world: World, context: dict[str, Any]) -> None:
+    """Something raised where nobody waits for it: in a callback. Of tasks whose outcome nobody asked for the loop tells
+    when they are collected, which is no matter of the history."""
+    if "handle" in context:
+        world.network.misused(f"a callback failed: {context.get('exception')!r}")
 
 
 def _dispose(loop: VirtualLoop, world: World) -> None:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from tests.simulation import scenario
+from snapreplay.service.partition import performer
+from snapreplay.service.partition.advance import Tally, prove
+from snapreplay.service.partition.live import Live
+from snapreplay.service.ports import LogRecord, TopicPartition
+from snapreplay.service.status import DigestProof
+from snapreplay.snapshots.format.records import Increment
+from snapreplay.snapshots.program import names
+from snapreplay.snapshots.state.contract import Store
+from tests.simulation import program, scenario
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import Link
+from tests.simulation.producer import SimAppender
+from tests.simulation.replacing_own import INCREMENTS, create_own, replace_own
 from tests.simulation.run import run_world
 from tests.simulation.scenario import Event, Scenario
 from tests.simulation.world import World
@@ -20,7 +31,7 @@ QUIET = replace(
     partitions=1,
     processes=1,
     inputs=1,
-    records=30,
+    records=60,
     changes=True,
     road="changes",
     dead_letter=False,
@@ -44,16 +55,16 @@ class Script:
     def __init__(self, world: World, plan: dict[str, dict[int, str]]) -> None:
         self.seen: dict[str, int] = dict.fromkeys(plan, 0)
         self.played: list[str] = []
-        self._plan = plan
+        self.plan = plan
         faults = world.network.faults
         faults.draw = self.draw if plan else faults.draw  # type: ignore[method-assign]  # the script replaces the dice
         self._active = lambda: faults.active
 
     def draw(self, site: str) -> str | None:
-        if site not in self._plan or not self._active():
+        if site not in self.plan or not self._active():
             return None
         at, self.seen[site] = self.seen[site], self.seen[site] + 1
-        kind = self._plan[site].get(at)
+        kind = self.plan[site].get(at)
         if kind is not None:
             self.played.append(f"{site}.{kind}")
         return kind
@@ -98,6 +109,117 @@ def test_a_stalled_recovery_takes_its_successors_work_for_no_damage(nth: int) ->
     problem, script, _ = play(drawn, {"bounds": {nth: "stall_after"}})
     assert script.played
     assert problem is None
+
+
+def lose_the_log_and_take_away(world: World, then: Callable[[], None]) -> str | None:
+    """After 2 seconds T-ZengLiang is made again, and the partition is another's; 6 seconds later it is ours again."""
+    loop = world.loop
+
+    def happen() -> None:
+        process = world.processes[0]
+        assert replace_own(world, INCREMENTS)
+        create_own(world, INCREMENTS)
+        then()
+        process.assigned(set())
+        loop.call_later(6.0, process.soon, process.assigned, {0})
+
+    loop.call_later(2.0, lambda: world.processes[0].soon(happen))
+    problem = run_world(loop, world, world.rng)
+    assert world.own_replaced
+    return problem
+
+
+@pytest.mark.parametrize("nth", range(3))
+def test_a_state_is_not_given_up_while_the_log_is_asked_for_it(nth: int) -> None:
+    """Whether the log holds it is not known yet when the time to end is over."""
+    world = World(VirtualLoop(), QUIET, random.Random(1))
+    script = Script(world, {"bounds": {}})
+
+    def no_answer() -> None:
+        script.plan["bounds"] = {script.seen["bounds"] + nth: "lost"}
+
+    assert lose_the_log_and_take_away(world, no_answer) is None
+    assert script.played
+
+
+def test_a_state_is_not_given_up_with_the_work_that_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is under way ends when the time to end is over; the state in memory stays until the log holds it."""
+    hung: list[Live] = []
+    run = Live.run
+
+    async def hang_once(live: Live) -> None:
+        try:
+            await run(live)
+        finally:
+            hung.append(live)
+            if len(hung) == 1:
+                await asyncio.sleep(3600)
+
+    monkeypatch.setattr(Live, "run", hang_once)
+    world = World(VirtualLoop(), QUIET, random.Random(1))
+    Script(world, {"end": {}})
+    assert lose_the_log_and_take_away(world, lambda: None) is None
+    assert hung
+
+
+@pytest.mark.parametrize("nth", range(3, 6))
+def test_a_batch_in_doubt_is_merged_once(nth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The partition is taken away while its state is proven, after the batch in doubt was merged: nothing of it is
+    lost, and the next recovery goes on from there."""
+    world = World(VirtualLoop(), QUIET, random.Random(1))
+    script = Script(world, {"end": {nth: "answer_lost"}})
+    proofs: list[int] = []
+
+    async def taken_away_once(store: Store, last: Increment, tally: Tally) -> DigestProof | None:
+        proofs.append(last.batch)
+        if len(proofs) == 1:
+            process = world.processes[0]
+            process.assigned(set())
+            world.loop.call_later(6.0, process.soon, process.assigned, {0})
+            await asyncio.sleep(3600)
+        return await prove(store, last, tally)
+
+    def lose() -> None:
+        if script.played and not world.own_replaced:
+            assert replace_own(world, INCREMENTS)
+            create_own(world, INCREMENTS)
+            monkeypatch.setattr(performer, "prove", taken_away_once)
+        elif not script.played:
+            world.loop.call_later(0.05, lose)
+
+    world.loop.call_later(0.05, lose)
+    assert run_world(world.loop, world, world.rng) is None
+    assert len(proofs) > 1
+    assert world.own_replaced
+
+
+def test_a_snapshot_in_two_topics_is_not_pointed_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """T-QuanLiang is made again between two chunks: the second one lies where the first one was."""
+    world = World(VirtualLoop(), replace(QUIET, fat=True, every_records=8), random.Random(1))
+    Script(world, {"end": {}})
+    snapshots = names.snapshots_topic(program.APP_ID)
+    append = SimAppender.append
+
+    async def append_after_loss(appender: SimAppender, record: LogRecord, partition: int) -> int:
+        log = world.broker.logs[TopicPartition(snapshots, partition)]
+        if log.end == 1 and not world.own_replaced:
+            assert replace_own(world, snapshots)
+            create_own(world, snapshots)
+        return await append(appender, record, partition)
+
+    monkeypatch.setattr(SimAppender, "append", append_after_loss)
+    assert run_world(world.loop, world, world.rng) is None
+    assert world.own_replaced
+
+
+def test_a_callback_that_fails_is_a_problem() -> None:
+    """Nobody waits for it, so nobody else would say so."""
+    world = World(VirtualLoop(), QUIET, random.Random(1))
+    world.loop.call_later(1.0, world.broker.topic_ids.pop, "gone")
+    problem = run_world(world.loop, world, world.rng)
+    assert "a callback failed: KeyError('gone')" in (problem or "")
 
 
 def test_links_of_the_dead_are_silent() -> None:

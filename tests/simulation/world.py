@@ -18,6 +18,7 @@ from snapreplay.service.partition import live, replay, slices, snapshot_writer
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.status import PartitionStatus
 from snapreplay.snapshots.program import names
+from snapreplay.snapshots.program.app import App
 from snapreplay.snapshots.state import shards, staging
 from snapreplay.snapshots.state.contract import Store
 from snapreplay.snapshots.state.mapstore import MapStore
@@ -32,6 +33,8 @@ from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import Network
 from tests.simulation.oracle import History, Oracle, Violation
 from tests.simulation.process import Process, seeded_uuid
+from tests.simulation.replacing import REFUSED, Replacement, fill
+from tests.simulation.replacing_own import LEADS_NOWHERE, create_own
 from tests.simulation.scenario import Scenario
 from tests.simulation.watch import Watch
 
@@ -65,8 +68,13 @@ class World:
         self.version = program.GOOD
         self.everybody: list[Process] = []
         self.triggered: list[tuple[int, str]] = []
+        self.replaced: list[Replacement] = []
+        self.own_replaced: list[str] = []
+        self.refused: set[int] = set()
+        """Partitions that are FAILED, as they should be: an input is not the log that was processed."""
         self._watch = Watch(self.network, self.failed)
         self._started = 0
+        self._retried: set[tuple[str, int]] = set()
         self._views: list[_View] = []
         self.feeder = Feeder(self.broker, scenario, rng)
 
@@ -85,13 +93,23 @@ class World:
             self.processes.remove(process)
             self.loop.call_later(self.rng.choice((0.05, 0.5, 3.0)), self.replace, process)
 
+    def stood_aside(self, process: Process) -> None:
+        self.group.stand_aside(process)
+
     def gives(self, process: Process, partition: int) -> bool:
         return self.group.gives(process, partition)
 
     def failed(self, process: Process, status: PartitionStatus) -> None:
-        """What an operator does about a FAILED partition: deploy the fix, or nothing, for it must not be."""
+        """What an operator does about a FAILED partition: retry it, deploy the fix, or nothing, for it must not be."""
         kind = status.error.kind if status.error else ""
-        if kind == "DuplicateInstance" or (self.epilogue and kind == "CodeChanged"):
+        if self.epilogue and kind == "CodeChanged":
+            return
+        if kind in ("StateDisputed", "NotInitialised", *LEADS_NOWHERE) and self.own_replaced:
+            self.network.met(f"without a log: {kind}")
+            return  # it looks again by itself
+        if kind in REFUSED and self._may_be_refused(status.partition):
+            self.network.met(f"refused: {kind}")
+            self.refused.add(status.partition)
             return
         if kind not in NEED_A_FIX or not self.scenario.poison or self.scenario.dead_letter:
             text = status.error.message if status.error else ""
@@ -99,19 +117,24 @@ class World:
                 f"{process.name} FAILED partition {status.partition}: {kind}: {text}"
             )
             return
+        if (process.name, status.partition) not in self._retried:  # before anything is repaired
+            self._retried.add((process.name, status.partition))
+            process.soon(process.retry, status.partition)
         self.network.met("hotfix")
         self.version = program.TOLERANT
         for each in list(self.processes):
-            if each.app.version != str(self.version):
+            if each.app is not self._deployed():
                 self.loop.call_later(0.2, each.crash)
 
-    # ---------------------------------------------------------- processes
+    def _may_be_refused(self, number: int) -> bool:
+        last = events.last_increment(self, number)
+        return last is not None and any(each.may_be_refused(number, last) for each in self.replaced)
 
     def start(self, instance_id: str, version: int | None = None) -> Process:
         """A process of the version that is deployed now."""
         scenario = self.scenario
         self._started += 1
-        app = program.app_of(version or self.version, scenario.inputs, fat=scenario.fat)
+        app = self._deployed(version)
         settings = scenario.settings(instance_id)
         name = f"{instance_id}.{self._started}"
         process = Process(self, name, app, settings, scenario.slice_records)
@@ -121,6 +144,9 @@ class World:
         self.network.trace(name, "starts")
         process.begin()
         return process
+
+    def _deployed(self, version: int | None = None) -> App[Any]:
+        return program.app_of(version or self.version, self.scenario.inputs, fat=self.scenario.fat)
 
     def replace(self, process: Process) -> None:
         """Unless somebody of its name is back already."""
@@ -160,7 +186,8 @@ class World:
             raise Violation("; ".join(self.network.violations))
         stories = [self.oracle.history(number) for number in range(self.scenario.partitions)]
         for story in stories:
-            self.oracle.check_end(story, self.targets(story.number))
+            if story.number not in self.refused:
+                self.oracle.check_end(story, self.targets(story.number))
         pointed = {(s.number, snapshot_id) for s in stories for snapshot_id in s.pointed}
         for number, snapshot_id in self.triggered:
             if (number, snapshot_id) not in pointed:
@@ -209,11 +236,15 @@ class World:
         self.healing = True
         self.network.faults.active = False
         self.broker.stale.clear()
+        for each in self.replaced:
+            fill(self, each)
+        for topic in self.own_replaced:
+            create_own(self, topic)
         self.feeder.finish()
         events.end_foreign(self)
         for process in list(self.processes):
             process.wake()
-            if process.stepped_down or self._replaced(process):
+            if self._replaced(process):
                 process.crash()
         if not self.processes:
             self.start("a")
@@ -227,7 +258,6 @@ class World:
 
     async def _until_healed(self) -> None:
         targets = [self.targets(number) for number in range(self.scenario.partitions)]
-        deadline = self.loop.time() + HEALED_SECONDS
         began = self.loop.time()
         while not (
             all(self._settled(number, targets[number]) for number in range(len(targets)))
@@ -235,7 +265,7 @@ class World:
         ):
             if self.network.violations:
                 raise Violation("; ".join(self.network.violations))
-            if self.loop.time() > deadline:
+            if self.loop.time() > began + HEALED_SECONDS:
                 raise Violation(f"not healed after {HEALED_SECONDS} s: {self._phases()}")
             await asyncio.sleep(0.05)
         self.network.trace("world", f"healed after {self.loop.time() - began:.1f} s")
@@ -246,13 +276,17 @@ class World:
         return all(log.stable == log.end for log in self.broker.logs.values())
 
     def _settled(self, number: int, targets: dict[str, int]) -> bool:
-        """LIVE exactly where it is assigned, everything consumed."""
+        """LIVE exactly where it is assigned, all consumed and in today's log."""
         owner = self.group.owner(number)
+        if self.own_replaced and not events.is_written(self, number):
+            return False
         for process in self.processes:
             status = process.board.get(number)
             if process is not owner:
                 if status is not None:
                     return False
+                continue
+            if status is not None and status.phase is Phase.FAILED and number in self.refused:
                 continue
             if status is None or status.phase is not Phase.LIVE:
                 return False
@@ -293,9 +327,8 @@ class World:
             self.group.members.pop(process.instance_id, None)
             if process in self.processes:  # else a crash that was under way came first
                 self.processes.remove(process)
-            left = process.left_over
-            if left and not process.dead:
-                raise Violation(f"{process.name} left tasks over: {left}")
+            if not process.dead and (left := process.left_over or process.broken):
+                raise Violation(f"{process.name} left tasks over, or runners failed: {left}")
         await asyncio.sleep(MARKERS_SECONDS)
         self.judge()
 

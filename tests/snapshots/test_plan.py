@@ -114,4 +114,4 @@ def test_the_way_out_depends_on_the_input() -> None:
         plan_start(increment(40), 122, gone, {})
     assert "payments (needs 0, starts at 500)" in trimmed.value.hint
     assert "refunds" not in trimmed.value.hint
-    assert "new app id" not in trimmed.value.hint
+    assert "what is left of it under a new app id, with an empty state" in trimmed.value.hint

@@ -6,7 +6,8 @@ import re
 import shlex
 from typing import Any
 
-from snapreplay.service.decisions.accept import Accepted, Proposal, carry_out, propose
+from snapreplay.service.decisions.accept import Proposal, carry_out, propose
+from snapreplay.service.partition.publish import Begun
 from tests.support.stage import Stage
 
 REASON = "seen and decided"
@@ -41,7 +42,7 @@ async def proposed(here: Stage, hint: str, app: Any = None) -> Proposal:
     return await propose(app or here.app, settings, here.cluster, 0, finding_in(hint), REASON)
 
 
-async def accepted(here: Stage, hint: str, app: Any = None) -> tuple[Proposal, Accepted]:
+async def accepted(here: Stage, hint: str, app: Any = None) -> tuple[Proposal, Begun]:
     """What `accept` does."""
     proposal = await proposed(here, hint, app)
     return proposal, await carry_out(proposal)

@@ -4,7 +4,7 @@ shares no code with the service can tell what happened how often."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from snapreplay import App, MapState, Topic
@@ -15,20 +15,31 @@ MODULUS = 1_000_003  # a prime: the fold of the pair below depends on the order 
 
 
 def ledger(
-    name: str, rule: Callable[[Any, dict[str, int]], None] | None = None, **options: Any
+    name: str,
+    rule: Callable[[Any, dict[str, int]], None] | None = None,
+    sends: Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> App[Any]:
-    """Balances per key; topics payments-NAME and balances-NAME. `rule(value, account)` books one payment."""
+    """Balances per key; topics payments-NAME and balances-NAME. `rule(value, account)` books one payment; `sends` goes
+    with each output."""
     payments, balances = Topic(f"payments-{name}"), Topic(f"balances-{name}")
     app: App[Any] = App(name, inputs=[payments], outputs=[balances], state=accounts, **options)
     book = rule or add
+    more = tuple((sends or {}).items())
 
     @app.handler(payments)
     def on_payment(record: Any, state: Any, out: Any) -> None:
         account = state[record.key]
         account["n"] += 1
         book(record.value, account)
-        out.send(balances, key=record.key, value={"id": record.id, **account})
+        out.send(balances, key=record.key, value={"id": record.id, **account, **dict(more)})
 
+    return app
+
+
+def unseen(app: App[Any], version: str) -> App[Any]:
+    """The same app after a change that its version does not cover: of an installed package, of a file."""
+    app.__dict__["version"] = version
     return app
 
 
@@ -141,3 +152,24 @@ def tape(
         out.send(counts, key=record.key, value={"id": record.id, "n": len(tape.ids)})
 
     return app
+
+
+def heir(app: App[Any], name: str, **options: Any) -> App[Any]:
+    """A ledger of another id with the topics of `app`; `inputs=`, `state=` and so on as for an App."""
+    given: dict[str, Any] = {
+        "inputs": [Topic(topic.name) for topic in app.inputs],
+        "outputs": [Topic(topic.name) for topic in app.outputs],
+        "state": accounts,
+        **options,
+    }
+    made: App[Any] = App(name, **given)
+    (balances,) = made.outputs
+
+    @made.handler(made.inputs[0])
+    def on_payment(record: Any, state: Any, out: Any) -> None:
+        account = state[record.key]
+        account["n"] += 1
+        add(record.value, account)
+        out.send(balances, key=record.key, value={"id": record.id, **account})
+
+    return made

@@ -35,7 +35,13 @@ class Child:
     """One process `snapreplay run`."""
 
     def __init__(
-        self, bootstrap_servers: str, kind: str, app_id: str, log: Path, **settings: object
+        self,
+        bootstrap_servers: str,
+        kind: str,
+        app_id: str,
+        log: Path,
+        program: Path = PROGRAM,
+        **settings: object,
     ) -> None:
         """`settings` by dotted name with `__` for the dot: restore__road="replay"."""
         given: dict[str, object] = {**SETTINGS, "instance_id": "one"}
@@ -45,7 +51,7 @@ class Child:
         with log.open("wb") as stderr:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "snapreplay.api.cli", "run", str(PROGRAM)),
+                    *(sys.executable, "-m", "snapreplay.api.cli", "run", str(program)),
                     *("--bootstrap-servers", bootstrap_servers, "--http-port", "0"),
                     *(part for pair in given.items() for part in ("--set", "{}={}".format(*pair))),
                 ],
@@ -133,7 +139,7 @@ class Family:
         self._folder = folder
         self._children: list[Child] = []
 
-    def start(self, kind: str, app_id: str, **settings: object) -> Child:
+    def start(self, kind: str, app_id: str, **settings: Any) -> Child:
         log = self._folder / f"child-{len(self._children)}.log"
         child = Child(self._servers, kind, app_id, log, **settings)
         self._children.append(child)

@@ -19,7 +19,7 @@ from snapreplay.snapshots.format.records import (
 from snapreplay.snapshots.state.digest import EMPTY, Digest
 
 LOG_ENTRIES = typing.get_args(LogEntry)
-ORIGIN = Origin("ledger", "1.4", "cpython-3.11 x86_64 msgspec-0.22")
+ORIGIN = Origin("ledger", "1.4", 1, "cpython-3.11 x86_64 msgspec-0.22")
 GENESIS = Genesis("cluster-1", 4, {"payments": 0, "refunds": 7})
 
 
@@ -99,7 +99,6 @@ def manifest(snapshot_id: str, chunks: list[ChunkRef], **changed: typing.Any) ->
         "entries_digest": EMPTY,
         "stream_time_ms": -1,
         "shard_count": 1024,
-        "schema_version": 1,
         "created_at_ms": 1_700_000_000_000,
         "genesis": GENESIS,
     }

@@ -13,6 +13,7 @@ import msgspec
 from snapreplay.service.control import (
     Busy,
     Check,
+    NotFailed,
     NotOwned,
     Operation,
     OperationPart,
@@ -143,27 +144,43 @@ class FakeControl:
             wanted = self._live() if partitions is None else list(partitions)
             for partition in wanted:
                 self._check(partition)
-            operation = Operation(
-                id=f"op-{len(self._operations):04}",
-                kind="snapshot",
-                state="running",
-                reason=reason,
-                parts=tuple(OperationPart(partition, "pending") for partition in wanted),
-                created_at=NOW,
-            )
-            self._operations[operation.id] = operation
-            return operation
+            return self._create("snapshot", reason, wanted)
+
+    def retry(self, partition: int) -> Operation:
+        with self._lock:
+            status = self._owned(partition)
+            if status.phase is not Phase.FAILED:
+                raise NotFailed(partition, status.phase)
+            if partition in self.running:
+                raise Busy(partition, self.running[partition], "retry")
+            return self._create("retry", "", [partition])
+
+    def _create(self, kind: str, reason: str, partitions: Sequence[int]) -> Operation:
+        operation = Operation(
+            id=f"op-{len(self._operations):04}",
+            kind=kind,
+            state="running",
+            reason=reason,
+            parts=tuple(OperationPart(partition, "pending") for partition in partitions),
+            created_at=NOW,
+        )
+        self._operations[operation.id] = operation
+        return operation
 
     def _live(self) -> list[int]:
         return [each.partition for each in self.partitions() if each.phase is Phase.LIVE]
 
-    def _check(self, partition: int) -> None:
+    def _owned(self, partition: int) -> PartitionStatus:
         count = self.service_facts.partition_count
         if count is None or partition >= count:
             raise UnknownPartition(partition, count)
         status = self.statuses.get(partition)
         if status is None:
             raise NotOwned(partition, "another process owns it")
+        return status
+
+    def _check(self, partition: int) -> None:
+        status = self._owned(partition)
         if status.phase is not Phase.LIVE:
             raise NotOwned(partition, f"it is {status.phase}, not live")
         if partition in self.running:

@@ -10,7 +10,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    Producer,
+    TopicCollection,
+)
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
@@ -44,6 +50,11 @@ async def tamper(
     return target
 
 
+def bring_back(servers: str, topic: str, records: list[reference.Read]) -> None:
+    """What a backup of a topic of one partition is for: the topic anew, every record at its old offset."""
+    _rewrite(servers, topic, records, [record.value for record in records])
+
+
 def _rewrite(
     servers: str, topic: str, records: list[reference.Read], values: list[bytes | None]
 ) -> None:
@@ -61,24 +72,79 @@ def _rewrite(
     assert producer.flush(DEADLINE_SECONDS) == 0
 
 
-def recreate(
-    servers: str, topic: str, partitions: int, config: dict[str, str] | None = None
+def topic_id(servers: str, topic: str) -> str:
+    """As another client shows it, in the alphabet of Kafka's tools."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    asked = admin.describe_topics(TopicCollection([topic]))
+    shown = str(asked[topic].result(DEADLINE_SECONDS).topic_id)
+    return shown.replace("+", "-").replace("/", "_")
+
+
+def topics(servers: str) -> set[str]:
+    return set(
+        AdminClient({"bootstrap.servers": servers}).list_topics(timeout=DEADLINE_SECONDS).topics
+    )
+
+
+def partition_count(servers: str, topic: str) -> int:
+    admin = AdminClient({"bootstrap.servers": servers})
+    return len(admin.list_topics(topic, DEADLINE_SECONDS).topics[topic].partitions)
+
+
+def end_offset(servers: str, topic: str, partition: int = 0) -> int:
+    """High watermark; 0 when there is no such topic."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "ends"})
+    try:
+        return int(consumer.get_watermark_offsets(Place(topic, partition), DEADLINE_SECONDS)[1])
+    except KafkaException:
+        return 0
+    finally:
+        consumer.close()
+
+
+def trim_to_end(servers: str, topic: str, partition: int = 0) -> None:
+    """What `kafka-delete-records.sh` does for offset -1."""
+    trim(servers, topic, partition, -1)
+
+
+def group(servers: str, name: str, topic: str, request: str) -> None:
+    """`request`: delete the group, or reset its offsets to the earliest. A group that has members refuses both."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    try:
+        if request == "delete":
+            _done(admin.delete_consumer_groups([name]))
+        else:
+            wanted = [ConsumerGroupTopicPartitions(name, [Place(topic, 0, 0)])]
+            _done(admin.alter_consumer_group_offsets(wanted))
+    except KafkaException as error:
+        if not any(each in str(error) for each in ("NON_EMPTY_GROUP", "UNKNOWN_MEMBER_ID")):
+            raise
+
+
+def create(
+    servers: str, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None
 ) -> None:
-    """Delete and create; when this returns the new topic is there, empty, with leaders."""
-    delete(servers, topic)
+    """When this returns it is there, empty, with leaders; a deletion that is under way is waited for."""
     admin = AdminClient({"bootstrap.servers": servers})
     deadline = time.monotonic() + DEADLINE_SECONDS
     while True:
-        assert time.monotonic() < deadline, f"{topic} cannot be created again"
+        assert time.monotonic() < deadline, f"{topic} cannot be created"
         try:
-            admin.create_topics([NewTopic(topic, partitions, 1, config=config or {})])[
-                topic
-            ].result()
+            new = NewTopic(topic, partitions, 1, config=dict(config or {}))
+            admin.create_topics([new])[topic].result()
         except KafkaException:  # the deletion is not done yet
             continue
         break
     while _leaders(admin, topic) != partitions:
         assert time.monotonic() < deadline, f"{topic} has no leaders"
+
+
+def recreate(
+    servers: str, topic: str, partitions: int, config: dict[str, str] | None = None
+) -> None:
+    """Delete and create; when this returns the new topic is there, empty, with leaders."""
+    delete(servers, topic)
+    create(servers, topic, partitions, config)
 
 
 def _leaders(admin: AdminClient, topic: str) -> int:
@@ -95,6 +161,11 @@ async def copy_again(stage: Stage, topic: str, count: int) -> None:
 def replace(servers: str, topic: str, records: list[Any]) -> None:
     """Delete the topic of one partition and write these messages to a new one."""
     recreate(servers, topic, 1)
+    write_again(servers, topic, records)
+
+
+def write_again(servers: str, topic: str, records: list[Any]) -> None:
+    """These messages to partition 0, each with its key and timestamp."""
     producer = Producer({"bootstrap.servers": servers})
     for each in records:
         producer.produce(topic, each.value(), each.key(), 0, timestamp=each.timestamp()[1])

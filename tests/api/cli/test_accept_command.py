@@ -3,7 +3,9 @@
 import pytest
 
 from snapreplay.api.cli import accept_command
-from snapreplay.service.decisions.accept import Accepted, Proposal
+from snapreplay.service.decisions.accept import Proposal
+from snapreplay.service.partition.publish import Begun
+from tests.support.entries import increment
 
 GIVEN = ["--partition", "0", "--finding", "input-gap-0a1b2c3d"]
 
@@ -52,15 +54,15 @@ def test_the_plan_is_printed_before_anything_is_written(capsys):
 
 def test_the_outcome_says_where_the_decision_stands():
     """And what is still to be done: the process that failed does not look again by itself."""
-    said = accept_command._outcome(proposal(), Accepted(9, 27, "5eed"))
+    said = accept_command._outcome(proposal(), Begun(increment(9), 27, "5eed"))
     assert "increment 9 at offset 27, snapshot 5eed" in said
-    assert said.endswith("Restart the process that has partition 3")
+    assert said.endswith("Now `snapreplay retry --partition 3`")
     assert accept_command._outcome(proposal(), None) == "dry run: nothing was written"
 
 
 def test_the_document_has_the_same():
     """For scripts; a dry run has no offset."""
-    document = accept_command._document(proposal(), Accepted(9, 27, "5eed"))
+    document = accept_command._document(proposal(), Begun(increment(9), 27, "5eed"))
     assert document["finding"] == GIVEN[-1]
     assert (document["dry_run"], document["batch"], document["offset"]) == (False, 9, 27)
     assert document["plan"] == list(proposal().plan)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,8 @@ CLEAN = AuditReport("ledger", 4, {"increments": 1200}, [], {"orphans": 1}, 8.25)
 FOUND = AuditReport(
     "ledger", 4, {"increments": 3}, [Finding("crc32", "ledger-snapshots", 2, 17, "differs")], {}, 1
 )
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_table_says_what_was_checked(capsys):
@@ -84,6 +88,21 @@ def test_without_spark_it_says_what_to_install(tmp_path):
     assert ended.returncode == 2
     assert "snapreplay[spark]" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_without_java_it_blames_neither_maven_nor_the_network(tmp_path):
+    """Spark's jars are not here either, and only Java can say what they are missed for: exit code 2. In a process of
+    its own: a session that runs already needs no Java."""
+    environment = {**os.environ, "PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    environment["SNAPREPLAY_SPARK_JARS_DIR"] = str(tmp_path / "jars")
+    environment.pop("JAVA_HOME", None)
+    command = [sys.executable, "-m", "snapreplay.api.cli", "audit", "--app-id", "ledger"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert result.stderr.splitlines() == [
+        "error: Spark needs Java 17 or newer, and there is no java command",
+        " hint: apt-get install default-jre-headless",
+    ]
 
 
 def test_crash_is_not_taken_for_findings(invoke, monkeypatch):

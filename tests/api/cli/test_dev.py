@@ -13,12 +13,18 @@ import pytest
 pytestmark = pytest.mark.kafka
 
 
-def dev(ledger: Path, invoke, *options: str) -> str:
+COMMAND = [sys.executable, "-m", "snapreplay.api.cli", "dev"]
+
+
+def dev(ledger: Path, invoke, *options: str, locale: str) -> str:
     """Start `dev`, wait until every partition is live, end it by Ctrl-C; its standard error."""
-    command = [sys.executable, "-m", "snapreplay.api.cli", "dev", str(ledger), "--http-port", "0"]
+    command = [*COMMAND, str(ledger), "--http-port", "0"]
     lines = []
     with subprocess.Popen(
-        [*command, *options], stderr=subprocess.PIPE, text=True, env=os.environ
+        [*command, *options],
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        env={**os.environ, "LC_ALL": locale},
     ) as process:
         assert process.stderr is not None
         try:
@@ -38,11 +44,13 @@ def dev(ledger: Path, invoke, *options: str) -> str:
 
 
 def test_dev_makes_all_that_is_missing_and_keeps_it(ledger, invoke, tmp_path):
-    """Topics, genesis, service and HTTP in one command; with --data-dir also the next time."""
-    data = tmp_path / "data"
-    first = dev(ledger, invoke, "--data-dir", str(data), "--partitions", "2")
+    """Topics, genesis, service and HTTP in one command; with --data-dir also the next time, whatever
+    its name is, and in any locale."""
+    data = tmp_path / "Größe 東京 dir"
+    first = dev(ledger, invoke, "--data-dir", str(data), "--partitions", "2", locale="C")
+    assert f"in {data}\n" in first
     assert "created payments (2 partitions)" in first
     assert "created ledger-increments (2 partitions)" in first
-    again = dev(ledger, invoke, "--data-dir", str(data))
+    again = dev(ledger, invoke, "--data-dir", str(data), locale="C.UTF-8")
     assert "ok payments" in again
     assert "created" not in again

@@ -10,6 +10,7 @@ import typer
 
 from snapreplay.api.cli.exits import ExitCode, OperationRefused, code_of, refused_unless_it_runs
 from snapreplay.service.localbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
+from snapreplay.service.ports import ClockRefused, NotAuthenticated, NotAuthorized
 from snapreplay.snapshots.errors import (
     RebuildError,
     RecordError,
@@ -28,6 +29,9 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "cli.md"
     [
         (UsageError("x"), 2),
         (RetryableError("x"), 3),
+        (NotAuthenticated("x"), 2),
+        (NotAuthorized("x"), 4),
+        (ClockRefused("x"), 4),
         (StopError("x"), 4),
         (RebuildError("x"), 4),
         (ReleaseError("x"), 1),

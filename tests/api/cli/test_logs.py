@@ -14,8 +14,9 @@ from snapreplay.api.cli.logs import Level, configure
 
 @pytest.fixture(autouse=True)
 def root_logger() -> Iterator[None]:
-    """Puts the root logger back as it was."""
-    root = logging.getLogger()
+    """Puts the root logger back as it was. The client's goes by it, whatever a command did before."""
+    root, client = logging.getLogger(), logging.getLogger("aiokafka")
+    client.handlers[:], client.propagate = [], True
     handlers, level = root.handlers[:], root.level
     yield
     root.handlers[:] = handlers

@@ -52,18 +52,25 @@ def test_url_follows_the_settings(monkeypatch):
     """Without --url the service is where the settings say it listens, loopback for any-address."""
     monkeypatch.setenv("SNAPREPLAY_HTTP__HOST", "0.0.0.0")  # noqa: S104 - a setting, nothing is bound
     monkeypatch.setenv("SNAPREPLAY_HTTP__PORT", "9000")
-    assert service_url(None, None) == "http://127.0.0.1:9000"
+    assert service_url(None, None, None) == "http://127.0.0.1:9000"
+    assert service_url(None, 9001, None) == "http://127.0.0.1:9001"
+
+
+def test_a_port_beside_a_url_is_refused():
+    """Neither of them is silently ignored."""
+    with pytest.raises(UsageError, match="--url http://host:1 and --http-port 2 both say"):
+        service_url("http://host:1", 2, None)
 
 
 def test_url_loses_its_trailing_slash():
     """Paths are appended to it."""
-    assert service_url("http://host:1/", None) == "http://host:1"
+    assert service_url("http://host:1/", None, None) == "http://host:1"
 
 
 def test_url_without_scheme_is_refused():
     """host:port alone is no URL; the message shows one."""
     with pytest.raises(UsageError) as refused:
-        service_url("localhost:8080", None)
+        service_url("localhost:8080", None, None)
     assert "http://127.0.0.1:8080" in refused.value.hint
 
 
@@ -71,5 +78,6 @@ def test_open_port_needs_a_url(monkeypatch):
     """http.port 0 says nothing about where the service is."""
     monkeypatch.setenv("SNAPREPLAY_HTTP__PORT", "0")
     with pytest.raises(UsageError) as refused:
-        service_url(None, None)
+        service_url(None, None, None)
+    assert "--http-port" in refused.value.hint
     assert "--url" in refused.value.hint

@@ -6,10 +6,12 @@ import json
 import socket
 import threading
 
+import msgspec
 import pytest
 
 from snapreplay.service.control import Check
-from tests.support.fake_control import LIVE
+from snapreplay.service.core.phase import Phase
+from tests.support.fake_control import LIVE, LOADING
 
 
 @pytest.fixture
@@ -22,7 +24,7 @@ def nobody() -> str:
 def test_restore_status_shows_every_partition(invoke, url):
     """The table has a row per partition, the troubles beneath it, the sum at the end."""
     result = invoke("restore-status", "--url", url)
-    assert result.exit_code == 0
+    assert result.exit_code == 1
     for text in ("live", "loading", "1,024 / 4,096 bytes", "512/s", "5c1d (batch 41)", "equal"):
         assert text in result.stdout
     assert "partition 2: RecordError: handler failed (record payments-2-7)" in result.stdout
@@ -42,10 +44,19 @@ def test_restore_status_as_json(invoke, url):
     ]
 
 
+def test_restore_status_is_0_when_all_are_live(invoke, url, control):
+    """What a script waits for, also with --output json."""
+    control.statuses = {0: LIVE}
+    assert invoke("restore-status", "--url", url).exit_code == 0
+    control.statuses = {0: LIVE, 1: LOADING}
+    assert invoke("restore-status", "--url", url, "-o", "json").exit_code == 5
+
+
 def test_restore_status_without_partitions(invoke, url, control):
     """Before any assignment it says so."""
     control.statuses = {}
     result = invoke("restore-status", "--url", url)
+    assert result.exit_code == 5
     assert result.stdout == "ledger: no partition is assigned to this process\n"
 
 
@@ -120,6 +131,63 @@ def test_trigger_names_the_running_operation(invoke, url, control):
     assert "op-7" in result.stderr
 
 
+def test_retry_without_partitions_is_for_all_that_failed(invoke, url, control):
+    """One operation for each; the table has a row per partition."""
+    control.statuses[1] = msgspec.structs.replace(control.statuses[1], phase=Phase.FAILED)
+    result = invoke("retry", "--url", url)
+    assert result.exit_code == 0
+    parts = [part.partition for operation in control.operations() for part in operation.parts]
+    assert sorted(parts) == [1, 2]
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert ["1", "pending"] in rows
+    assert ["2", "pending"] in rows
+
+
+@pytest.mark.parametrize(("state", "code"), [("succeeded", 0), ("failed", 1)])
+def test_retry_waits_for_the_end(invoke, url, control, state, code):
+    """--wait follows until it is live or failed again: exit code 0 or 1."""
+    asked, retry = threading.Event(), control.retry
+
+    def remember(partition):
+        operation = retry(partition)
+        asked.set()
+        return operation
+
+    control.retry = remember
+    finisher = threading.Thread(
+        target=lambda: asked.wait(timeout=20) and control.finish("op-0000", state)
+    )
+    finisher.start()
+    result = invoke("retry", "--partition", "2", "--wait", "--url", url, "-o", "json")
+    finisher.join()
+    assert result.exit_code == code
+    (operation,) = json.loads(result.stdout)["items"]
+    assert (operation["kind"], operation["state"]) == ("retry", state)
+
+
+@pytest.mark.parametrize(
+    ("partition", "code", "text"),
+    [
+        ("6", 2, "partition 6 does not exist: there are 6 (0 to 5)"),
+        ("5", 2, "this process does not own it"),
+        ("0", 1, "partition 0 is live: nothing to retry"),
+    ],
+)
+def test_retry_refused(invoke, url, partition, code, text):
+    """What the service refuses: its sentence, and 2 for a wrong call, 1 for no."""
+    result = invoke("retry", "--partition", partition, "--url", url)
+    assert result.exit_code == code
+    assert text in result.stderr
+
+
+def test_retry_of_nothing_is_1(invoke, url, control):
+    """As a trigger without a live partition is."""
+    control.statuses = {0: LIVE}
+    result = invoke("retry", "--url", url)
+    assert result.exit_code == 1
+    assert "no partition of the process at" in result.stderr
+
+
 def test_health_follows_the_probes(invoke, url, control):
     """0 alive, 1 not alive or, with --ready, not ready; what fails is said."""
     assert invoke("health", "--url", url).exit_code == 0
@@ -145,6 +213,26 @@ def test_health_with_wrong_settings_is_1(invoke, monkeypatch):
     result = invoke("health")
     assert result.exit_code == 1
     assert "http.port='x'" in result.stderr
+
+
+@pytest.mark.parametrize("wrong", [["--bogus"], ["--http-port", "x"], ["extra"]])
+def test_health_that_is_not_understood_is_1(invoke, wrong):
+    """Also a wrong option is told in a code that Docker understands; --help is no failure."""
+    result = invoke("health", *wrong)
+    assert result.exit_code == 1
+    assert wrong[0] in result.stderr
+    assert "hint: snapreplay health --help" in result.stderr
+    assert invoke("health", "--help").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["health"], ["restore-status"], ["restore-status", "-o", "json"], ["trigger-snapshot"]],
+)
+def test_the_port_of_run_and_dev_is_taken_as_typed(invoke, url, command):
+    """Who started the service with --http-port finds it by the same option: one partition has failed."""
+    result = invoke(*command, "--http-port", url.rpartition(":")[2])
+    assert result.exit_code == (1 if command[0] == "restore-status" else 0), result.output
 
 
 def test_default_url_comes_from_the_settings(invoke, url, monkeypatch):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from snapreplay.api import views
 from snapreplay.api.cli import restore_view
+from snapreplay.api.cli.exits import ExitCode
+from snapreplay.service.core.phase import Phase
 from tests.support.fake_control import ASSIGNED, FACTS, FAILED, LIVE, LOADING
 
 Json = dict[str, Any]
@@ -35,6 +38,44 @@ def test_line_says_what_matters_in_its_phase(status, line):
 def test_summary_counts_phases():
     """One line: how many in which phase, and how far on the whole."""
     assert restore_view.summary(shown(LIVE, LOADING)) == "1 live, 1 loading; 56.2 %"
+
+
+def test_summary_has_no_percentage_when_nobody_is_on_the_way():
+    """A failed partition is not at 0 %, and the others not at 50."""
+    assert restore_view.summary(shown(LIVE, FAILED)) == "1 live, 1 failed"
+
+
+def test_a_partition_that_failed_after_it_was_live_shows_nothing_of_its_restore(capsys):
+    """Neither a percentage nor a proof, which were of another time."""
+    late = msgspec.structs.replace(LIVE, phase=Phase.FAILED, error=FAILED.error)
+    restore_view.print_status(shown(late))
+    row = next(line for line in capsys.readouterr().out.splitlines() if " failed " in line)
+    assert row.split() == ["0", "failed", *["-"] * 9]
+
+
+def test_what_is_waited_for_and_what_is_doubtful_is_said():
+    """Below the table, and in the line of a pipe."""
+    assert LOADING.restore
+    waiting = msgspec.structs.replace(LOADING.restore, waiting_for="snapshot 5c1d is not visible")
+    partition = shown(msgspec.structs.replace(LOADING, restore=waiting))["partitions"][0]
+    assert restore_view.troubles(partition) == ["partition 1: snapshot 5c1d is not visible"]
+    assert "512/s snapshot 5c1d is not visible" in restore_view.line(partition)
+    doubtful = msgspec.structs.replace(LIVE, ownership_doubt="it stood still")
+    assert "partition 0: it stood still" in restore_view.troubles(shown(doubtful)["partitions"][0])
+
+
+@pytest.mark.parametrize(
+    ("statuses", "code"),
+    [
+        ([LIVE], ExitCode.OK),
+        ([LIVE, FAILED, LOADING], ExitCode.FINDINGS),
+        ([LIVE, LOADING], ExitCode.NOT_YET),
+        ([], ExitCode.NOT_YET),
+    ],
+)
+def test_the_exit_code_says_whether_to_ask_again(statuses, code):
+    """All live; a person must act; not yet, or nothing is assigned."""
+    assert restore_view.exit_code(shown(*statuses)) is code
 
 
 def test_troubles_are_empty_when_all_is_well():

@@ -50,11 +50,16 @@ def test_lines_until_all_are_live(url, scripted, capsys):
     ]
 
 
-def test_failed_partition_ends_it_when_the_rest_is_live(url, scripted):
-    """Nothing will change any more without an operator: exit code 1."""
+def test_failed_partition_ends_it_when_the_rest_is_live(url, scripted, capsys):
+    """Nothing will change any more without an operator: exit code 1, and the hint says once what to do."""
     scripted([LOADING, FAILED], [ADVANCED, FAILED])
     with Client(url) as client:
         assert watch.follow(client, Format.TABLE) == ExitCode.FINDINGS
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "partition 2 failed RecordError: handler failed",
+        "partition 2: hint: deploy a fixed handler",
+        "partition 1 live",
+    ]
 
 
 def test_json_is_a_document_per_change(url, scripted, capsys):

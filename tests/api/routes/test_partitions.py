@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from snapreplay.service.core.phase import Phase
+from tests.api.routes.test_operations import problem
 from tests.support.fake_control import ASSIGNED, LIVE
 
 
@@ -131,3 +132,36 @@ def test_partition_has_one_spelling(client, name):
     response = client.get(f"/api/v1/partitions/{name}")
     assert response.status_code == 422
     assert response.headers["content-type"] == "application/problem+json"
+
+
+def test_retry_is_accepted_with_location_and_operation(client):
+    """A partition that failed: 202, where to follow it, and the operation itself."""
+    response = client.post("/api/v1/partitions/2/retry")
+    assert response.status_code == 202
+    operation = response.json()
+    assert response.headers["location"] == f"/api/v1/operations/{operation['id']}"
+    assert (operation["kind"], [part["partition"] for part in operation["parts"]]) == ("retry", [2])
+    assert client.get(response.headers["location"]).json() == operation
+
+
+@pytest.mark.parametrize(
+    ("partition", "status", "name"),
+    [
+        ("0", 409, "partition-not-failed"),
+        ("5", 404, "partition-not-here"),
+        ("6", 404, "unknown-partition"),
+        ("x", 422, "invalid-request"),
+    ],
+)
+def test_retry_refuses_what_did_not_fail_here(client, control, partition, status, name):
+    """By name; nothing was started."""
+    problem(client.post(f"/api/v1/partitions/{partition}/retry"), status, name)
+    assert control.operations() == []
+
+
+def test_one_retry_at_a_time(client, control):
+    """A second one names the first."""
+    control.running[2] = "op-7"
+    document = problem(client.post("/api/v1/partitions/2/retry"), 409, "retry-running")
+    assert document["detail"] == "a retry of partition 2 is already running"
+    assert document["operation_id"] == "op-7"

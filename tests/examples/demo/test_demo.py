@@ -13,11 +13,12 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from examples.demo.__main__ import INSTEAD, main
 from examples.demo.demo import settings_for
 from tests.conftest import SharedBroker
 
 ROOT = Path(__file__).resolve().parents[3]
-SMALL = ("--rows=4000", "--kills=1", "--seed=11", "--skip-audit")
+SMALL = ("--rows=4000", "--kills=1", "--seed=11")
 DEADLINE_S = 90
 
 
@@ -44,9 +45,14 @@ def start(environment: dict[str, str], *arguments: str) -> "subprocess.Popen[str
 
 @pytest.mark.timeout(DEADLINE_S)
 def test_one_kill(broker: SharedBroker, alone: dict[str, str]) -> None:
-    """4,000 flights, one SIGKILL: everything holds, and the cluster is left as it was."""
+    """4,000 flights, one SIGKILL: everything holds, and the cluster is left as it was. It is the way round of
+    a demo without Java, as that is told."""
     before = topics(broker)
-    demo = start(alone, *SMALL, f"--bootstrap-servers={broker.bootstrap_servers}")
+    told = re.search(r'make demo ARGS="(.*)"$', INSTEAD)
+    assert told is not None
+    given = told.group(1).replace("HOST:PORT", broker.bootstrap_servers).split()
+    without_java = {**alone, "PATH": "/nowhere", "JAVA_HOME": ""}
+    demo = start(without_java, *SMALL, *given)
     said, _ = demo.communicate(timeout=DEADLINE_S)
     assert demo.returncode == 0, said
     assert "kill 1: SIGKILL" in said, said
@@ -60,7 +66,7 @@ def test_one_kill(broker: SharedBroker, alone: dict[str, str]) -> None:
 @pytest.mark.kafka
 def test_interrupted(alone: dict[str, str]) -> None:
     """SIGINT in the middle of it: exit code 130, no process and no file stays."""
-    demo = start(alone, *SMALL)
+    demo = start(alone, *SMALL, "--skip-audit")
     guard = Timer(DEADLINE_S, demo.kill)
     guard.start()
     try:
@@ -99,6 +105,28 @@ def test_settings_leave_something_to_strike(records: int) -> None:
     settings = settings_for(records)
     assert records / int(str(settings["batch.records_max"])) >= 20
     assert settings["snapshot.every_seconds"] == 0
+
+
+@pytest.mark.parametrize("wrong", ["--kills=0", "--kills=many", "--rows=-5", "--rows=0", "--skip"])
+def test_wrong_arguments_are_refused(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything starts, by name and value; abbreviations too, which the Makefile would not see."""
+    with pytest.raises(SystemExit) as refused:
+        main([wrong])
+    assert refused.value.code == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert all(part in said for part in wrong.split("="))
+
+
+def test_without_java_the_way_round_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is missing, the package, and the arguments that need no Java."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert main([]) == 1
+    said = capsys.readouterr().out
+    assert "The local broker needs Java 17 or newer, and there is no java command" in said
+    assert f"apt-get install default-jre-headless; or {INSTEAD}" in said
 
 
 def topics(broker: SharedBroker) -> set[str]:

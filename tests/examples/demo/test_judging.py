@@ -1,10 +1,13 @@
 """A recovery counts only with its proof and on its road."""
 
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
 from examples.demo import judging
+from examples.demo.audit import Audit, NotFinished
 from examples.demo.plan import Kill, Road
 from examples.demo.record import Comeback, Restart, Told
 
@@ -57,6 +60,18 @@ def test_killed_before_it_was_live() -> None:
     verdict = judging.recoveries(run)
     assert verdict.holds
     assert verdict.detail.startswith("1 proven")
+
+
+def test_an_audit_that_did_not_finish_is_a_verdict(tmp_path: Path) -> None:
+    """It does not hold, says why, and takes nothing away from the other verdicts."""
+
+    class Slow(Audit):
+        def verdict(self, tell: Callable[[str], None]) -> NoReturn:
+            raise NotFinished("it did not end within 600 s")
+
+    verdict = judging.audited(Slow("k:1", "app", tmp_path), print)
+    assert not verdict.holds
+    assert verdict.detail == "not finished: it did not end within 600 s"
 
 
 def test_comeback_keeps_the_slowest() -> None:

@@ -34,6 +34,7 @@ def applied(**changed):
         "skipped": [SkippedRange("payments", 4, 5)],
         "anchors": {"payments": Anchor(8, 1000, 99)},
         "outputs": [output("balances"), output("balances"), output("alerts")],
+        "outputs_xxh64": {"balances": 11, "alerts": 12},
         "dead_letters": [output("app-dead-letters")],
         "errors": [],
         "sealed": Sealed({}, DIGEST),
@@ -51,6 +52,7 @@ def test_the_next_increment_covers_what_was_applied():
     assert made.positions == {"payments": 9, "refunds": 7}
     assert set(made.anchors) == {"payments", "refunds"}
     assert made.outputs == {"balances": 2, "alerts": 1, "app-dead-letters": 1}
+    assert made.outputs_xxh64 == {"balances": 11, "alerts": 12}
     assert (made.record_count, made.skipped) == (7, applied().skipped)
     assert (made.digest, made.stream_time_ms, made.written_at_ms) == (DIGEST, 1000, 123)
     assert made.changes == ChangesRef(1, 2, 3)
@@ -117,7 +119,7 @@ def test_what_an_operator_decided_is_not_repeated():
 
 def test_genesis_is_batch_zero_of_an_empty_state():
     """It has no predecessor and starts where init said."""
-    made = genesis_increment(ORIGIN, 2, GENESIS, EMPTY, 5)
+    made = genesis_increment(ORIGIN, 2, GENESIS, EMPTY, 5, {"payments": "id-1"})
     assert (made.batch, made.previous_offset, made.owner_epoch) == (0, NO_OFFSET, 2)
     assert made.positions == GENESIS.start_offsets
     assert made.pointers == []
@@ -157,3 +159,16 @@ def test_a_decision_begins_the_chain_anew_behind_its_claim():
         9, owner_epoch=60, previous_offset=57, decision={"finding": "x"}
     ).begins_anew
     assert not increment(9, owner_epoch=60, previous_offset=60).begins_anew
+
+
+def test_topic_ids_are_those_of_the_last_increment_until_a_recovery_found_others():
+    """Then every increment has the new ones; none is lost."""
+    last = increment(4, topic_ids={"payments": "A"})
+    same = Chain(ORIGIN, 7, last, 40, 3)
+    assert same.next_increment(applied(), None, 1).topic_ids == {"payments": "A"}
+    other = Chain(ORIGIN, 7, last, 40, 3, topic_ids={"payments": "B"})
+    following = other.next_increment(applied(), None, 1)
+    assert following.topic_ids == {"payments": "B"}
+    assert other.committed(following, 50).next_increment(None, None, 2).topic_ids == {
+        "payments": "B"
+    }

@@ -36,6 +36,13 @@ def test_from_anywhere_a_partition_can_move_away():
     assert not any(may_follow(Phase.CLOSED, phase) for phase in Phase)
 
 
+def test_what_another_process_has_was_perhaps_never_begun_here():
+    """A process steps down with all its partitions, also those that wait for their former runner or
+    for a person."""
+    assert may_follow(Phase.ASSIGNED, Phase.FENCED)
+    assert may_follow(Phase.FAILED, Phase.FENCED)
+
+
 def test_failed_needs_a_person_before_it_is_live():
     """Not even by way of loading."""
     assert not {Phase.LIVE, Phase.LOADING, Phase.ADVANCING} & ALLOWED[Phase.FAILED]

@@ -32,6 +32,7 @@ from tests.support.entries import increment, pointer
 
 EXPECTED = Expected(
     "ledger",
+    1,
     "cluster-1",
     2,
     4,
@@ -161,12 +162,13 @@ def test_another_apps_increment_is_refused():
 
 MERGED = Found(increment(10, previous_offset=LAST.offset), 33)
 KEPT = Kept(LAST.increment, LAST.offset, MERGED.increment)
+TOPICS = events.TopicIdsRead({"ledger-increments": "", "ledger-snapshots": ""})
 
 
 @pytest.mark.parametrize(("found", "warm"), [(LAST, Warm.DROPPED), (MERGED, Warm.MERGED)])
 def test_what_is_in_memory_and_leads_to_the_last_increment_is_not_loaded(found, warm):
     """Fence, claim and location as always, then merge or drop, check the inputs, live."""
-    recovery, effect = drive(*SEEN, events.WindowRead(found), kept=KEPT)
+    recovery, effect = drive(*SEEN, events.WindowRead(found), TOPICS, kept=KEPT)
     assert (recovery.phase, effect) == (Phase.LOCATING, effects.Reenter(found, warm))
     recovery, effect = step(recovery, events.Reentered())
     assert (recovery.phase, effect) == (Phase.ADVANCING, effects.CheckInputs(found))
@@ -178,21 +180,15 @@ def test_what_is_in_memory_and_leads_to_the_last_increment_is_not_loaded(found, 
 def test_after_a_retry_what_is_in_memory_is_what_it_was_made():
     """Merged once is not merged again."""
     error = events.EffectFailed(RetryableError("no broker"))
-    merged = (*SEEN, events.WindowRead(MERGED), events.Reentered(), error)
-    recovery, effect = drive(*merged, *SEEN, events.WindowRead(MERGED), kept=KEPT)
+    merged = (*SEEN, events.WindowRead(MERGED), TOPICS, events.Reentered(), error)
+    recovery, effect = drive(*merged, *SEEN, events.WindowRead(MERGED), TOPICS, kept=KEPT)
     assert (recovery.attempt, effect) == (2, effects.Reenter(MERGED, Warm.KEPT))
-
-
-def test_another_last_increment_is_restored_in_full():
-    """Somebody else was owner in between: nothing in memory counts any more, in no later attempt either."""
-    other = Found(increment(10, owner_epoch=21), 33)
-    recovery, effect = drive(*SEEN, events.WindowRead(other), kept=KEPT)
-    assert (recovery.kept, effect) == (None, effects.ReadStarts(other))
 
 
 def test_a_memory_that_does_not_add_up_is_restored_in_full():
     """The log is right, whatever happened to us."""
-    recovery, effect = drive(*SEEN, events.WindowRead(LAST), events.KeptUnusable(), kept=KEPT)
+    found = (*SEEN, events.WindowRead(LAST), TOPICS)
+    recovery, effect = drive(*found, events.KeptUnusable(), kept=KEPT)
     assert (recovery.kept, effect) == (None, effects.ReadStarts(LAST))
 
 
@@ -290,7 +286,7 @@ def test_damage_that_nothing_leads_around_fails_and_is_not_tried_for_ever(reache
     assert isinstance(effect.error, LogDamaged)
     assert effect.error.reaction is Reaction.STOP
     assert (effect.error.message, effect.error.facts) == ("x-0 offset 3: crc32", {"offset": 3})
-    assert "snapreplay audit" in effect.error.hint
+    assert "bring the topic back" in effect.error.hint
 
 
 def test_pauses_double_up_to_the_longest():

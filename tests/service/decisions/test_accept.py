@@ -9,12 +9,12 @@ import pytest
 
 from snapreplay.service.decisions.accept import (
     INSTANCE_ID,
-    LogWentOn,
     NotAcceptable,
     NotTheFinding,
     carry_out,
     propose,
 )
+from snapreplay.service.decisions.publish import LogWentOn
 from snapreplay.service.partition import snapshot_writer
 from snapreplay.service.partition.claiming import reader_behind_claim
 from snapreplay.service.partition.recoverer import Superseded
@@ -57,7 +57,7 @@ async def test_a_decision_is_one_fenced_increment_that_points_to_the_accepted_st
     proposal, written = await accepted(then.here, hint)
     (claimed_at, claim), (offset, increment) = (await log_of(then))[-2:]
     assert claim.instance_id == INSTANCE_ID
-    assert (offset, increment.batch) == (written.offset, written.batch) == (offset, 9)
+    assert (offset, increment.batch) == (written.offset, written.increment.batch) == (offset, 9)
     assert increment.begins_anew
     assert increment.owner_epoch == increment.previous_offset == claimed_at
     assert (increment.ranges, increment.record_count, increment.outputs) == ([], 0, {})
@@ -169,7 +169,7 @@ async def test_an_owner_that_comes_first_keeps_the_partition(gap, monkeypatch):
         async with reader_behind_claim(*arguments) as behind:
             yield behind
 
-    monkeypatch.setattr("snapreplay.service.decisions.accept.reader_behind_claim", late)
+    monkeypatch.setattr("snapreplay.service.decisions.publish.reader_behind_claim", late)
     with pytest.raises(Superseded):
         await carry_out(proposal)
 

@@ -3,9 +3,10 @@
 import pytest
 
 from snapreplay.service.decisions.examine import Examiner
+from snapreplay.service.partition.inputs import InputShorter
 from snapreplay.snapshots.format.envelope import Kind
 from snapreplay.snapshots.state.store import store_of
-from tests.support.tampering import flip, tamper, trim
+from tests.support.tampering import flip, recreate, tamper, trim
 
 pytestmark = pytest.mark.kafka
 
@@ -40,6 +41,26 @@ async def test_a_live_owner_does_not_notice(past):
         await then.here.feed(20)
         await then.here.assert_exactly_once(service)
         assert service.restore_status()[0].owner_epoch == epoch
+
+
+async def test_it_says_what_it_looks_at_and_what_it_waits_for(past):
+    """Whoever accepts need not wonder for how long."""
+    then = await past()
+    recreate(then.here.bootstrap_servers, then.input, 1)
+    context, news = await then.here.context(), list[str]()
+    examiner = Examiner(context, store_of(context.app.state()), news.append)
+    try:
+        assert isinstance(await examiner.examine(), InputShorter)
+    finally:
+        await examiner.close()
+    assert news[:3] == [
+        "looking for the last increment",
+        "loading a state to start from",
+        "bringing it forward, then looking at the inputs",
+    ]
+    assert (
+        "our position is 120: the log is shorter than it was; asking all brokers, 30 s" in news[3]
+    )
 
 
 async def test_it_fails_as_a_recovery_does(past):

@@ -2,12 +2,13 @@
 
 import pytest
 
+from snapreplay.service.decisions.accept import propose
 from snapreplay.service.decisions.ground import NothingToStandOn
 from snapreplay.service.topics import KEPT_FOR_EVER
 from snapreplay.snapshots.format.envelope import Kind
 from snapreplay.snapshots.format.records import Genesis
 from tests.support import apps
-from tests.support.accepting import accepted, proposed
+from tests.support.accepting import REASON, accepted
 from tests.support.tampering import flip, recreate, tamper, trim, with_fields
 
 pytestmark = pytest.mark.kafka
@@ -42,9 +43,10 @@ async def test_without_a_whole_snapshot_nothing_can_be_accepted(past):
         await tamper(then.here, then.snapshots, Kind.CHUNK, flip, number)
     recreate(then.here.bootstrap_servers, then.increments, 1, KEPT_FOR_EVER)
     status = await then.here.failure()
+    assert "snapreplay accept" not in status.error.hint
     with pytest.raises(NothingToStandOn) as refused:
-        await proposed(then.here, status.error.hint)
-    assert refused.value.message.count("is passed over") == 2
+        await propose(then.here.app, then.here.settings(), then.here.cluster, 0, "any", REASON)
+    assert refused.value.message.count("is skipped") == 2
     assert "snapreplay init" in refused.value.hint
 
 
@@ -58,5 +60,6 @@ async def test_lean_and_without_a_snapshot_a_lost_input_cannot_be_accepted(stage
     trim(here.bootstrap_servers, here.app.inputs[0].name, 0, 30)
     status = await here.failure()
     assert status.error.kind == "InputTrimmed"
+    assert "snapreplay accept" not in status.error.hint
     with pytest.raises(NothingToStandOn, match="there is no snapshot"):
-        await proposed(here, status.error.hint)
+        await propose(here.app, here.settings(), here.cluster, 0, "any", REASON)

@@ -1,5 +1,6 @@
 """Looking at a real cluster: a running owner notices nothing, and what is the matter is found."""
 
+import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
@@ -10,11 +11,12 @@ from snapreplay.service.doctor.collect import Collector, examine, impatient
 from snapreplay.service.doctor.facts import Log
 from snapreplay.service.kafka.inquiry import KafkaInquiry, OpenTransaction
 from snapreplay.service.ports import TopicPartition
+from snapreplay.service.topics import ensure_topics
 from snapreplay.snapshots.errors import StopError
 from tests.support import apps
 from tests.support.healthy import SNAPSHOT
-from tests.support.stage import processed, settings_for, snapshot
-from tests.support.tampering import delete
+from tests.support.stage import phase, processed, settings_for, snapshot, until
+from tests.support.tampering import copy_again, delete, recreate, topic_id
 
 pytestmark = pytest.mark.kafka
 
@@ -146,3 +148,53 @@ async def test_nothing_is_lost_by_looking(stage, unique):
         assert found(await examine(here.app, here.settings())) == DEVELOPMENT
     restore = await here.restored()
     assert restore.fallback_reason is None
+
+
+async def test_a_topic_deleted_under_its_owner_is_named_and_the_remedy_heals(stage, unique):
+    """Missing: the command that is recommended, and nothing else, brings all back. Then nothing is the matter."""
+    here = await stage(apps.ledger(unique("remade")))
+    async with here.running() as service:
+        await here.feed(50)
+        await processed(service, {0: 50})
+        increments = f"{here.app.app_id}-increments"
+        await asyncio.to_thread(delete, here.bootstrap_servers, increments)
+        await until(lambda: service.restore_status()[0].error, "noticed")
+        missing = next(
+            each
+            for each in (await examine(here.app, here.settings())).findings
+            if each.check == "topics"
+        )
+        assert missing.where == increments
+        assert "`snapreplay topics ensure " in missing.remedy
+        await ensure_topics(here.app, here.settings(), here.cluster)
+        await phase(service, "live")
+        assert found(await examine(here.app, here.settings())) == DEVELOPMENT
+        await here.assert_exactly_once(service)
+
+
+async def test_topics_that_were_made_again_are_told_by_their_ids(stage, unique):
+    """An input that holds the same records is gone on from, and then records its new id. Increments that are empty are
+    told from a new app by the ids in the snapshots."""
+    here = await stage(apps.ledger(unique("ids")))
+    topic = here.app.inputs[0].name
+    async with here.running() as service:
+        await here.feed(20)
+        await processed(service, {0: 20})
+        await snapshot(service)
+    before = topic_id(here.bootstrap_servers, topic)
+    await copy_again(here, topic, 20)
+    (finding,) = told_ids(await examine(here.app, here.settings()))
+    assert finding.where == topic
+    now = topic_id(here.bootstrap_servers, topic)
+    assert f"records id {before}, now it is {now}" in finding.problem
+    async with here.running() as service:
+        await here.feed(5)
+        await processed(service, {0: 25})
+        assert told_ids(await examine(here.app, here.settings())) == []
+    increments = f"{here.app.app_id}-increments"
+    await asyncio.to_thread(recreate, here.bootstrap_servers, increments, 1)
+    assert increments in [each.where for each in told_ids(await examine(here.app, here.settings()))]
+
+
+def told_ids(report):
+    return [finding for finding in report.findings if finding.check == "topic ids"]

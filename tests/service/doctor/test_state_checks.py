@@ -6,23 +6,79 @@ import pytest
 
 from snapreplay.service.doctor import state_checks as checks
 from snapreplay.service.doctor.facts import InputSeen, StateSeen
-from tests.support.healthy import HOUR_MS, NOW_MS, SNAPSHOT, STATE, WEEK_MS, facts, only, topic
+from tests.support.healthy import (
+    HOUR_MS,
+    NOW_MS,
+    SNAPSHOT,
+    STATE,
+    WEEK_MS,
+    facts,
+    only,
+    topic,
+    with_topic,
+    without_topic,
+)
 
 
 @pytest.mark.parametrize(
     ("state", "said", "remedy"),
     [
-        (StateSeen(0, None), "not even the genesis", "snapreplay init"),
-        (replace(STATE, missing="input gone"), "input gone", "backup"),
-        (replace(STATE, unusable="snapshot 5c1d cannot be used: crc"), "crc", "trigger-snapshot"),
+        (StateSeen(0, None), "not even the genesis", "`snapreplay init MODULE:APP`"),
+        (
+            replace(STATE, missing="input gone"),
+            "input gone",
+            "`snapreplay run MODULE:APP`: its hint",
+        ),
+        (
+            replace(STATE, unusable="snapshot 5c1d cannot be used: crc"),
+            "crc",
+            "run MODULE:APP`, then `snapreplay trig",
+        ),
     ],
 )
 def test_partitions_that_could_not_be_recovered(state, said, remedy):
-    """While the owner lives a snapshot helps; a crash first would be too late."""
+    """Without an owner nobody takes a trigger: what starts one is recommended."""
     finding = only(checks.recoverable, facts(states=(state,)))
     assert finding.where == "partition 0"
     assert said in finding.problem
     assert remedy in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("state", "remedy"),
+    [
+        (
+            replace(STATE, missing="no snapshot"),
+            "`snapreplay trigger-snapshot --partition 0 --wait` while",
+        ),
+        (replace(STATE, missing="input gone", snapshot_helps=False), "`snapreplay restore-status`"),
+        (replace(STATE, unusable="crc"), "`snapreplay trigger-snapshot --partition 0 --wait`"),
+    ],
+)
+def test_a_trigger_is_recommended_where_somebody_takes_it(state, remedy):
+    """While the owner lives a snapshot helps, and a crash first would be too late; it does not bring an input back."""
+    owned = facts(states=(state,), owned=frozenset({0}))
+    assert only(checks.recoverable, owned).remedy.startswith(remedy)
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "remedy"),
+    [
+        ("x-increments", 1, "stop no process of the app"),
+        ("x-snapshots", 0, "`snapreplay run MODULE:APP`: what"),
+        ("payments-x", 1, "none, if it holds the same records at the same offsets"),
+    ],
+)
+def test_a_topic_that_was_made_again(name, members, remedy):
+    """Both ids and the partitions are named. Where the topic is missing, or has no id, that is another matter."""
+    states = tuple(replace(each, topic_ids={name: "before"}) for each in facts().states)
+    seen = replace(with_topic(name, topic_id="now"), states=states, members=members)
+    finding = only(checks.same_topics, seen)
+    assert finding.where == name
+    assert "partitions 0, 1 records id before, now it is now" in finding.problem
+    assert remedy in finding.remedy
+    for other in (replace(without_topic(name), states=states), facts(states=states)):
+        assert not list(checks.same_topics(other))
 
 
 def test_b4_a_snapshot_older_than_half_of_what_the_input_retains():

@@ -14,16 +14,29 @@ from tests.support.healthy import facts, only, topic, with_topic, without_topic
 def test_a_missing_input_or_output(name):
     """With the command that makes it."""
     finding = only(checks.existence, without_topic(name))
-    assert f"--create --topic {name}" in finding.remedy
+    assert finding.where == name
+    assert finding.remedy == "`snapreplay topics ensure MODULE:APP --partitions N`"
 
 
 def test_missing_topics_of_our_own():
-    """Both: a new app. One of the two: state was lost, and creating an empty one is not the remedy."""
+    """Both: a new app. One of the two: state was lost, and an empty one is made on purpose only."""
     both = list(checks.existence(without_topic("x-increments", "x-snapshots")))
     assert ["topics ensure" in finding.remedy for finding in both] == [True, True]
     one = only(checks.existence, without_topic("x-snapshots"))
     assert "state was lost" in one.problem
-    assert "topics ensure" not in one.remedy
+    assert one.remedy.startswith("bring the topic back")
+    assert "`snapreplay topics ensure MODULE:APP --replace-lost`" in one.remedy
+
+
+@pytest.mark.parametrize("names", [("x-increments",), ("x-snapshots", "x-increments")])
+def test_own_topics_that_are_missing_while_the_app_runs(names):
+    """Whoever has the state in memory writes it once more: it must not be stopped, and nothing be initialised."""
+    seen = replace(without_topic(*names), members=2)
+    for finding in checks.existence(seen):
+        assert "the group has 2 processes of the app" in finding.problem
+        assert finding.remedy.startswith("`snapreplay topics ensure MODULE:APP`: they then write")
+        assert "init" not in finding.remedy
+    assert len(list(checks.existence(seen))) == len(names)
 
 
 def test_partition_counts_that_differ():
@@ -45,8 +58,8 @@ def test_own_topics_that_kafka_would_empty(setting, value, wanted):
     """The exact command."""
     finding = only(checks.kept_for_ever, with_topic("x-increments", **{setting: value}))
     assert finding.remedy == (
-        "kafka-configs.sh --bootstrap-server k1:9092 --alter --topic x-increments"
-        f" --add-config {setting}={wanted}"
+        "`kafka-configs.sh --bootstrap-server k1:9092 --alter --topic x-increments"
+        f" --add-config {setting}={wanted}`"
     )
 
 
@@ -96,7 +109,7 @@ def replace_config(was, config):
     ("replicas", "said"),
     [
         (Replicas(-1, (1, 2, 3), ()), "no leader"),
-        (Replicas(1, (1, 2, 3), (1,)), "1 replicas in sync, min.insync.replicas=2"),
+        (Replicas(1, (1, 2, 3), (1,)), "1 replica in sync, min.insync.replicas=2"),
         (Replicas(1, (1, 2, 3), (1, 3)), "replicas [2] are not in sync"),
     ],
 )

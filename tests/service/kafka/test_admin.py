@@ -14,6 +14,7 @@ from snapreplay.service.ports import (
 )
 from snapreplay.service.settings import Settings
 from snapreplay.snapshots.errors import StopError
+from tests.support.tampering import recreate, topic_id
 
 pytestmark = pytest.mark.kafka
 
@@ -32,6 +33,17 @@ async def test_topic_facts_are_those_of_the_cluster(cluster, new_topic, unique):
     assert missing not in names
     assert names == sorted(names)
     assert await cluster.topics([]) == {}
+
+
+async def test_a_topic_that_is_made_again_has_another_id(cluster, new_topic, broker):
+    """The name is the same, the log is not; the id is the one that another client shows."""
+    topic = await new_topic(1)
+    first = (await cluster.topics([topic]))[topic].topic_id
+    assert topic_id(broker.bootstrap_servers, topic) == first
+    recreate(broker.bootstrap_servers, topic, 1)
+    second = (await cluster.topics([topic]))[topic].topic_id
+    assert second != first
+    assert topic_id(broker.bootstrap_servers, topic) == second
 
 
 async def test_a_topic_is_missing_only_if_no_broker_knows_it(

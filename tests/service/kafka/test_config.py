@@ -87,6 +87,11 @@ def test_the_members_requests_outlive_a_rebalance():
     assert (arguments["group_id"], arguments["group_instance_id"]) == ("app", "one")
 
 
+def test_membership_is_static_only_where_a_name_is_set():
+    """Without one the coordinator gives each process a member id of its own."""
+    assert membership_arguments(Settings(), "app")["group_instance_id"] is None
+
+
 def test_addresses_are_shuffled_anew_for_each_client():
     """A new client must have a chance to reach another broker than the last one."""
     seen = {tuple(client_arguments(FULL)["bootstrap_servers"]) for _ in range(200)}

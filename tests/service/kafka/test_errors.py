@@ -7,6 +7,7 @@ import pytest
 
 from snapreplay.service.kafka.errors import (
     CLIENT_ERRORS,
+    Asked,
     InvalidRecord,
     client_error,
     commit_error,
@@ -15,10 +16,13 @@ from snapreplay.service.kafka.errors import (
 from snapreplay.service.ports import (
     CommitInDoubt,
     Fenced,
+    NotAuthenticated,
+    NotAuthorized,
     RefusedRecord,
     RefusedTopic,
     Unreachable,
 )
+from snapreplay.service.settings import Settings
 from snapreplay.snapshots.errors import RetryableError, SnapreplayError, StopError
 
 EVERY_CLASS = [
@@ -39,8 +43,8 @@ EVERY_CLASS = [
         (kafka.for_code(87)(), RefusedRecord),  # INVALID_RECORD
         (kafka.UnknownTopicOrPartitionError(), RefusedTopic),
         (kafka.InvalidTopicError(), RefusedTopic),
-        (kafka.TopicAuthorizationFailedError("t"), StopError),
-        (kafka.TransactionalIdAuthorizationFailed("id"), StopError),
+        (kafka.TopicAuthorizationFailedError("t"), NotAuthorized),
+        (kafka.TransactionalIdAuthorizationFailed("id"), NotAuthorized),
         (kafka.OutOfOrderSequenceNumber(), CommitInDoubt),
         (kafka.InvalidTxnState(), CommitInDoubt),
         (kafka.InvalidProducerIdMapping(), CommitInDoubt),
@@ -66,8 +70,8 @@ def test_inside_a_transaction(error, ours):
         (TimeoutError(), Unreachable),
         (AssertionError(), Unreachable),
         (kafka.InvalidTransactionTimeout(), StopError),
-        (kafka.GroupAuthorizationFailedError("g"), StopError),
-        (kafka.AuthenticationFailedError("bad password"), StopError),
+        (kafka.GroupAuthorizationFailedError("g"), NotAuthorized),
+        (kafka.AuthenticationFailedError("bad password"), NotAuthenticated),
     ],
 )
 def test_outside_of_a_transaction(error, ours):
@@ -105,3 +109,65 @@ def test_messages_say_what_happened():
     assert "topic out" in message
     assert "MessageSizeTooLarge" in message
     assert isinstance(client_error(OSError("x"), "reading"), SnapreplayError)
+
+
+SASL = {
+    "security.protocol": "SASL_SSL",
+    "sasl.plain.username": "ada",
+    "sasl.plain.password": "lovelace",
+}
+
+
+@pytest.mark.parametrize(
+    ("error", "given", "said", "option"),
+    [
+        (
+            kafka.TopicAuthorizationFailedError("payments"),
+            SASL,
+            "User:ada may not Read topic payments, while reading",
+            "--allow-principal User:ada --operation Read --topic payments",
+        ),
+        (
+            kafka.TopicAuthorizationFailedError({"b", "a"}),
+            {},
+            "User:ANONYMOUS may not Read topic a,",
+            "--allow-principal User:ANONYMOUS --operation Read --topic a",
+        ),
+        (
+            kafka.TopicAuthorizationFailedError(),
+            {"security.protocol": "SSL", "ssl.certfile": "client.pem"},
+            "this user may not Read topic named,",
+            "--allow-principal User:NAME --operation Read --topic named",
+        ),
+        (
+            kafka.GroupAuthorizationFailedError("ledger"),
+            SASL,
+            "User:ada may not Read group ledger,",
+            "--operation Read --group ledger",
+        ),
+        (
+            kafka.TransactionalIdAuthorizationFailed("my-ledger-12"),
+            SASL,
+            "User:ada may not Write transactional id my-ledger-12,",
+            "--operation Write --transactional-id my-ledger- --resource-pattern-type prefixed",
+        ),
+        (
+            kafka.ClusterAuthorizationFailedError("cluster: no"),
+            SASL,
+            "User:ada may not Read the cluster,",
+            "--operation Read --cluster",
+        ),
+    ],
+)
+def test_what_is_not_allowed_is_named_with_the_command_that_allows_it(error, given, said, option):
+    """Who, which operation, on what; the principal only where it is known."""
+    servers = {"bootstrap.servers": "kafka:9092"}
+    found = client_error(
+        error, "reading", Asked(Settings(kafka={**servers, **given}), "Read", "named")
+    )
+    assert isinstance(found, NotAuthorized)
+    assert said in found.message
+    principal = found.facts["principal"] or "User:NAME"
+    command = f"kafka-acls.sh --bootstrap-server kafka:9092 --add --allow-principal {principal} "
+    assert found.hint.startswith(command)
+    assert found.hint.endswith(option)

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from snapreplay.service.core import aside
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.localbroker.broker import LocalBroker
@@ -79,14 +80,15 @@ async def test_a_single_member_owns_everything(cluster, group):
     assert member.told == [("assigned", {0, 1, 2, 3})]
     assert member.membership.member_id
     (known,) = await cluster.group_members(group.app)
-    assert known.member_id == member.membership.member_id
+    assert (known.member_id, known.instance_id) == (member.membership.member_id, "one")
     assert {source.partition for source in known.partitions} == {0, 1, 2, 3}
     assert await cluster.group_members(group.app + "-nobody") == []
 
 
-async def test_two_members_share_and_a_graceful_stop_gives_back_within_a_heartbeat(group):
+@pytest.mark.parametrize("names", [("one", "two"), ("", "")], ids=["static", "dynamic"])
+async def test_two_members_share_and_a_graceful_stop_gives_back_within_a_heartbeat(group, names):
     """A static member's LeaveGroup is ours: the other one does not wait for the session timeout of 6 s."""
-    one, two = group("one"), group("two")
+    one, two = map(group, names)
     await until(lambda: len(one.owns) == len(two.owns) == 2)
     assert one.owns | two.owns == {0, 1, 2, 3}
     started = time.monotonic()
@@ -126,11 +128,70 @@ async def test_a_killed_member_that_returns_at_once_has_its_partitions_within_a_
 
 
 async def test_two_processes_with_one_instance_id_are_noticed(group, caplog):
-    """They throw each other out for ever and no call fails; both say so."""
+    """They throw each other out for ever and no call fails; each of them says so once."""
     one, two = group("same"), group("same")
     await until(lambda: one.membership.suspects_duplicate and two.membership.suspects_duplicate, 30)
-    assert "another process" in caplog.text
-    assert "'same'" in caplog.text
+    assert caplog.text.count("seems to have our instance id 'same'") == 2
+
+
+async def test_members_without_a_name_are_never_taken_for_each_other(group, cluster):
+    """The coordinator knows each by a member id, however often one of them is thrown out."""
+    one, two = group(""), group("")
+    await until(lambda: len(one.owns) == len(two.owns) == 2)
+    assert {member.instance_id for member in await cluster.group_members(group.app)} == {""}
+    one.membership._known_member_id = "another"
+    for _ in range(3):
+        one.membership._count_evictions()
+        one.membership._known_member_id = "another"
+    assert not one.membership.suspects_duplicate
+
+
+@pytest.fixture
+def looks_often(monkeypatch):
+    """Ten times a second."""
+    monkeypatch.setattr(aside, "LOOK_SECONDS_MAX", 0.1)
+
+
+@pytest.mark.parametrize("end", ["leave", "crash"])
+async def test_who_stood_aside_is_back_when_the_other_one_is_gone(looks_often, group, end):
+    """No LeaveGroup of its own takes the membership from the other one; gone is: after it left, or its session."""
+    one = group("same", session_timeout_ms=1000)
+    await until(lambda: one.owns == {0, 1, 2, 3})
+    assert one.membership.aside is None
+    two = group("same", session_timeout_ms=1000)
+    await until(lambda: two.owns == {0, 1, 2, 3})
+    assert one.membership.stand_aside("process 7 on host h")
+    assert not one.membership.stand_aside("process 7 on host h"), "it does so already"
+    await until(lambda: not one.membership.member_id)
+    told = list(one.told)
+    taken = two.membership.member_id
+    text = str(one.membership.aside)
+    assert text.startswith("stepped down for process 7 on host h; looks again in")
+    await until(lambda: one.membership._aside.looks >= 3)
+    assert (one.told, two.membership.member_id) == (told, taken)
+    await (two.membership.leave() if end == "leave" else two.crash())
+    await until(lambda: one.owns == {0, 1, 2, 3})
+    assert one.membership.aside is None
+
+
+async def test_who_stood_aside_does_not_come_back_for_a_restart(looks_often, group):
+    """The other one left in good order and is there again before it is looked for once more."""
+    one = group("same", session_timeout_ms=3000)
+    await until(lambda: one.owns == {0, 1, 2, 3})
+    two = group("same")
+    await until(lambda: two.owns == {0, 1, 2, 3})
+    one.membership.stand_aside("the other one")
+    await until(lambda: not one.membership.member_id)
+    told = list(one.told)
+    await two.membership.leave()
+    await until(lambda: one.membership._aside.gone)
+    assert "has left" in one.membership.aside
+    again = group("same", session_timeout_ms=1000)
+    await until(lambda: again.owns == {0, 1, 2, 3})
+    await until(lambda: not one.membership._aside.gone)
+    assert one.told == told
+    await one.membership.leave()
+    assert again.owns == {0, 1, 2, 3}, "a stop while standing aside takes nothing from it"
 
 
 async def test_rebalances_are_no_sign_of_a_duplicate(group):

@@ -205,8 +205,9 @@ async def test_a_record_too_large_for_its_topic_is_refused_before_anything_is_se
 
 
 async def test_a_timestamp_far_in_the_future_is_refused(cluster, new_topic, unique):
-    """The broker takes an hour at most by default; the transaction is not committed around it."""
-    topic, name = await new_topic(), unique("app")
+    """The broker takes an hour at most, since 4.0 by default; the transaction is not committed around it."""
+    topic = await new_topic(message_timestamp_after_max_ms="3600000")
+    name = unique("app")
     producer = await cluster.fence(name)
     far_ms = time.time_ns() // 1_000_000 + 100 * 3_600_000
     with pytest.raises(RefusedRecord, match="InvalidTimestamp"):

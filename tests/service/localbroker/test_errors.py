@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
-from snapreplay.service.localbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
+from snapreplay.service.localbroker.errors import (
+    LocalBrokerFailed,
+    LocalBrokerUnavailable,
+    ToolsMissing,
+)
 from snapreplay.snapshots.errors import UsageError
 
 
@@ -23,3 +27,10 @@ def test_a_failed_broker_is_an_unavailable_one_with_a_log() -> None:
     error = LocalBrokerFailed("It ended.", "Read it.", Path("broker.log"))
     assert isinstance(error, LocalBrokerUnavailable)
     assert error.log_path == Path("broker.log")
+
+
+def test_the_command_adds_its_way_to_do_without_it() -> None:
+    """A hint names options of the command that was typed."""
+    error = ToolsMissing("No java.", "install it")
+    assert isinstance(error, LocalBrokerUnavailable)
+    assert error.or_else("go there").hint == "install it; or go there"

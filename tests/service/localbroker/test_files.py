@@ -58,6 +58,19 @@ def test_a_directory_that_cannot_be_used_is_named(kafka: KafkaFiles, tmp_path: P
         kafka.format(taken, 1, "CLUSTER")
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("a,b", "a,b: Kafka reads a comma"), ("a\udcff", r"a\\udcff: its name is not UTF-8")],
+)
+def test_a_name_that_would_be_read_otherwise_is_refused(
+    kafka: KafkaFiles, tmp_path: Path, name: str, said: str
+) -> None:
+    """Kafka or Java would write elsewhere, without a word."""
+    with pytest.raises(LocalBrokerUnavailable, match=said):
+        kafka.format(tmp_path / name, 1, "CLUSTER")
+    assert not (tmp_path / name).exists()
+
+
 def test_the_class_path_is_all_jars_in_a_fixed_order(kafka: KafkaFiles) -> None:
     """The archive of classes holds for one order only."""
     lib = kafka.root / "lib"

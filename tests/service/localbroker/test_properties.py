@@ -69,6 +69,15 @@ def test_the_file_escapes_what_java_would_interpret() -> None:
     assert as_file({"b": "x\\y", "a": "1\n2"}) == "a=1\\n2\nb=x\\\\y\n"
 
 
+def test_the_file_is_ascii() -> None:
+    """Java reads it as Latin-1: umlauts, and what needs two units, are escaped; a leading space stays."""
+    assert (
+        as_file({"log.dirs": "/Größe 東😀"})
+        == "log.dirs=/Gr\\u00f6\\u00dfe \\u6771\\ud83d\\ude00\n"
+    )
+    assert as_file({"a": " b"}) == "a=\\ b\n"
+
+
 def test_the_jvm_writes_into_its_work_directory_only(tmp_path: Path) -> None:
     """What a kill leaves behind lies where it is removed."""
     flags = jvm_flags(tmp_path, 256)

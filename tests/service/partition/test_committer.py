@@ -1,7 +1,12 @@
 """One transaction per batch on a real broker: all of it or nothing, the increment last."""
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 
+from snapreplay.service.core.custody import IncrementsReplaced
+from snapreplay.service.core.kept import Ending
 from snapreplay.service.partition.committer import Committer, ProducerSpent
 from snapreplay.service.partition.recoverer import Recoverer
 from snapreplay.service.partition.report import Reporter
@@ -157,10 +162,10 @@ async def test_what_is_under_way_can_be_given_up(bench):
 
 async def test_a_producer_that_must_be_renewed_starts_nothing_more(bench, monkeypatch):
     """A request went unanswered: its late copy must not meet the next transaction."""
-    bench.committer.check_producer()
+    bench.committer.check()
     monkeypatch.setattr(type(bench.committer._producer), "needs_renewal", True)
     with pytest.raises(ProducerSpent, match="KAFKA-17754"):
-        bench.committer.check_producer()
+        bench.committer.check()
 
 
 async def test_an_empty_increment_only_points(bench):
@@ -170,3 +175,48 @@ async def test_an_empty_increment_only_points(bench):
     assert committed.applied is None
     assert (committed.increment.ranges, committed.increment.changes) == ([], None)
     assert [kind for kind, _ in (await bench.log())[-1:]] == [Kind.INCREMENT]
+
+
+async def test_a_commit_that_was_cancelled_before_it_began_was_not_asked_for(bench):
+    """What the producer says of its last transaction is of the one before."""
+    bench.committer.start(bench.apply(3))
+    await bench.committer.settle()
+    bench.committer.start(bench.apply(3))
+    bench.committer._pending.task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await bench.committer.settle()
+    kept = bench.committer.kept()
+    assert (kept.doubtful.batch, kept.last.batch) == (2, 1)
+    assert kept.ending == Ending(asked=False)
+    assert len(kept.outputs) == 3
+
+
+async def test_an_offset_that_falls_shows_another_log(bench):
+    """The batch is committed and merged, but not behind the one before it."""
+    chain = bench.committer.chain
+    bench.committer.chain = replace(chain, last_offset=chain.last_offset + 1000)
+    bench.committer.start(bench.apply(3))
+    assert (await bench.committer.settle()).increment.batch == 1
+    with pytest.raises(IncrementsReplaced, match="was cut, or is another one"):
+        bench.committer.check()
+    await bench.committer.discard()
+    assert bench.committer.kept().replaced
+
+
+async def test_after_the_cut_nothing_is_sent(bench):
+    """What was sealed meanwhile is kept with its outputs."""
+    await bench.committer.cut()
+    with pytest.raises(CommitInDoubt, match="was not sent"):
+        bench.committer.start(bench.apply(2))
+    kept = bench.committer.kept()
+    assert (kept.ending, len(kept.outputs)) == (Ending(asked=False), 2)
+
+
+async def test_a_batch_that_must_not_be_sent_is_in_doubt_and_was_not_asked_for(bench):
+    """Its outputs are kept with it."""
+    applied = bench.apply(3)
+    bench.committer.not_sent(applied)
+    await bench.committer.discard()
+    kept = bench.committer.kept()
+    assert (kept.doubtful.batch, kept.ending) == (1, Ending(asked=False))
+    assert len(kept.outputs) == 3

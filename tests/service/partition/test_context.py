@@ -29,7 +29,8 @@ def test_names_are_those_of_the_app_and_the_partition():
     assert here.snapshots == TopicPartition("ledger-snapshots", 2)
     assert here.transactional_id == "ledger-2"
     assert here.input_names == ("left-ledger", "right-ledger")
-    assert (here.origin.app_id, here.origin.app_version) == ("ledger", "1.4")
+    assert here.origin.app_id == "ledger"
+    assert here.origin.app_version.startswith("1.4+code:")
     assert here.origin.fingerprint
 
 
@@ -47,6 +48,13 @@ def test_a_process_is_itself_only_until_it_ends():
     first, second = Identity.of_this_process("one"), Identity.of_this_process("one")
     assert first.process_id != second.process_id
     assert (first.host, first.pid) == (socket.gethostname(), os.getpid())
+
+
+def test_a_name_that_nobody_set_is_that_of_one_process():
+    """Two of them on one host are two; which host it is, everybody can read."""
+    first, second = Identity.of_this_process(""), Identity.of_this_process("")
+    assert first.instance_id != second.instance_id
+    assert first.instance_id == f"{socket.gethostname()}-{first.process_id[:8]}"
 
 
 def test_counters_of_a_partition_are_made_once():

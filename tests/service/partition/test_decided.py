@@ -27,7 +27,7 @@ async def test_decisions_are_found_from_the_last_increment_back_to_the_logs_star
             await processed(service, {0: here.sent})
     found = await _decisions(then)
     assert [each.offset for each in found] == [w.offset for w in reversed(written)]
-    assert [each.batch for each in found] == [w.batch for w in reversed(written)]
+    assert [each.batch for each in found] == [w.increment.batch for w in reversed(written)]
     assert {each.reason for each in found} == {REASON}
     assert all(each.finding.startswith("input-gap-") for each in found)
     assert "offsets 140 to 150 are never processed" in found[0].decided

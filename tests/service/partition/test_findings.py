@@ -1,20 +1,17 @@
 """Ids of findings: the same for the same, another one for whatever an operator has not seen."""
 
 import asyncio
-import shlex
 from typing import Any
 
 import pytest
 
-from examples import ledger
 from snapreplay.service.core.search import Found
-from snapreplay.service.core.stops import DuplicateInstance, LogDamaged
-from snapreplay.service.partition.advance import DigestMismatch
+from snapreplay.service.core.stops import DuplicateInstance
 from snapreplay.service.partition.context import ClusterView, Context, Identity
-from snapreplay.service.partition.findings import Way, finding_of, with_way_out
+from snapreplay.service.partition.findings import Way, finding_of
 from snapreplay.service.partition.inputs import InputReplaced, InputShorter, InputTrimmed
+from snapreplay.service.partition.mismatch import DigestMismatch
 from tests.support import apps
-from tests.support.accepting import command_in, settings_in
 from tests.support.entries import increment
 from tests.support.stage import settings_for
 
@@ -82,10 +79,8 @@ def test_an_input_that_grows_again_stays_one_finding():
 
 
 def test_what_nobody_can_accept_has_no_id():
-    """Its own hint says what helps, and stays as it is."""
-    error = DuplicateInstance("two", hint="rename one")
-    assert finding_of(error, context(), LAST) is None
-    assert with_way_out(error, context(), LAST).hint == "rename one"
+    """Its own hint says what helps."""
+    assert finding_of(DuplicateInstance("two", hint="rename one"), context(), LAST) is None
 
 
 @pytest.mark.parametrize(
@@ -97,29 +92,3 @@ def test_a_digest_that_differs_is_accepted_by_the_road_that_found_it(road, way):
     finding = finding_of(DigestMismatch("differs", **facts), context(), LAST)
     assert finding is not None
     assert finding.way is way
-
-
-def test_the_hint_keeps_what_it_said_and_adds_the_command():
-    """Whole, with partition and id, and what it will lead to."""
-    error = with_way_out(trimmed(), context(3), LAST)
-    assert error.hint.startswith("raise retention.ms; or accept it: `snapreplay accept MODULE:APP ")
-    words = command_in(error.hint)
-    assert words[3:7] == ["--partition", "3", "--finding", id_of(trimmed(), context(3))]
-    assert error.hint.endswith(f"`: {Way.SKIP}; then restart this process")
-
-
-def test_a_hint_without_words_of_its_own_is_the_command():
-    """No "or" in front of the only way."""
-    assert with_way_out(LogDamaged("broken"), context(), None).hint.startswith(
-        "accept it: `snapreplay"
-    )
-
-
-def test_the_command_names_the_app_and_the_settings_that_found_it():
-    """An app that can be imported by its name; lean mode and the road by replay are part of what was found."""
-    lean = context(app=ledger.app, changes=False, restore={"road": "replay"})
-    hint = with_way_out(trimmed(), lean, LAST).hint
-    assert "accept examples.ledger:app --partition 0" in hint
-    assert settings_in(hint) == {"changes": False, "restore": {"road": "replay"}}
-    assert settings_in(with_way_out(trimmed(), context(), LAST).hint) == {}
-    assert shlex.join(command_in(hint)).count("--set") == 2

@@ -2,10 +2,14 @@
 
 import pytest
 
+from snapreplay.service.genesis import init_app
+from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.partition import inputs as module
 from snapreplay.service.ports import NewTopic
+from snapreplay.service.topics import ensure_topics
 from tests.support import apps
-from tests.support.tampering import grow, recreate, trim
+from tests.support.stage import Stage, phase
+from tests.support.tampering import grow, recreate, topic_id, trim
 
 pytestmark = pytest.mark.kafka
 
@@ -25,8 +29,8 @@ async def test_an_input_trimmed_up_to_our_position_is_fine(past):
         assert service.view(0)["k0"]["n"] == 6
 
 
-async def test_an_input_trimmed_beyond_our_position_fails(past):
-    """FAILED with position and log start: never a silent jump over records nobody has seen."""
+async def test_an_input_trimmed_beyond_our_position_fails(past, caplog):
+    """FAILED with position and log start: never a silent jump over records nobody has seen. The log says it once."""
     then = await past()
     await then.here.feed(30)
     trim(then.here.bootstrap_servers, then.input, 0, 130)
@@ -34,7 +38,8 @@ async def test_an_input_trimmed_beyond_our_position_fails(past):
     assert status.error.kind == "InputTrimmed"
     assert f"{then.input}-0" in status.error.message
     assert "offset 120, the log begins at 130; 10 offsets are gone" in status.error.message
-    assert "retention.ms" in status.error.hint
+    assert "snapreplay accept" in status.error.hint
+    assert sum(status.error.message in record.getMessage() for record in caplog.records) == 1
 
 
 async def test_an_input_trimmed_behind_the_check_fails_all_the_same(past, monkeypatch):
@@ -43,9 +48,10 @@ async def test_an_input_trimmed_behind_the_check_fails_all_the_same(past, monkey
     await then.here.feed(30)
     check = module.check_inputs
 
-    async def check_and_trim(context, last):
-        await check(context, last)
+    async def check_and_trim(*given):
+        checked = await check(*given)
         trim(then.here.bootstrap_servers, then.input, 0, 130)
+        return checked
 
     monkeypatch.setattr(module, "check_inputs", check_and_trim)
     status = await then.here.failure()
@@ -61,7 +67,45 @@ async def test_a_shorter_input_was_made_again(past):
     status = await then.here.failure()
     assert status.error.kind == "InputShorter"
     assert "ends at 10, our position is 120" in status.error.message
-    assert "deleted and re-created" in status.error.hint
+    assert "snapreplay accept" in status.error.hint
+
+
+async def test_all_brokers_that_agree_are_believed_at_once(past, monkeypatch, caplog):
+    """Nobody waits for a stale leader where there is none; and what is waited for is said."""
+    monkeypatch.setattr(module, "STALE_LEADER_SECONDS", 3600.0)
+    then = await past()
+    recreate(then.here.bootstrap_servers, then.input, 1)
+    status = await then.here.failure()
+    assert status.error.kind == "InputShorter"
+    lines = [record.getMessage() for record in caplog.records]
+    assert any("ends at 0, our position is 120" in line and "s left" in line for line in lines)
+
+
+async def test_brokers_that_do_not_agree_are_waited_for(past, monkeypatch):
+    """One that answers late may know a longer log: the partition is not FAILED while it may; the status says why."""
+    monkeypatch.setattr(module, "STALE_LEADER_SECONDS", 3600.0)
+    monkeypatch.setattr(module, "ASK_AGAIN_SECONDS", 0.01)
+    answers = []
+
+    async def unknown(_, partition):
+        answers.append(partition)
+        return None if len(answers) < 20 else 0
+
+    monkeypatch.setattr(KafkaCluster, "agreed_end_offset", unknown)
+    then = await past()
+    recreate(then.here.bootstrap_servers, then.input, 1)
+    service = then.here.service()
+    waits = []
+    service._board.subscribe(
+        lambda status: waits.append(status.restore and status.restore.waiting_for)
+    )
+    await service.start()
+    try:
+        await phase(service, "failed")
+    finally:
+        await service.stop()
+    assert len(answers) == 21
+    assert any(wait and "asking all brokers, 3600 s left" in wait for wait in waits)
 
 
 async def test_a_longer_input_that_was_made_again_is_known_by_its_anchor(past):
@@ -72,7 +116,7 @@ async def test_a_longer_input_that_was_made_again_is_known_by_its_anchor(past):
     status = await then.here.failure()
     assert status.error.kind == "InputReplaced"
     assert f"{then.input}-0 offset 119" in status.error.message
-    assert "new app id" in status.error.hint
+    assert "snapreplay accept" in status.error.hint
 
 
 async def test_more_partitions_of_an_input_are_refused_at_start(past):
@@ -82,7 +126,7 @@ async def test_more_partitions_of_an_input_are_refused_at_start(past):
     service = then.here.service()
     await service.start()
     try:
-        with pytest.raises(Exception, match="has 1 partitions, the inputs have 2"):
+        with pytest.raises(Exception, match="has 1 partition, the inputs have 2"):
             await service.wait_live(30)
         assert service.restore_status() == []
     finally:
@@ -100,4 +144,45 @@ async def test_the_same_app_id_on_other_inputs_is_refused(past):
     status = await then.here.failure(other)
     assert status.error.kind == "WrongLog"
     assert f"'payments-{name}', now it is 'left-{name}, right-{name}'" in status.error.message
-    assert "another app id" in status.error.hint
+    assert f"--state-of {name}" in status.error.hint
+
+
+async def test_where_the_last_record_is_gone_the_id_alone_says_that_it_is_another_input(past):
+    """The new log reaches beyond our position and was trimmed up to it."""
+    then = await past()
+    servers = then.here.bootstrap_servers
+    old = topic_id(servers, then.input)
+    recreate(servers, then.input, 1)
+    await then.here.feed(150)
+    trim(servers, then.input, 0, 120)
+    status = await then.here.failure()
+    assert status.error.kind == "InputReplaced"
+    assert f"its id was {old}, now it is {topic_id(servers, then.input)}" in status.error.message
+    assert "position 120" in status.error.message
+
+
+async def test_another_input_of_which_nothing_was_processed_is_read_from_its_start(
+    stage, unique, caplog
+):
+    """Said once; nothing of it is skipped."""
+    here = await stage(apps.ledger(unique("fresh")))
+    recreate(here.bootstrap_servers, here.app.inputs[0].name, 1)
+    await here.feed(30)
+    async with here.running() as service:
+        await here.assert_exactly_once(service)
+    assert len([r for r in caplog.records if "is read from its start" in r.getMessage()]) == 1
+
+
+async def test_another_input_behind_whose_start_we_would_begin_is_refused(broker, unique):
+    """The genesis began at the end of a topic that is gone: its offset 20 is not that of this one."""
+    app = apps.ledger(unique("behind"))
+    topic = app.inputs[0].name
+    here = Stage(broker.bootstrap_servers, app)
+    await ensure_topics(app, here.settings(), here.cluster, create_io_partitions=1)
+    await here.feed(20)
+    await init_app(app, here.settings(), here.cluster, start="latest")
+    recreate(here.bootstrap_servers, topic, 1)
+    await here.feed(30)
+    status = await here.failure()
+    assert status.error.kind == "InputReplaced"
+    assert "position 20" in status.error.message

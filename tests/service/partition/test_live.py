@@ -1,13 +1,16 @@
 """A LIVE partition on a real broker: what it commits, and what it does about a record that it cannot apply."""
 
 import json
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
 from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.partition import live
-from snapreplay.service.partition.live import HalfApplied, HandlerFailed
-from snapreplay.service.ports import NewTopic
+from snapreplay.service.partition.batch_failures import HalfApplied, HandlerFailed
+from snapreplay.service.ports import NewTopic, Unreachable
 from snapreplay.service.topics import ensure_topics
 from snapreplay.snapshots.format.envelope import Kind, kind_of
 from snapreplay.snapshots.program.ranges import SkippedRange
@@ -255,7 +258,7 @@ async def test_dead_letters_need_their_topic(stage, unique):
     here = await stage(apps.ledger(unique("later")))
     settings = here.settings(errors=DEAD_LETTER)
     lines = await ensure_topics(here.app, settings, here.cluster)
-    assert lines[-1] == f"created {here.app.app_id}-dead-letters (1 partitions)"
+    assert lines[-1] == f"created {here.app.app_id}-dead-letters (1 partition)"
     async with here.running(errors=DEAD_LETTER):
         pass
 
@@ -266,3 +269,17 @@ def test_a_failed_record_that_somebody_else_has_processed_stops_nothing():
     around = [RawRecord("payments", 0, offset, 0, None, None) for offset in (6, 7, 8)]
     assert [half.is_another(record) for record in around] == [True, False, True]
     assert half.is_another(RawRecord("refunds", 0, 7, 0, None, None))
+
+
+@pytest.mark.parametrize("keeps_changes", [True, False])
+async def test_a_batch_that_is_in_the_state_for_good_is_noted_when_it_is_not_sent(keeps_changes):
+    """Its inputs became doubtful after it was applied; where it can be dropped it is dropped."""
+    one: Any = object.__new__(live.Live)
+    one._guard = SimpleNamespace(check=AsyncMock(side_effect=Unreachable("no broker")))
+    one._store = SimpleNamespace(keeps_changes=keeps_changes)
+    one._committer = MagicMock()
+    one._digests = SimpleNamespace(after_batch=AsyncMock(return_value=None))
+    applied: Any = SimpleNamespace(ranges=["one"], anchors={})
+    with pytest.raises(Unreachable):
+        await one._commit(applied)
+    assert one._committer.not_sent.called is not keeps_changes

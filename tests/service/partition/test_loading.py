@@ -2,10 +2,11 @@
 
 import pytest
 
+from snapreplay.service.partition import loading
 from snapreplay.snapshots.format.envelope import Kind
 from snapreplay.snapshots.state.digest import EMPTY
 from tests.support import apps
-from tests.support.stage import states, until
+from tests.support.stage import phase, processed, states, until
 from tests.support.tampering import cut, flip, of_version, tamper, trim, with_fields
 
 pytestmark = pytest.mark.kafka
@@ -62,6 +63,29 @@ async def test_a_snapshot_that_is_not_the_one_pointed_to_is_not_used(past, kind,
     assert reason in restore.fallback_reason
 
 
+async def test_a_snapshot_that_is_not_visible_is_waited_for_in_words(past, monkeypatch, caplog):
+    """Status and log name it, its offset and how long it is waited for; all brokers that agree end that."""
+    monkeypatch.setattr(loading, "STALE_LEADER_SECONDS", 3600.0)
+    then = await past()
+    manifest = await tamper(then.here, then.snapshots, Kind.MANIFEST, cut)
+    service, waits = then.here.service(), []
+    service._board.subscribe(
+        lambda status: waits.append(status.restore and status.restore.waiting_for)
+    )
+    await service.start()
+    try:
+        await phase(service, "live")
+    finally:
+        await service.stop()
+    (said,) = {wait for wait in waits if wait}
+    expected = (
+        f"snapshot {then.second} at offset {manifest.offset} of {then.snapshots}-0 is not visible"
+    )
+    assert said.startswith(expected)
+    assert said.endswith("asking all brokers, 3600 s left")
+    assert sum(said in record.getMessage() for record in caplog.records) == 1
+
+
 async def test_with_all_snapshots_unusable_a_whole_log_leads_back_from_genesis(past):
     """All batches are advanced; nothing is lost."""
     then = await past()
@@ -102,5 +126,17 @@ async def test_a_snapshot_of_another_state_schema_is_refused(past):
     then = await past()
     newer = apps.ledger(then.here.app.app_id, schema_version=2)
     status = await then.here.failure(newer)
+    assert status.error.kind == "SchemaDiffers"
+    assert "state schema 1, the app's is 2" in status.error.message
+
+
+async def test_another_state_schema_is_refused_before_there_is_a_snapshot(stage, unique):
+    """Every increment carries it, so the new code never adds its units to old ones."""
+    here = await stage(apps.ledger(unique("schema")))
+    await here.feed(20)
+    async with here.running() as service:
+        await processed(service, {0: here.sent})
+    newer = apps.ledger(here.app.app_id, schema_version=2)
+    status = await here.failure(newer)
     assert status.error.kind == "SchemaDiffers"
     assert "state schema 1, the app's is 2" in status.error.message

@@ -60,7 +60,7 @@ async def test_an_input_with_other_records_than_then_is_noticed(past):
     assert status.error.kind == "InputDiffers"
     told = "holds 20 records in offsets 100 to 120, when processed it held 21"
     assert told in status.error.message
-    assert "restore.road = changes" in status.error.hint
+    assert "`--set restore.road=changes`" in status.error.hint
 
 
 async def test_an_input_that_ends_too_early_is_not_waited_for(past, monkeypatch):
@@ -171,19 +171,25 @@ async def test_a_dead_letter_leaves_nothing_in_an_object(stage, unique):
     assert reference.ids(found) == good
 
 
-async def test_an_object_is_not_replayed_by_other_code(stage, unique):
-    """It has no digest that could prove the result: FAILED, with both versions and two ways out; one of them is to
-    say that it is the same version."""
-    here = await stage(apps.tape(unique("tape"), version="1"))
+@pytest.mark.parametrize("state", [apps.Tape, apps.Undoable])
+async def test_an_objects_digest_is_taken_every_so_many_batches_and_compared(stage, unique, state):
+    """Also when it ends gracefully: the replay counts those that it compared."""
+    here = await stage(
+        apps.tape(unique("tape"), state),
+        batch={"records_max": 1, "linger_ms": 0},
+        snapshot={"digest_every_batches": 4},
+    )
     async with here.running() as service:
         await here.feed(10)
         await assert_tape(here, service)
-    other = apps.tape(here.app.app_id, version="2")
-    status = await here.failure(other)
-    assert status.error.kind == "CodeChanged"
-    assert "app version 1, this is 2" in status.error.message
-    assert "version=" in status.error.hint
-    async with here.running(snapshot={"before_stop": True}):
-        pass
-    async with here.running(other) as service:
+    (log,) = await here.read(f"{here.app.app_id}-increments")
+    digests = [
+        read_entry(r.value).digest for r in log if kind_of(r.value) is Kind.INCREMENT and r.value
+    ]
+    assert [each.count for each in digests if each is not None][-1] == 10
+    taken = sum(each is not None for each in digests)
+    assert 2 <= taken < 10
+    async with here.running() as service:
+        restore = service.restore_status()[0].restore
+        assert (restore.records_replayed, restore.proof.batches_compared) == (10, taken)
         await assert_tape(here, service)

@@ -2,14 +2,17 @@
 stops."""
 
 import asyncio
+import dataclasses
 
 import pytest
 
+from snapreplay.service.core import stops
 from snapreplay.service.core.stops import DuplicateInstance
 from snapreplay.service.partition.live import Live
 from snapreplay.service.partition.performer import Performer
-from snapreplay.service.ports import CommitInDoubt, Unreachable
+from snapreplay.service.ports import CommitInDoubt, NotAuthorized, Unreachable
 from snapreplay.snapshots.errors import StopError
+from snapreplay.snapshots.format.records import Claim
 from tests.support import apps
 from tests.support.owner import Owner
 from tests.support.stage import until
@@ -30,6 +33,12 @@ async def bench(stage, unique):
     yield make
     for each in made:
         await each.end()
+
+
+def claim_of(context):
+    """Of a process that was started a second later, under the same name."""
+    us = context.identity
+    return Claim("c", "a", "k", "p", us.instance_id, us.host, us.pid + 1, us.started_at_ms + 1000)
 
 
 async def test_it_runs_until_it_is_stopped(bench):
@@ -96,13 +105,15 @@ async def test_a_state_is_let_go_before_another_one_is_loaded(bench, monkeypatch
     assert (held[0], second.digest.count, one.runner.store) == (0, 0, None)
 
 
-async def test_a_doubtful_commit_does_not_take_the_partition_back(bench):
-    """A fence is not always answered as one: the log is asked before anybody is fenced."""
+@pytest.mark.parametrize("error", [CommitInDoubt, NotAuthorized])
+async def test_a_doubtful_commit_does_not_take_the_partition_back(bench, error):
+    """A fence is not always answered as one, and who is kept out may have a successor: the log is asked before
+    anybody is fenced."""
     one = await bench()
     await one.phase("live")
 
     async def torn(*_):
-        raise CommitInDoubt("the answer was lost")
+        raise error("the answer was lost")
 
     one.runner._live._committer._producer.commit = torn
     two = await bench("two")
@@ -145,13 +156,40 @@ async def test_a_newer_owner_is_left_alone_for_a_while(bench):
 
 
 async def test_a_younger_process_of_the_same_name_ends_it(bench):
-    """FAILED, and the supervisor hears of it."""
+    """FENCED until the group gives it to us again, and the supervisor hears of it."""
     one = await bench()
     await one.phase("live")
-    await (await bench()).phase("live")
+    two = await bench()
+    await two.phase("live")
     await one.here.feed(10)
-    await one.phase("failed")
+    status = await one.phase("fenced")
     assert isinstance(one.failures[0], DuplicateInstance)
+    assert status.error.kind == "DuplicateInstance"
+    assert one.runner.store is None
+    await two.position(10)
+    await two.end()
+    one.runner.given_again()
+    await one.phase("live")
+    await one.position(10)
+    assert one.status.error is None
+    assert len((await one.here.read(one.context.app.outputs[0].name))[0]) == 10
+
+
+async def test_who_steps_down_stops_also_where_nobody_claimed(bench):
+    """All partitions at once, live or not yet begun; an assignment from before does not wake them."""
+    one = await bench()
+    one.runner.given_again()
+    one.runner.refuse(stops.duplicate_instance(one.context.expected, claim_of(one.context)))
+    await one.phase("fenced")
+    count = len(one.phases)
+    await asyncio.sleep(0.3)  # what must not happen has no condition
+    assert len(one.phases) == count
+    one.runner.given_again()
+    await one.phase("live")
+    one.runner.refuse(stops.duplicate_instance(one.context.expected, claim_of(one.context)))
+    await one.phase("fenced")
+    one.runner.given_again()
+    assert (await one.phase("live")).restore.warm == "kept", "nobody has written since"
 
 
 async def test_without_input_the_log_tells_of_a_younger_process_too(bench):
@@ -162,9 +200,10 @@ async def test_without_input_the_log_tells_of_a_younger_process_too(bench):
     await two.phase("live")
     two.runner.suspect()
     one.runner.suspect()
-    await one.phase("failed")
+    await one.phase("fenced")
     assert isinstance(one.failures[0], DuplicateInstance)
-    assert two.runner._asking.done() or await two.runner._asking is None
+    asking = two.runner._suspicion._asking
+    assert asking.done() or await asking is None
     assert two.status.phase == "live"
 
 
@@ -182,6 +221,66 @@ async def test_a_refused_partition_stays_failed(bench, reached, monkeypatch):
     assert len(one.phases) == count
 
 
+async def test_a_retry_goes_on_at_exactly_the_failed_record(stage, unique):
+    """FAILED again while the cause lasts, then LIVE with the state that was in memory: nothing lost, nothing twice."""
+    broken, heard = [True], []
+
+    def needs_a_neighbour(value, account):
+        account["sum"] += value["amount"]
+        if broken and value["amount"] == 5:
+            raise OSError("the neighbour does not answer")
+
+    here = await stage(apps.ledger(unique("retry"), needs_a_neighbour))
+    one = Owner(here, await here.context())
+    try:
+        await here.feed(10)
+        await one.phase("failed")
+        one.runner.retry(one.context.view, lambda *told: heard.append(told))
+        await until(lambda: heard, "an answer")
+        ((state, _, detail),) = heard
+        assert state == "failed"
+        assert "the neighbour does not answer" in detail
+        broken.clear()
+        one.runner.retry(one.context.view, lambda *told: heard.append(told))
+        await until(lambda: len(heard) == 2, "an answer")
+        assert heard[1] == ("succeeded", None, "")
+        assert (one.status.error, one.status.restore.warm) == (None, "kept")
+        assert await one.outputs() == [f"{here.app.inputs[0].name}-0-{n}" for n in range(10)]
+    finally:
+        await one.end()
+
+
+async def test_a_retry_sees_the_cluster_as_it_is_now(bench):
+    """Another refusal takes the place of the old one; without one the partition is LIVE with the new view."""
+    one, heard = await bench(), []
+    await one.phase("live")
+    one.runner.refuse(StopError("partitions were added"))
+    await one.phase("failed")
+    one.runner.retry(StopError("a topic is gone"), lambda *told: heard.append(told))
+    await until(lambda: heard, "an answer")
+    assert heard == [("failed", None, "a topic is gone")]
+    assert one.status.error.message == "a topic is gone"
+    view = dataclasses.replace(one.context.view, input_retention_ms=7)
+    one.runner.retry(view, lambda *told: heard.append(told))
+    await one.phase("live")
+    assert one.runner._context.view.input_retention_ms == 7
+
+
+async def test_whoever_waits_for_a_retry_hears_of_the_end(bench):
+    """The partition was stopped before it was LIVE; a second one comes too late."""
+    one, heard = await bench(), []
+    await one.phase("live")
+    one.runner.refuse(StopError("partitions were added"))
+    await one.phase("failed")
+    one.runner.retry(one.context.view, lambda *told: heard.append(told))
+    await one.end()
+    one.runner.retry(one.context.view, lambda *told: heard.append(told))
+    assert [(state, detail) for state, _, detail in heard] == [
+        ("failed", "it was stopped, or another process has it now"),
+        ("failed", "it is closed by now"),
+    ]
+
+
 async def test_a_defect_stops_this_partition_and_says_so(bench, monkeypatch):
     """FAILED, called a defect; the process goes on."""
     one = await bench()
@@ -195,6 +294,11 @@ async def test_a_defect_stops_this_partition_and_says_so(bench, monkeypatch):
     status = await one.phase("failed")
     assert status.error.kind == "ZeroDivisionError"
     assert "defect" in status.error.hint
+    one.runner.retry(one.context.view, lambda *_: None)
+    status = await one.phase("live")
+    assert status.restore.warm is None, "nobody knows what the state in memory was"
+    await one.position(10)
+    assert len(await one.outputs()) == 10
 
 
 async def test_a_stop_does_not_wait_for_a_recovery_or_a_pause(bench):

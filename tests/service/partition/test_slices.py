@@ -13,6 +13,7 @@ from snapreplay.service.partition.slices import feed, in_steps, isolate
 from snapreplay.service.partition.tasks import ended
 from snapreplay.snapshots.errors import RecordError
 from snapreplay.snapshots.program.fold import ErrorPolicy, Fold
+from snapreplay.snapshots.program.output_hash import PIECE_OUTPUTS
 from snapreplay.snapshots.program.ranges import SkippedRange
 from snapreplay.snapshots.program.record import RawRecord
 from snapreplay.snapshots.state.shards import BLOCK
@@ -140,7 +141,7 @@ async def test_other_tasks_turn_while_a_failed_batch_is_applied_record_by_record
 
 @pytest.mark.parametrize("policy", ErrorPolicy)
 async def test_what_was_taken_alone_is_sealed_in_steps(monkeypatch, policy):
-    """Up to a failure as well as to the end: a pause for each record, and for each block of keys."""
+    """Up to a failure as well as to the end: a pause for each record, for each block of keys, and of outputs."""
     pauses = 0
 
     async def pause():
@@ -154,7 +155,8 @@ async def test_what_was_taken_alone_is_sealed_in_steps(monkeypatch, policy):
     applied = await isolate(refusing(policy), START, [*keyed(2 * BLOCK), poison])
     assert len(applied.sealed.changes) == applied.record_count == 2 * BLOCK
     after_the_last = int(policy is not ErrorPolicy.FAIL)
-    assert pauses == 2 * BLOCK + after_the_last + 3
+    pieces = 2 * BLOCK // PIECE_OUTPUTS
+    assert pauses == 2 * BLOCK + after_the_last + 3 + pieces
 
 
 async def test_taken_alone_the_records_do_the_same_as_without_pauses():

@@ -1,11 +1,14 @@
 """Full snapshots of a LIVE partition on a real broker: when they are taken, and whom it is told."""
 
 import asyncio
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from snapreplay.service.control import Busy, NotOwned, UnknownPartition
 from snapreplay.service.core.policy import SnapshotPolicy
+from snapreplay.service.core.topic_changes import TopicChange
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.partition import snapshot_keeper as module
 from snapreplay.service.ports import Unreachable
@@ -207,3 +210,19 @@ async def test_a_graceful_stop_leaves_nothing_to_advance(stage, unique):
     async with here.running(snapshot={"before_stop": True}) as again:
         assert again.restore_status()[0].restore.snapshot.batch == last.batch - 1
     assert states(again) == [("restored", "pointed")], "nothing changed, so nothing was written"
+
+
+def test_a_new_t_quanliang_holds_nothing_before_a_snapshot_in_it_is_pointed_to():
+    """Not recoverable until then, although it is there, and its id is the one that the chain bears by now."""
+    keeper: Any = object.__new__(module.SnapshotKeeper)
+    keeper._context, keeper._committer, keeper._watch = MagicMock(), MagicMock(), MagicMock()
+    keeper._reporter, keeper._task, keeper._pointing, keeper._waiting = MagicMock(), None, [], []
+    keeper._missing, keeper._since = "", 0.0
+    keeper.topic_changed(TopicChange("snaps", "A", "B"))
+    (why,) = keeper._watch.topic_missing.call_args.args
+    assert "the snapshots in it are gone" in why
+    keeper.topic_changed(None)
+    assert keeper._watch.topic_missing.call_args.args == (why,)
+    keeper._now_pointed("s1")
+    assert keeper._watch.topic_missing.call_args.args == ("",)
+    assert keeper._watch.saved.called

@@ -2,7 +2,9 @@
 
 import asyncio
 
-from snapreplay.service.partition.tasks import ended
+import pytest
+
+from snapreplay.service.partition.tasks import ended, unless
 
 
 async def test_a_task_is_over_when_ended_returns():
@@ -37,3 +39,23 @@ async def test_errors_and_results_of_what_nobody_wants_are_dropped():
         await asyncio.sleep(0)
         await ended(task)
         assert task.done()
+
+
+async def test_work_goes_on_unless_interrupted():
+    """Interrupted it is over; its own error is the caller's."""
+    interrupted, steps = asyncio.Event(), []
+
+    async def works():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            steps.append("cleaned up")
+
+    async def fails():
+        raise ValueError("late")
+
+    asyncio.get_running_loop().call_soon(interrupted.set)
+    await unless(interrupted, works())
+    assert steps == ["cleaned up"]
+    with pytest.raises(ValueError, match="late"):
+        await unless(asyncio.Event(), fails())

@@ -73,7 +73,7 @@ def regular(shards: int, entries: int) -> Image:
     )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     st.lists(
         st.dictionaries(st.binary(max_size=30), st.binary(max_size=400), max_size=20),

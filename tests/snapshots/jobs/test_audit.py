@@ -88,3 +88,11 @@ def test_decisions_are_printed_though_nothing_was_found() -> None:
     assert "ACCEPTED input-gap-1: partition 3 offset 17, by ada@here: known outage" in text
     assert "goes on at offset 130" in text
     assert text.endswith("fine")
+
+
+def test_what_an_owner_decided_is_told_from_what_was_accepted() -> None:
+    """Nobody has accepted anything."""
+    decision = Decision(3, 17, "increments-replaced-1", "is written", "the only copy", "process 7")
+    text = as_text(AuditReport("a", 4, {}, [], {}, 1.0, [decision]))
+    assert "DECIDED  increments-replaced-1: partition 3 offset 17, by process 7" in text
+    assert "ACCEPTED" not in text

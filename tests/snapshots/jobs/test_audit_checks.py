@@ -231,21 +231,27 @@ CASES: dict[str, Case] = {
 }  # fmt: skip
 
 NUMBERS = {name: number for number, name in enumerate(CASES)}
-TRIMMED, TRIMMED_MORE, TRIMMED_TOO_FAR, UNTOUCHED, ORPHANS, ACCEPTED = range(
-    len(CASES), len(CASES) + 6
+TRIMMED, TRIMMED_MORE, TRIMMED_TOO_FAR, UNTOUCHED, ORPHANS, ACCEPTED, CUT, CUT_UNHEALED, ANEW = (
+    range(len(CASES), len(CASES) + 9)
 )
 DECISION = {"finding": "input-gap-1", "decided": "goes on", "reason": "outage", "by": "ada@here"}
+OWN_DECISION = {"finding": "increments-replaced-1", "decided": "d", "reason": "r", "by": "process"}
 
 
 @pytest.fixture(scope="module")
 def story(broker, unique):
     """The log with all faults in it, some of its partitions trimmed, one with orphans and strangers."""
-    story = Story(broker.bootstrap_servers, unique("faulty"), len(CASES) + 6)
+    story = Story(broker.bootstrap_servers, unique("faulty"), len(CASES) + 9)
     story.tell({number: CASES[name].fault for name, number in NUMBERS.items()})
     stray = encode(Chunk("stray", 0, "default", []))
     story.append("snapshot", {ORPHANS: [stray, b"a stranger's record"]})
     story.append("batch", {ORPHANS: [b"another stranger's"]})
-    accept_a_gap(story)
+    begin_anew(story, ACCEPTED, DECISION, skipped=10)
+    for number in (CUT, CUT_UNHEALED):
+        write_behind_a_cut(story, number)
+    begin_anew(story, CUT, OWN_DECISION)
+    begin_anew(story, CUT_UNHEALED, DECISION)
+    begin_anew(story, ANEW, OWN_DECISION)
     for number, kept in ((TRIMMED, 1), (TRIMMED_MORE, 0), (TRIMMED_TOO_FAR, 0)):
         pointer = story.partitions[number].pointers[kept]
         too_far = number == TRIMMED_TOO_FAR
@@ -253,23 +259,37 @@ def story(broker, unique):
     return story
 
 
-def accept_a_gap(story):
-    """A decision as `snapreplay accept` writes it: claim, snapshot, and an increment that begins the chain anew, with
-    other positions than the batch before; then a batch as ever."""
-    partition = story.partitions[ACCEPTED]
-    (epoch,) = story.append("claim", {ACCEPTED: [claim_of(partition)]})[ACCEPTED]
+def begin_anew(story, number, decision, skipped=0):
+    """A decision as `snapreplay accept` and owners write it: claim, snapshot, and an increment that begins the chain
+    anew, with positions that may be others than those of the batch before; then a batch as ever."""
+    partition = story.partitions[number]
+    (epoch,) = story.append("claim", {number: [claim_of(partition)]})[number]
     partition.epoch = partition.last_offset = epoch
     partition.pointers = []
-    chunks = snapshot_of(partition, f"snapshot9-{ACCEPTED}")
-    offsets = story.append("snapshot9", {ACCEPTED: chunks})[ACCEPTED]
-    story._write_manifest("snapshot9", ACCEPTED, chunks, offsets)
+    chunks = snapshot_of(partition, f"snapshot9-{number}")
+    offsets = story.append("snapshot9", {number: chunks})[number]
+    story._write_manifest("snapshot9", number, chunks, offsets)
     partition.batch += 1
-    partition.positions = {"payments": partition.positions["payments"] + 10, "refunds": 10}
-    decided = increment_of(partition, ranges=False, decision=DECISION)
-    (partition.last_offset,) = story.append("batch6", {ACCEPTED: [decided]})[ACCEPTED]
+    payments, refunds = partition.positions["payments"], partition.positions["refunds"]
+    partition.positions = {"payments": payments + skipped, "refunds": refunds}
+    decided = increment_of(partition, ranges=False, decision=decision)
+    (partition.last_offset,) = story.append("batch6", {number: [decided]})[number]
     partition.written["decision"] = [partition.last_offset]
     partition.batch += 1
-    story.append("batch7", {ACCEPTED: batch_of(partition)})
+    story.append("batch7", {number: batch_of(partition)})
+
+
+def write_behind_a_cut(story, number):
+    """Two batches of an owner that does not know that the log has lost its last 1,000 offsets and three batches."""
+    partition = story.partitions[number]
+    partition.batch += 3
+    partition.epoch += 1000
+    partition.last_offset += 1000
+    partition.positions = {"payments": partition.positions["payments"] + 5, "refunds": 100}
+    for stage in ("behind_a_cut", "behind_it"):
+        partition.batch += 1
+        (*_, partition.last_offset) = story.append("batch", {number: batch_of(partition)})[number]
+        partition.written[stage] = [partition.last_offset]
 
 
 @pytest.fixture(scope="module")
@@ -331,10 +351,19 @@ def test_orphans_and_strangers_are_only_counted(report) -> None:
     assert report.notes["unpointed_manifests"] >= 1
 
 
-def test_an_accepted_decision_is_no_finding_and_is_told(report, story) -> None:
-    """The chain begins anew where an operator said so; whoever reads a clean audit knows of it."""
-    assert found_in(report, ACCEPTED) == []
-    (offset,) = story.partitions[ACCEPTED].written["decision"]
-    assert report.decisions == [
-        Decision(ACCEPTED, offset, "input-gap-1", "goes on", "outage", "ada@here")
-    ]
+def test_decisions_are_no_findings_and_are_told(report, story) -> None:
+    """The chain begins anew where an operator or its owner said so; whoever reads a clean audit knows of it."""
+    told = {decision.partition: decision for decision in report.decisions}
+    for number, decision in ((ACCEPTED, DECISION), (CUT, OWN_DECISION), (ANEW, OWN_DECISION)):
+        assert found_in(report, number) == []
+        (offset,) = story.partitions[number].written["decision"]
+        assert told[number] == Decision(number, offset, *decision.values())
+        assert told[number].by_owner is (decision is OWN_DECISION)
+    assert report.notes["orphaned_increments"] == 2
+
+
+def test_what_lies_behind_a_cut_is_excused_by_its_owner_only(report, story) -> None:
+    """Whoever else begins the chain anew does not say that the log was cut."""
+    (offset,) = story.partitions[CUT_UNHEALED].written["behind_a_cut"]
+    found = [f.check for f in found_in(report, CUT_UNHEALED) if f.offset == offset]
+    assert {"chain", "epochs", "ranges"} <= set(found)

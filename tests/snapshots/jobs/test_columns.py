@@ -93,6 +93,7 @@ def test_the_log_in_columns(spark) -> None:
     assert increment.pointers[1].digest is None
     assert increment.decision == {"finding": "input_gap", "reason": "known outage"}
     assert (claim.begins_anew, increment.begins_anew) == (None, False)
+    assert (increment.begun_by_owner, increment.log_id) == (False, "b3BlcmF0aW9uc2xlZGdlcg")
 
 
 def test_a_wrong_body_is_a_state_and_no_crash(spark) -> None:

@@ -75,9 +75,8 @@ def test_a_trim_below_the_start_fails_the_read(source, broker, unique) -> None:
 def test_a_missing_topic_is_named(source, unique) -> None:
     """With what may be wrong: the app id or the cluster."""
     name = unique("missing")
-    with pytest.raises(TopicMissing, match=name) as caught:
+    with pytest.raises(TopicMissing, match=f"{name}.*another app id"):
         source.starts(name)
-    assert "app id" in caught.value.hint
 
 
 def test_a_cluster_that_does_not_answer_is_no_finding(spark, monkeypatch) -> None:

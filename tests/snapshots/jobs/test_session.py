@@ -39,6 +39,16 @@ def test_the_connector_is_on_its_class_path(spark) -> None:
     assert len(set(path.split(":"))) == 4
 
 
+def test_its_log_settings_are_read(spark) -> None:
+    """Named by a URI, which no space in a path cuts in two."""
+    jvm = spark.sparkContext._jvm
+    named = jvm.System.getProperty("log4j2.configurationFile")
+    assert named.startswith("file:///")
+    context = jvm.org.apache.logging.log4j.LogManager.getContext(False)
+    silent = context.getConfiguration().getLoggerConfig("org.apache.spark.executor").getLevel()
+    assert str(silent) == "OFF"
+
+
 def test_a_process_has_one_session(spark) -> None:
     """A second call gives the running one."""
     assert local_session("another").sparkContext is spark.sparkContext
@@ -57,7 +67,7 @@ def test_a_jvm_that_does_not_start_is_one_error(monkeypatch) -> None:
     monkeypatch.setattr("pyspark.sql.SparkSession.builder", Failing())
     with pytest.raises(UsageError, match="JAVA_GATEWAY_EXITED") as caught:
         local_session("broken")
-    assert "openjdk-17" in caught.value.hint
+    assert "apt-get install default-jre-headless" in caught.value.hint
 
 
 @pytest.mark.spark

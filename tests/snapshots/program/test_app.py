@@ -178,9 +178,13 @@ def test_validate_refuses_a_factory_that_makes_no_new_state(state, word):
     refused(app.validate, word)
 
 
-def test_given_version_wins_and_derived_version_follows_the_handlers():
+def test_a_given_version_stands_before_the_codes_own():
+    """Nobody need remember to raise it."""
+    assert make(version="v7").version == f"v7+{make().version}"
+
+
+def test_the_version_follows_the_handlers():
     """A version read early is not kept when a handler comes later."""
-    assert make(version="v7").version == "v7"
     app = make(inputs=[payments, rates])
     before = app.version
     app.handler(payments)(handle)

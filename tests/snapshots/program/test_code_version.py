@@ -120,6 +120,41 @@ def test_decorated_functions_are_looked_through():
     assert code_version([functools.partial(one)]) == code_version([one])
 
 
+def test_what_a_closure_holds_counts():
+    """Handlers made in a function: the rule that they were given, and its parameters."""
+
+    def made(rule, fee):
+        def handler(record, state, out):
+            state[record.key] = rule(fee)
+
+        return handler
+
+    def double(x):
+        return x * 2
+
+    def triple(x):
+        return x * 3
+
+    assert code_version([made(double, 1)]) == code_version([made(double, 1)])
+    others = {code_version([made(double, 2)]), code_version([made(triple, 1)])}
+    assert code_version([made(double, 1)]) not in others
+    assert len(others) == 2
+
+
+def test_a_class_counts_with_all_its_methods():
+    """A state's factory may be its class."""
+    assert version_of(BASE, "Book") != version_of(BASE.replace("x * 2", "x * 3"), "Book")
+
+
+def test_a_moved_line_of_a_try_counts():
+    """Where an exception is caught is not in the instructions but in a table beside them."""
+    one = "def handler(r, s, o):\n    try:\n        s.a()\n        s.b()\n    except KeyError:\n        pass\n"
+    other = one.replace("        s.b()\n    except", "    except").replace(
+        "pass", "pass\n    s.b()"
+    )
+    assert version_of(one) != version_of(other)
+
+
 def test_place_names_function_file_and_line():
     """A message can send its reader there."""
     line = test_place_names_function_file_and_line.__code__.co_firstlineno

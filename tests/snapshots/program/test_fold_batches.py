@@ -43,7 +43,7 @@ def built(steps):
 
 
 @given(STEPS, st.lists(st.integers(1, 9), max_size=12))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_effect_does_not_depend_on_batches(steps, sizes):
     """Any failing records, any cut into batches: state, outputs, dead letters, skips and positions
     agree.
@@ -62,7 +62,7 @@ def test_effect_does_not_depend_on_batches(steps, sizes):
 
 
 @given(STEPS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_policy_fail_applies_exactly_the_good_prefix(steps):
     """The first failing record and those behind it leave nothing, and are not covered."""
     records = built(steps)

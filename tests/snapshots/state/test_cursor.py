@@ -93,5 +93,5 @@ def test_halves_have_exact_sums(entries: dict[bytes, bytes]) -> None:
 
 def test_a_single_entry_cannot_be_split() -> None:
     """The writer must say that it is too large."""
-    with pytest.raises(ValueError, match="1 entries"):
+    with pytest.raises(ValueError, match="1 entry"):
         split(ShardSlice(0, 0, 0, {b"a": b"1"}))

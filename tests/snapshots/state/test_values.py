@@ -91,7 +91,7 @@ def test_bytes_of_another_type_stop_the_partition() -> None:
     error = ValueCodec(Account).misfit("k", msgspec.ValidationError("Expected `object`"))
     assert isinstance(error, StopError)
     assert "state['k']" in error.message
-    assert "run the version that wrote it" in error.hint
+    assert "deploy the version that wrote it" in error.hint
 
 
 @pytest.mark.parametrize(

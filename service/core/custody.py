@@ -1,0 +1,168 @@
+"""The rule: no state in memory is dropped while no proven copy of it is in the log. What the log holds beside it. Pure.
+
+Asked by an owner that has fenced, has claimed and has seen its claim, so that what it finds is all there is; and by
+whoever is about to let a state go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from snapreplay.service.core.kept import Kept
+from snapreplay.service.core.search import Found
+from snapreplay.snapshots.counted import counted
+from snapreplay.snapshots.errors import RetryableError, StopError
+from snapreplay.snapshots.format.records import NO_OFFSET, OWN_KIND, Increment
+from snapreplay.snapshots.program.ways import MODULE, ensure
+
+
+class Verdict(Enum):
+    """What the log makes of a state in memory."""
+
+    SAME = "the log ends with the batch that this is the state of"
+    LEADS_ON = "the log holds what became of this state"
+    ONLY_COPY = (
+        "the log does not lead to this state, and no other process has owned the partition since"
+    )
+    DISPUTED = (
+        "the log does not lead to this state, and another process has owned the partition since"
+    )
+
+
+class IncrementsMissing(RetryableError):
+    """T-ZengLiang does not exist: nothing can be committed, and no state in memory may be dropped."""
+
+
+class IncrementsReplaced(RetryableError):
+    """T-ZengLiang is another log than the one that was written to, or it was cut."""
+
+
+class StateDisputed(StopError):
+    """T-ZengLiang was replaced or cut, and another process may have a newer state: this one is held, not written."""
+
+
+class StateUnsaved(StopError):
+    """The state in memory is the only copy."""
+
+
+class DoubtUnresolved(StopError):
+    """T-ZengLiang was replaced, and nothing shows any more whether the last batch was committed: the state is held."""
+
+
+def verdict(
+    kept: Kept,
+    found: Found | None,
+    increments: str,
+    topic_ids: Mapping[str, str],
+    *,
+    restorable: bool = True,
+) -> Verdict:
+    """`found` is the last increment of the log, `increments` its topic, `topic_ids` are those of today; `restorable`:
+    the logs still hold what our own last increment needs.
+
+    Owner epochs are offsets: they can be compared within one log only. In another one an increment that bears its id
+    belongs to a chain that began there; any other was written by an owner that did not know yet.
+    """
+    if found is None:
+        return _lost(kept)
+    last, newest = kept.last, found.increment
+    same_log = _is_of(last, increments, topic_ids)
+    if same_log and not kept.replaced:
+        if kept.warm(found) is not None:
+            return Verdict.SAME
+        if (newest, found.offset) == (last, kept.last_offset):
+            # What was not committed cannot be undone: restore, or else it is the only copy.
+            return Verdict.LEADS_ON if restorable else _lost(kept)
+    is_theirs = (
+        newest.owner_epoch > last.owner_epoch if same_log else _is_of(newest, increments, topic_ids)
+    )
+    if not is_theirs:
+        return _lost(kept)
+    leads_on = newest.batch > last.batch or _is_decided(newest)
+    return Verdict.LEADS_ON if leads_on else Verdict.DISPUTED
+
+
+def may_restore(
+    last: Increment, increments: str, topic_ids: Mapping[str, str], log_start_offset: int
+) -> bool:
+    """As far as T-ZengLiang and the ids tell: by a snapshot in today's T-QuanLiang, or from the genesis."""
+    snapshots = topic_ids.keys() - {increments}
+    if last.pointers and any(_is_of(last, each, topic_ids) for each in snapshots):
+        return True
+    decided = last.decision is not None or last.last_decision_offset != NO_OFFSET
+    return log_start_offset == 0 and not decided
+
+
+def _is_of(increment: Increment, topic: str, topic_ids: Mapping[str, str]) -> bool:
+    """Whether it was meant for the topic that has this name now. Without ids nothing says otherwise."""
+    recorded, now = increment.topic_ids.get(topic), topic_ids.get(topic)
+    return not recorded or not now or recorded == now
+
+
+def _lost(kept: Kept) -> Verdict:
+    return Verdict.ONLY_COPY if kept.unbroken else Verdict.DISPUTED
+
+
+def _is_decided(increment: Increment) -> bool:
+    """By an operator, who is asked nothing twice."""
+    decision = increment.decision
+    return decision is not None and not decision.get("finding", "").startswith(OWN_KIND)
+
+
+def missing(
+    app_id: str, increments: str, partition: int, last: Increment, app: str = MODULE
+) -> RetryableError:
+    """`last` is the increment that the state in memory is the state after, `app` is what a command takes."""
+    return IncrementsMissing(
+        f"topic {increments} of app {app_id!r} was deleted; the state of partition {partition}"
+        f" ({_described(last)}) exists only in this process's memory",
+        hint=f"create the topic again, {ensure(app)}: the state is then written to it at once; do not stop this"
+        " process",
+        topic=increments,
+        partition=partition,
+        batch=last.batch,
+    )
+
+
+def unsaved(increments: str, partition: int, last: Increment, app: str = MODULE) -> StopError:
+    """For a state that is about to be dropped, or was; `app` is what a command takes."""
+    return StateUnsaved(
+        f"the state of partition {partition} ({_described(last)}) exists only in this process's memory:"
+        f" a recovery from {increments} would not restore it",
+        hint=f"{ensure(app)} creates what is missing: the state is then written at once",
+        partition=partition,
+        batch=last.batch,
+    )
+
+
+def disputed(increments: str, partition: int, kept: Kept, found: Found | None) -> StopError:
+    there = (
+        f"ends with batch {found.increment.batch} of owner epoch {found.increment.owner_epoch}"
+        if found is not None
+        else "holds no increment"
+    )
+    return StateDisputed(
+        f"{increments}-{partition} does not lead to the state in this process's memory ({_described(kept.last)}):"
+        f" it {there}; and another process has owned the partition since, so its state may be newer than this one",
+        hint="if the other process still runs, it writes its own state by itself; the state of this process is held in"
+        " memory until this process is restarted",
+        batch=kept.last.batch,
+        found_batch=found.increment.batch if found is not None else None,
+    )
+
+
+def unresolved(increments: str, partition: int, kept: Kept, why: str) -> StopError:
+    batch = kept.doubtful.batch if kept.doubtful is not None else kept.last.batch
+    return DoubtUnresolved(
+        f"{increments}-{partition} was replaced while batch {batch} was being committed, and its outputs do not"
+        f" show whether it was committed: {why}; the state ({_described(kept.last)}) is held in memory",
+        hint="bring the output topic back from a backup or mirror, then try again",
+        batch=batch,
+    )
+
+
+def _described(last: Increment) -> str:
+    return f"batch {last.batch}" + (
+        f", {counted(last.digest.count, 'entry')}" if last.digest else ""
+    )

@@ -1,0 +1,84 @@
+"""How a state in memory that is the only copy gets into the log again: which batch it is of, what is written. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from snapreplay.service.core.effects import BeginAnew
+from snapreplay.service.core.kept import Kept, Warm
+from snapreplay.service.core.search import Found
+from snapreplay.snapshots.program.record import Output
+
+
+@dataclass(frozen=True)
+class Healing:
+    """`found` is what the log ends with, None when it holds no increment; `topic_ids` are those of both own topics now;
+    `outputs` are those of a batch that was not committed and cannot be undone: they are committed with the state."""
+
+    found: Found | None
+    increments: str
+    topic_ids: Mapping[str, str]
+    outputs: tuple[Output, ...] = ()
+
+    @classmethod
+    def of(
+        cls, kept: Kept, found: Found | None, increments: str, topic_ids: Mapping[str, str]
+    ) -> Healing:
+        return cls(found, increments, topic_ids, kept.outputs if kept.doubtful is None else ())
+
+    @staticmethod
+    def doubt(kept: Kept, found: Found | None) -> Warm | None:
+        """What became of the batch in doubt; None when only one of its outputs tells.
+
+        Without outputs nobody outside can tell: what was asked for counts as done.
+        """
+        if kept.doubtful is None:
+            return Warm.KEPT
+        if found is not None and found.increment == kept.doubtful:
+            return Warm.MERGED
+        if kept.ending is None or not kept.ending.asked:
+            return Warm.DROPPED
+        return Warm.MERGED if kept.ending.output is None else None
+
+    def begin(self, kept: Kept) -> BeginAnew:
+        """What to write once the store holds exactly the state after `kept.last`."""
+        recorded = kept.last.topic_ids.get(self.increments, "")
+        now = {name: each for name, each in self.topic_ids.items() if each}
+        standing = msgspec.structs.replace(kept.last, topic_ids={**kept.last.topic_ids, **now})
+        there = (
+            f"ends with batch {self.found.increment.batch} at offset {self.found.offset}"
+            if self.found is not None
+            else "holds no increment"
+        )
+        replaced = now.get(self.increments, recorded) != recorded
+        how = (
+            "was deleted and created again"
+            if replaced
+            else "was cut, or nothing can be restored from it,"
+        )
+        problem = f"topic {self.increments} {how} and {there}; the state in memory is that of batch {kept.last.batch}"
+        facts = {
+            "batch": kept.last.batch,
+            "recorded_id": recorded,
+            "found_id": now.get(self.increments, ""),
+            "found_batch": self.found.increment.batch if self.found is not None else None,
+        }
+        return BeginAnew(standing, self.outputs, problem, facts)
+
+
+def settled(kept: Kept, doubt: Warm) -> tuple[Found, Warm, tuple[Output, ...]]:
+    """The batch that the state is to be of, how the store gets there, and the outputs that are still to be committed.
+
+    A batch that was not committed and cannot be undone is done after all: its records are in the state.
+    """
+    doubtful, last = kept.doubtful, Found(kept.last, kept.last_offset)
+    if doubtful is None:
+        return last, Warm.KEPT, kept.outputs
+    if doubt is Warm.MERGED:
+        return kept.held, Warm.MERGED, ()
+    if kept.undoable:
+        return last, Warm.DROPPED, ()
+    return kept.held, Warm.MERGED, kept.outputs

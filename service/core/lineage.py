@@ -1,0 +1,40 @@
+"""Whether anybody has fenced a partition since we did: the coordinator of transactions remembers the last fence, also
+when T-ZengLiang is gone with all its claims. Pure.
+
+Seen on Kafka 4.3.1: each fence raises the producer epoch by one, by two when it has to end an open transaction; a
+transaction that times out raises it by one and leaves CompleteAbort. We never abort a transaction of our own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+_TIMED_OUT = frozenset({"PrepareEpochFence", "PrepareAbort", "CompleteAbort"})
+_NEVER_USED = "Empty"
+
+
+class Lineage(NamedTuple):
+    """What a fence gives its owner; Kafka's words."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class LastFence(NamedTuple):
+    """What the coordinator knows of a transactional id; `state` of its transaction in Kafka's words."""
+
+    lineage: Lineage
+    state: str
+
+
+def unbroken(ours: Lineage, last: LastFence | None) -> bool:
+    """Whether nobody can have committed anything since our fence gave us `ours`.
+
+    `last` is None when the coordinator has forgotten the id: nobody has fenced for a week. One epoch more is no
+    other owner when our own transaction timed out, or when nothing was committed with it: the answer to a fence of
+    ours was lost, or its owner has not even claimed, and our next fence ends that.
+    """
+    if last is None or last.lineage == ours:
+        return True
+    next_one = Lineage(ours.producer_id, ours.producer_epoch + 1)
+    return last.lineage == next_one and (last.state in _TIMED_OUT or last.state == _NEVER_USED)

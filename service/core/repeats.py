@@ -1,0 +1,56 @@
+"""What is said again and again, by cause: the first time at once, then a sum a minute. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+QUIET_SECONDS = 60.0
+
+
+@dataclass
+class Cause:
+    """`times` since the first one at `since`; `left_out` of them after the last line, which was said at `said_at`."""
+
+    since: float
+    said_at: float
+    times: int = 1
+    left_out: int = 0
+
+
+class Repeats:
+    """Seconds come from one clock of the caller's. At most one line a minute is said of a cause."""
+
+    def __init__(self) -> None:
+        self.causes: dict[Hashable, Cause] = {}
+
+    def met(self, cause: Hashable, now: float) -> Cause | None:
+        """Once more. What to say: a cause that was met once is new, of others `left_out` were not said, this one
+        included. None: not now."""
+        known = self.causes.get(cause)
+        if known is None or (not known.left_out and now - known.said_at >= QUIET_SECONDS):
+            self.causes[cause] = known = Cause(now, now)
+            return known
+        known.times += 1
+        known.left_out += 1
+        return self.told(cause, now) if now - known.said_at >= QUIET_SECONDS else None
+
+    def told(self, cause: Hashable, now: float) -> Cause:
+        """What to say of it now; the next minute begins."""
+        known = self.causes[cause]
+        before = Cause(known.since, known.said_at, known.times, known.left_out)
+        known.said_at, known.left_out = now, 0
+        return before
+
+    def due_at(self) -> float | None:
+        """When something that was left out is to be said; None when there is nothing."""
+        waiting = [each.said_at for each in self.causes.values() if each.left_out]
+        return min(waiting) + QUIET_SECONDS if waiting else None
+
+    def forget(self, now: float) -> None:
+        """Causes that were quiet for a minute, and of which all is said."""
+        self.causes = {
+            cause: each
+            for cause, each in self.causes.items()
+            if each.left_out or now - each.said_at < QUIET_SECONDS
+        }

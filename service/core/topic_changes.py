@@ -1,0 +1,36 @@
+"""Which topics are not those that were expected. Pure.
+
+A name says nothing: a topic that was deleted and created again has the same one, and offsets that mean something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+
+class TopicChange(NamedTuple):
+    """`found_id` is None when there is no topic of this name."""
+
+    topic: str
+    recorded_id: str
+    found_id: str | None
+
+    def __str__(self) -> str:
+        if self.found_id is None:
+            return f"topic {self.topic} does not exist any more (its id was {self.recorded_id})"
+        return (
+            f"topic {self.topic} was deleted and created again: its id was {self.recorded_id},"
+            f" now it is {self.found_id}"
+        )
+
+
+def changes(
+    topics: Iterable[str], recorded: Mapping[str, str], found: Mapping[str, str]
+) -> tuple[TopicChange, ...]:
+    """Of those whose id was recorded and is another one now, or none. A cluster without ids says nothing."""
+    return tuple(
+        TopicChange(topic, recorded[topic], found.get(topic))
+        for topic in topics
+        if recorded.get(topic) and found.get(topic) not in (recorded[topic], "")
+    )

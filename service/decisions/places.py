@@ -1,0 +1,62 @@
+"""Where in an input an accepted state goes on, and in words what that means for the records around it. Pure.
+
+`position` is that of the accepted state, `reached` how far the input had been processed: behind `position` when the
+state is an older one, None when no increment is left that says so.
+"""
+
+from __future__ import annotations
+
+AGAIN = "processed again, outputs written a second time"
+NO_EFFECT = "their outputs stay, their effect on the state is lost"
+
+
+def same_log(topic: str, position: int, reached: int | None, start_offset: int) -> tuple[int, str]:
+    """For an input that is the log which was processed, or begins now at `start_offset`.
+
+    Returns:
+        The offset to go on at, and a sentence; "" when nothing is lost, skipped or repeated.
+    """
+    begin = max(position, start_offset)
+    parts = []
+    if reached is None:
+        if position < begin:
+            parts.append(
+                f"offsets {position} to {begin} are gone: those that were processed keep their outputs and have"
+                " no effect on the state, the others are never processed"
+            )
+        parts.append(f"whatever was processed from there on is {AGAIN}")
+    else:
+        gone = min(begin, reached)
+        if position < gone:
+            parts.append(f"offsets {position} to {gone} are gone: {NO_EFFECT}")
+        if begin < reached:
+            parts.append(f"offsets {begin} to {reached} are {AGAIN}")
+        if reached < begin:
+            parts.append(f"offsets {reached} to {begin} are never processed")
+    return begin, f"{topic}: goes on at offset {begin}; {'; '.join(parts)}" if parts else ""
+
+
+def other_log(
+    topic: str, position: int, reached: int, start_offset: int, common_end: int | None
+) -> tuple[int, str]:
+    """For an input that was replaced or cut: up to `common_end` it still holds what was processed; None: nothing."""
+    lost = f"offsets {position} to {reached}" if position < reached else ""
+    if common_end is None:
+        old = f"{lost} of the old log have no effect on the state; " if lost else ""
+        return start_offset, (
+            f"{topic}: holds none of the records that were processed: it is read as a new log from its start, offset"
+            f" {start_offset}; {old}the old log's records from offset {reached} on are never processed"
+        )
+    begin = max(min(common_end, position), start_offset)
+    parts = []
+    if position < begin:
+        parts.append(f"offsets {position} to {begin} are gone: {NO_EFFECT}")
+    if begin < common_end:
+        parts.append(f"offsets {begin} to {common_end} are {AGAIN}")
+    parts.append(
+        f"records of offsets {common_end} to {reached} that are still the same are processed again"
+    )
+    return begin, (
+        f"{topic}: holds the records that were processed up to offset {common_end}, and other ones from there on: goes"
+        f" on at offset {begin}; {'; '.join(parts)}"
+    )

@@ -1,0 +1,287 @@
+"""The state of another app as the beginning of a new one: `init --state-of`.
+
+Only reads: what is written then goes the way of every decision (`publish`). The other app is not fenced and need not
+be able to run; its increments and snapshots are enough.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import msgspec
+
+from snapreplay.service.core import effects, events
+from snapreplay.service.core.chain import genesis_increment
+from snapreplay.service.core.road import Road
+from snapreplay.service.core.search import Found
+from snapreplay.service.core.stops import schema_differs
+from snapreplay.service.decisions.publish import by_whom
+from snapreplay.service.partition.context import Context
+from snapreplay.service.partition.increments import last_increment
+from snapreplay.service.partition.inputs import check_inputs
+from snapreplay.service.partition.loading import load_manifest
+from snapreplay.service.partition.performer import Performer
+from snapreplay.service.partition.report import Reporter
+from snapreplay.service.partition.starts import read_starts
+from snapreplay.service.ports import Cluster, TopicPartition
+from snapreplay.service.status import StatusBoard
+from snapreplay.snapshots.counted import counted
+from snapreplay.snapshots.errors import RebuildError, SnapreplayError, StopError, UsageError
+from snapreplay.snapshots.format.records import NO_OFFSET, Genesis, Increment
+from snapreplay.snapshots.plan import plan_start
+from snapreplay.snapshots.program import names
+from snapreplay.snapshots.program.app import App
+from snapreplay.snapshots.state.contract import Store
+from snapreplay.snapshots.state.store import store_of
+
+Begin = Literal["earliest", "latest", "positions"]
+
+STATE_OF = "state_of"
+"""The key of a decision that names the app whose state a new one began with."""
+
+
+class NoSuchState(UsageError):
+    """There is no app of this id in the cluster, or not one whose partitions are ours."""
+
+
+class CannotTakeOver(StopError):
+    """The state is there, and cannot be the beginning of this app."""
+
+
+@dataclass(frozen=True)
+class Takeover:
+    """The proven state of one partition. `before` stands for it as if it had been committed; `decision` names its
+    origin."""
+
+    store: Store
+    before: Increment
+    decision: dict[str, str]
+
+
+async def check_source(source_id: str, app: App[Any], cluster: Cluster, partitions: int) -> None:
+    """
+    Raises:
+        NoSuchState: no topics of that app, or another number of partitions.
+    """
+    if source_id == app.app_id:
+        raise NoSuchState(f"--state-of {source_id}: an app cannot begin with its own state")
+    own = (names.increments_topic(source_id), names.snapshots_topic(source_id))
+    facts = await cluster.topics(own)
+    for name in own:
+        if name not in facts:
+            suffix = names.increments_topic("")
+            known = sorted(
+                topic.removesuffix(suffix)
+                for topic in await cluster.topic_names()
+                if topic.endswith(suffix) and topic != names.increments_topic(app.app_id)
+            )
+            raise NoSuchState(
+                f"--state-of {source_id}: there is no topic {name} in this cluster; apps with"
+                f" increments here: {', '.join(known) or 'none'}"
+            )
+    count = facts[own[0]].partition_count
+    if count != partitions:
+        raise NoSuchState(
+            f"--state-of {source_id}: its state has {counted(count, 'partition')}, the inputs of {app.app_id} have"
+            f" {partitions}: keys would be in other partitions than their state",
+            found=partitions,
+            expected=count,
+        )
+
+
+async def takeover_of(context: Context, source_id: str, begin: Begin) -> Takeover:
+    """Load the state at the other app's last committed batch and prove it; find out where to go on.
+
+    Raises:
+        CannotTakeOver: that state cannot be had or read, or `begin` is nowhere in the inputs.
+        SchemaDiffers: the snapshot is of another schema_version.
+    """
+    store = store_of(context.app.state())
+    source = replace(context, app=_named(context.app, source_id))
+    last = await _load(source, store)
+    _check_entries(source, store)
+    increment = last.increment
+    positions, anchors = await _begin(context, source, increment, begin)
+    genesis = Genesis(context.view.cluster_id, context.view.partition_count, positions)
+    before = msgspec.structs.replace(
+        genesis_increment(
+            context.origin, NO_OFFSET, genesis, store.digest, 0, context.view.topic_ids
+        ),
+        anchors=anchors,
+        stream_time_ms=increment.stream_time_ms,
+    )
+    listed = ", ".join(f"{topic} from offset {offset}" for topic, offset in positions.items())
+    proven = (
+        f" ({counted(store.digest.count, 'entry')}, digest {store.digest})" if store.digest else ""
+    )
+    decision = {
+        "finding": _finding(source, last),
+        "problem": f"{context.app.app_id} is a new app id",
+        "decided": f"begins with the state of app {source_id} after its batch {increment.batch}{proven}, {listed}",
+        "reason": f"init --state-of {source_id} --from {begin}",
+        "by": by_whom(),
+        STATE_OF: source_id,
+    }
+    return Takeover(store, before, decision)
+
+
+def _named(app: App[Any], app_id: str) -> App[Any]:
+    """The same program under another id: its topics are those of that app."""
+    named = copy.copy(app)
+    named.app_id = app_id
+    return named
+
+
+async def _load(source: Context, store: Store) -> Found:
+    performer = Performer(source, store, Reporter(StatusBoard(), source.partition))
+    try:
+        reader = await performer.reader()
+        bounds = await reader.bounds(source.increments)
+        last = await last_increment(reader, source.increments, bounds)
+        if last is None:
+            raise CannotTakeOver(f"{source.increments} holds no increment: there is no state")
+        await _check_kind(source, store, last)
+        _check_schema(source, last)
+        await _bring_to(source, performer, last)
+    except RebuildError as error:
+        raise _not_to_be_had(source, error) from error
+    else:
+        return last
+    finally:
+        performer.end_load()
+        await performer.close_reader()
+
+
+async def _bring_to(source: Context, performer: Performer, last: Found) -> None:
+    """By changes only: another app's handlers are not there to replay with."""
+    starts = await read_starts(source, last)
+    unusable: dict[str, str] = {}
+    while True:
+        try:
+            start = plan_start(last.increment, last.offset, starts, unusable)
+        except StopError as error:
+            raise _not_to_be_had(source, error) from error
+        match await _loaded(source, performer, effects.Load(start)):
+            case events.SnapshotUnusable(snapshot_id, reason):
+                unusable[snapshot_id] = reason
+            case _:
+                break
+    event = await performer.perform(effects.Advance(start, last, Road.CHANGES))
+    if isinstance(event, events.RoadClosed):
+        raise _not_to_be_had(source, event.error)
+
+
+async def _loaded(source: Context, performer: Performer, load: effects.Load) -> events.Event:
+    try:
+        return await performer.perform(load)
+    except SnapreplayError:
+        raise
+    except Exception as error:
+        raise CannotTakeOver(
+            f"{source.snapshots}: restore() of this app's state does not accept it:"
+            f" {type(error).__name__}: {error}"
+        ) from error
+
+
+def _not_to_be_had(source: Context, error: SnapreplayError) -> CannotTakeOver:
+    app_id = source.app.app_id
+    return CannotTakeOver(
+        f"the state of app {app_id} after its last batch cannot be restored, partition {source.partition}:"
+        f" {error.message}",
+        hint=f"start {app_id} once more and stop it: the snapshot that it writes at its end (snapshot.before_stop)"
+        " needs nothing else; if it cannot start, its own hint says why",
+    )
+
+
+async def _check_kind(source: Context, store: Store, last: Found) -> None:
+    theirs = await _is_map(source, last.increment)
+    if theirs is None or theirs == store.keeps_changes:
+        return
+    kinds = ("no map", "a MapState")
+    raise CannotTakeOver(
+        f"the state of app {source.app.app_id} is {kinds[theirs]}, that of this app is {kinds[not theirs]}"
+    )
+
+
+async def _is_map(source: Context, last: Increment) -> bool | None:
+    """None: nothing tells. A map has a digest after every batch and many shards, a state that is no map one."""
+    if last.changes is not None or last.digest is None:
+        return last.changes is not None
+    reader = await source.cluster.reader(read_committed=False, large=True)
+    try:
+        for pointer in last.pointers:
+            with suppress(RebuildError):
+                return (await load_manifest(reader, source.snapshots, pointer)).shard_count > 1
+    finally:
+        await reader.close()
+    return None
+
+
+def _check_schema(source: Context, last: Found) -> None:
+    recorded, now = last.increment.origin.schema_version, source.app.schema_version
+    if recorded != now:
+        what = f"the state of app {source.app.app_id} after batch {last.increment.batch}"
+        raise schema_differs(what, recorded, now)
+
+
+def _check_entries(source: Context, store: Store) -> None:
+    """Each key and value is read as this app's types, which the handlers would do only when they meet them."""
+    if not store.keeps_changes:
+        return  # restore() has read them
+    view = store.committed_view()
+    entries = 0
+    try:
+        for _ in view.items():
+            entries += 1
+    except (msgspec.MsgspecError, StopError) as error:
+        raise CannotTakeOver(
+            f"the state of app {source.app.app_id}, partition {source.partition}, is of other types than this app's:"
+            f" {error.message if isinstance(error, StopError) else error} (entry {entries + 1} of {len(view)})"
+        ) from error
+
+
+async def _begin(
+    context: Context, source: Context, last: Increment, begin: Begin
+) -> tuple[dict[str, int], dict[str, Any]]:
+    """Positions to go on at; and the anchors that show whether the inputs are still the same logs."""
+    if begin == "positions":
+        return await _same_positions(context, source, last)
+    reader = await context.cluster.reader()
+    try:
+        bounds = {
+            name: await reader.bounds(TopicPartition(name, context.partition))
+            for name in context.input_names
+        }
+    finally:
+        await reader.close()
+    earliest = begin == "earliest"
+    return {
+        topic: each.start_offset if earliest else each.end_offset for topic, each in bounds.items()
+    }, {}
+
+
+async def _same_positions(
+    context: Context, source: Context, last: Increment
+) -> tuple[dict[str, int], dict[str, Any]]:
+    theirs, ours = sorted(last.positions), sorted(context.input_names)
+    hint = "`--from earliest` goes on at the start of each input, `--from latest` at its end"
+    if theirs != ours:
+        raise CannotTakeOver(
+            f"--from positions: app {source.app.app_id} has the inputs {', '.join(theirs)}, this one {', '.join(ours)}:"
+            " offsets of other topics mean nothing here",
+            hint=hint,
+        )
+    try:
+        await check_inputs(context, last)
+    except StopError as error:
+        raise CannotTakeOver(f"--from positions: {error.message}", hint=hint) from error
+    return dict(last.positions), dict(last.anchors)
+
+
+def _finding(source: Context, last: Found) -> str:
+    digest = hashlib.sha256(f"{source.increments} {last.offset}".encode()).hexdigest()
+    return f"state-taken-over-{digest[:8]}"

@@ -1,0 +1,239 @@
+"""Why no broker accepts a connection. The client reports a wrong password, an untrusted certificate and an absent
+broker alike, as "unable to bootstrap". So a second, bare connection to each address finds the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import ssl
+from collections.abc import Coroutine, Sequence
+from typing import Any, NamedTuple
+
+from aiokafka import errors as kafka
+from aiokafka.conn import AIOKafkaConnection, collect_hosts, create_conn
+from aiokafka.protocol.admin import SaslHandShakeRequest
+from aiokafka.protocol.metadata import MetadataRequest
+
+from snapreplay.service.kafka.closing import unbroken
+from snapreplay.service.kafka.config import client_arguments
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, describe
+from snapreplay.service.ports import NotAuthenticated
+from snapreplay.service.settings import Settings
+
+KNOCK_S, ALL_S = 2.0, 6.0  # one address; all of them
+_PARAMETERS = frozenset(inspect.signature(create_conn).parameters)
+_NAME_DIFFERS = {62, 64}  # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and …_IP_ADDRESS_MISMATCH
+_BAD_LOGIN = (
+    kafka.SaslAuthenticationFailed,
+    kafka.AuthenticationFailedError,
+    kafka.AuthenticationMethodNotSupported,
+)
+
+
+async def entered(start: Coroutine[Any, Any, object], settings: Settings) -> None:
+    """Start a client.
+
+    Raises:
+        NotAuthenticated: instead of the client's error, if this is the reason.
+    """
+    try:
+        await unbroken(start)
+    except (kafka.KafkaConnectionError, kafka.NodeNotReadyError) as error:
+        refused = await refusal(settings)
+        if refused is not None:
+            raise refused from error
+        raise
+
+
+async def refusal(settings: Settings) -> NotAuthenticated | None:
+    """Why access is refused; None when it is not, or when no broker answers."""
+    door = _Door(settings)
+    try:
+        async with asyncio.timeout(ALL_S):
+            return await door.refusal()
+    except TimeoutError:
+        return None
+
+
+class _Place(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class _Door:
+    """The way into one cluster with one set of credentials."""
+
+    def __init__(self, settings: Settings) -> None:
+        given = client_arguments(settings)
+        self._places = [
+            _Place(host, port) for host, port, _ in collect_hosts(given["bootstrap_servers"])
+        ]
+        self._arguments = {name: given[name] for name in _PARAMETERS & given.keys()}
+        self._arguments["request_timeout_ms"] = int(KNOCK_S * 1000)
+        self._protocol = str(settings.kafka.get("security.protocol", "PLAINTEXT"))
+        self._mechanism = str(settings.kafka.get("sasl.mechanism", "PLAIN"))
+        self._user = str(settings.kafka.get("sasl.plain.username", ""))
+        self._has_certificate = "ssl.certfile" in settings.kafka
+
+    async def refusal(self) -> NotAuthenticated | None:
+        """The first one; if an address accepts us, the first one of the brokers that the cluster advertises."""
+        refused = None
+        for place in self._places:
+            try:
+                advertised = await self._knock(place)
+            except CLIENT_ERRORS as error:
+                refused = refused or await self._judged(place, error)
+                continue
+            return await self._advertised_refusal(advertised)
+        return refused
+
+    async def _advertised_refusal(self, places: Sequence[_Place]) -> NotAuthenticated | None:
+        for place in places:
+            try:
+                await self._knock(place)
+            except CLIENT_ERRORS as error:
+                refused = await self._judged(place, error)
+                if refused is not None:
+                    return refused
+        return None
+
+    async def _knock(self, place: _Place) -> Sequence[_Place]:
+        """Connect and ask for the cluster's brokers: some refusals come only after the first request."""
+        connection = await create_conn(*place, **self._arguments)
+        try:
+            answer = await connection.send(MetadataRequest([]))
+        finally:
+            connection.close()
+        return [_Place(host, port) for _, host, port, *_ in answer.brokers]
+
+    async def _judged(self, place: _Place, error: BaseException) -> NotAuthenticated | None:
+        """None when it is no refusal: nobody listens, no such host, no answer."""
+        cause = error.__cause__ or error
+        match cause:
+            case ssl.SSLCertVerificationError():
+                return self._untrusted(place, cause)
+            case ssl.SSLError() if "ALERT" in (cause.reason or ""):
+                return self._certificate_refused(place, cause)
+            case kafka.UnsupportedSaslMechanismError():
+                return self._other_mechanism(place, await self._mechanisms(place))
+            case kafka.IllegalSaslStateError():
+                return self._other_protocol(place, "does not use SASL", sasl=False)
+            case kafka.KafkaError() if isinstance(cause, _BAD_LOGIN):
+                return self._bad_login(place, cause)
+            case ConnectionRefusedError() | TimeoutError():
+                return None
+            case _:
+                return await self._closed(place)
+
+    async def _closed(self, place: _Place) -> NotAuthenticated | None:
+        """It closed the connection without an answer: perhaps it uses another protocol than we do."""
+        if "SSL" in self._protocol:
+            if await self._answers_plainly(place):
+                return self._other_protocol(place, "does not use TLS", tls=False)
+        elif await _speaks_tls(place):
+            return self._other_protocol(place, "uses TLS", tls=True)
+        if not self._protocol.startswith("SASL"):
+            offered = await self._mechanisms(place)
+            if offered:
+                said = f"requires SASL ({', '.join(offered)})"
+                return self._other_protocol(place, said, sasl=True)
+        return None
+
+    def _untrusted(self, place: _Place, error: ssl.SSLCertVerificationError) -> NotAuthenticated:
+        hint = "kafka.ssl.cafile must name the PEM file of the authority that signed the brokers' certificates"
+        if error.verify_code in _NAME_DIFFERS:
+            hint = (
+                "use an address that is in the broker's certificate, in kafka.bootstrap.servers and in the brokers'"
+                " advertised.listeners; or --set kafka.ssl.check.hostname=false"
+            )
+        return _refused(place, f"its certificate is not trusted: {error.verify_message}", hint)
+
+    def _certificate_refused(self, place: _Place, error: ssl.SSLError) -> NotAuthenticated:
+        ours = "our certificate" if self._has_certificate else "a client without a certificate"
+        return _refused(
+            place,
+            f"it refuses {ours}: {error.reason}",
+            "kafka.ssl.certfile and kafka.ssl.keyfile must name a certificate that an authority trusted by the brokers"
+            " has signed, and its key",
+        )
+
+    def _bad_login(self, place: _Place, error: BaseException) -> NotAuthenticated:
+        said = error.args[0] if error.args and error.args[0] else describe(error)
+        return _refused(
+            place,
+            f"it refuses user {self._user!r} by {self._mechanism}: {said}",
+            "correct kafka.sasl.plain.username and kafka.sasl.plain.password",
+            user=self._user,
+        )
+
+    def _other_mechanism(self, place: _Place, offered: Sequence[str]) -> NotAuthenticated:
+        return _refused(
+            place,
+            f"it does not offer SASL mechanism {self._mechanism}, only {', '.join(offered) or 'none'}",
+            f"--set kafka.sasl.mechanism={offered[0] if offered else 'NAME'}",
+        )
+
+    def _other_protocol(
+        self, place: _Place, said: str, *, tls: bool | None = None, sasl: bool | None = None
+    ) -> NotAuthenticated:
+        tls = "SSL" in self._protocol if tls is None else tls
+        sasl = self._protocol.startswith("SASL") if sasl is None else sasl
+        transport = "SSL" if tls else "PLAINTEXT"
+        wanted = f"SASL_{transport}" if sasl else transport
+        credentials = (
+            ", with kafka.sasl.mechanism, .plain.username and .plain.password" if sasl else ""
+        )
+        return _refused(
+            place,
+            f"it {said}, but kafka.security.protocol is {self._protocol}",
+            f"--set kafka.security.protocol={wanted}{credentials}",
+        )
+
+    async def _mechanisms(self, place: _Place) -> Sequence[str]:
+        """What the listener offers; nothing when it wants no SASL, or does not say."""
+        transport = "SSL" if "SSL" in self._protocol else "PLAINTEXT"
+        try:
+            bare = {**self._arguments, "security_protocol": transport}
+            connection = await create_conn(*place, **bare)
+            try:
+                answer = await connection.send(SaslHandShakeRequest(self._mechanism))
+            finally:
+                connection.close()
+        except CLIENT_ERRORS:
+            return ()
+        return tuple(answer.enabled_mechanisms)
+
+    async def _answers_plainly(self, place: _Place) -> bool:
+        bare = {**self._arguments, "security_protocol": "PLAINTEXT", "ssl_context": None}
+        connection = AIOKafkaConnection(*place, **bare)
+        try:
+            await connection.connect()  # asks which versions it speaks
+        except CLIENT_ERRORS:
+            return False
+        connection.close()
+        return True
+
+
+async def _speaks_tls(place: _Place) -> bool:
+    """Whether a handshake gets anywhere. Whose certificate it is does not matter: nothing is sent."""
+    anybody = ssl.create_default_context()
+    anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+    try:
+        async with asyncio.timeout(KNOCK_S):
+            _, writer = await asyncio.open_connection(*place, ssl=anybody)
+    except ssl.SSLError as error:
+        return "ALERT" in (error.reason or "")  # so it knows what TLS is
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
+
+
+def _refused(place: _Place, why: str, hint: str, **facts: object) -> NotAuthenticated:
+    return NotAuthenticated(
+        f"the broker at {place} denies access: {why}", hint=hint, address=str(place), **facts
+    )

@@ -1,0 +1,107 @@
+"""Fetching by topic id, and noticing whatever may mean that a log is not the one that was read before.
+
+A fetch by name and offset is answered by whatever topic has the name now. A fetch by id is not: a broker that has
+another topic of this name answers UNKNOWN_TOPIC_ID, for as long as it is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka.client import AIOKafkaClient, ConnectionGroup
+from aiokafka.conn import CloseReason
+from aiokafka.protocol.fetch import FetchRequest
+
+from snapreplay.service.kafka.fetch_requests import FetchById
+
+_NO_ERROR = 0
+_UNKNOWN_TOPIC = 3
+# The client asks again at once.
+_PAUSE_S = 0.1
+
+# Of a record batch: base offset, length, leader epoch, format.
+_BATCH_HEAD = struct.Struct(">qiib")
+_WITH_LEADER_EPOCH = 2
+
+
+class FetchWatch:
+    """What was noticed on one client.
+
+    Attributes:
+        disturbances: how often a connection was lost, a fetch was refused, or a leader epoch fell.
+        missing_since: by the loop's clock, when a broker first said that there is no such topic; None while a later
+            answer held something.
+    """
+
+    def __init__(self, ids: Mapping[str, str]) -> None:
+        self.ids = ids
+        self.disturbances = 0
+        self.missing_since: float | None = None
+        self._epochs: dict[tuple[str, int], int] = {}
+
+    def asked(self, fetch: FetchRequest) -> FetchRequest:
+        """By id, when all ids are known."""
+        known = all(self.ids.get(topic) for topic, _ in fetch.topics)
+        return FetchById(fetch, self.ids) if known else fetch
+
+    def answered(self, answer: Any) -> bool:
+        """Look at an answer. Whether a topic of it is missing."""
+        missing = False
+        for topic, partitions in answer.topics:
+            for partition, error_code, *rest in partitions:
+                if error_code != _NO_ERROR:
+                    self.disturbances += 1
+                    missing = missing or error_code == _UNKNOWN_TOPIC
+                else:
+                    self._look_at_epoch((topic, partition), rest[-1])
+        if not missing:
+            self.missing_since = None
+        elif self.missing_since is None:
+            self.missing_since = asyncio.get_running_loop().time()
+        return missing
+
+    def _look_at_epoch(self, source: tuple[str, int], records: bytes | None) -> None:
+        if not records or len(records) < _BATCH_HEAD.size:
+            return
+        _, _, epoch, record_format = _BATCH_HEAD.unpack_from(records)
+        if record_format != _WITH_LEADER_EPOCH:
+            return
+        if epoch < self._epochs.get(source, -1):
+            self.disturbances += 1
+        self._epochs[source] = epoch
+
+
+class _WatchedClient(AIOKafkaClient):
+    watch: FetchWatch
+
+    async def send(
+        self, node_id: Any, request: Any, *, group: int = ConnectionGroup.DEFAULT
+    ) -> Any:
+        if not isinstance(request, FetchRequest):
+            return await super().send(node_id, request, group=group)
+        asked = self.watch.asked(request)
+        answer = await super().send(node_id, asked, group=group)
+        if isinstance(asked, FetchById):
+            answer = asked.named(answer)
+        if self.watch.answered(answer):
+            await asyncio.sleep(_PAUSE_S)
+        return answer
+
+    def _on_connection_closed(self, conn: Any, reason: Any) -> None:
+        if reason is not CloseReason.SHUTDOWN:
+            self.watch.disturbances += 1
+        super()._on_connection_closed(conn, reason)
+
+
+def fetch_by_id(consumer: AIOKafkaConsumer, ids: Mapping[str, str]) -> FetchWatch:
+    """This consumer fetches the topics of `ids` by their ids. To be called before anything is assigned to it."""
+    watch = FetchWatch(ids)
+    client = consumer._client
+    # The consumer makes its client itself.
+    client.__class__ = _WatchedClient
+    client.watch = watch
+    return watch

@@ -1,0 +1,184 @@
+"""Fetching by topic id (KIP-516, Kafka 3.1), which aiokafka 0.14.0 does not do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from aiokafka.protocol.api import RequestStruct, Response
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.types import (
+    CompactArray,
+    CompactBytes,
+    CompactString,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Schema,
+    TaggedFields,
+)
+
+from snapreplay.service.kafka.requests import TopicId
+
+_TEXT = CompactString("utf-8")
+_END = ("tags", TaggedFields)
+_NO_TAGS: dict[int, bytes] = {}
+_UNKNOWN_TOPIC = 3
+# UNKNOWN_TOPIC_ID and INCONSISTENT_TOPIC_ID, which the client does not know.
+_NO_SUCH_ID = {100, 103}
+
+
+class _FetchByIdResponse(Response):
+    API_KEY = 1
+    API_VERSION = 13
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        ("error_code", Int16),
+        ("session_id", Int32),
+        (
+            "topics",
+            CompactArray(
+                ("topic_id", TopicId),
+                (
+                    "partitions",
+                    CompactArray(
+                        ("partition_index", Int32),
+                        ("error_code", Int16),
+                        ("high_watermark", Int64),
+                        ("last_stable_offset", Int64),
+                        ("log_start_offset", Int64),
+                        (
+                            "aborted_transactions",
+                            CompactArray(("producer_id", Int64), ("first_offset", Int64), _END),
+                        ),
+                        ("preferred_read_replica", Int32),
+                        ("records", CompactBytes),
+                        _END,
+                    ),
+                ),
+                _END,
+            ),
+        ),
+        _END,
+    )
+
+
+class _FetchByIdRequest(RequestStruct):
+    FLEXIBLE_VERSION = True
+    API_KEY = 1
+    API_VERSION = 13
+    RESPONSE_TYPE = _FetchByIdResponse
+    SCHEMA = Schema(
+        ("replica_id", Int32),
+        ("max_wait_time", Int32),
+        ("min_bytes", Int32),
+        ("max_bytes", Int32),
+        ("isolation_level", Int8),
+        ("session_id", Int32),
+        ("session_epoch", Int32),
+        (
+            "topics",
+            CompactArray(
+                ("topic_id", TopicId),
+                (
+                    "partitions",
+                    CompactArray(
+                        ("partition", Int32),
+                        ("current_leader_epoch", Int32),
+                        ("fetch_offset", Int64),
+                        ("last_fetched_epoch", Int32),
+                        ("log_start_offset", Int64),
+                        ("max_bytes", Int32),
+                        _END,
+                    ),
+                ),
+                _END,
+            ),
+        ),
+        (
+            "forgotten_topics_data",
+            CompactArray(("topic_id", TopicId), ("partitions", CompactArray(Int32)), _END),
+        ),
+        ("rack_id", _TEXT),
+        _END,
+    )
+
+
+class Fetched(NamedTuple):
+    """An answer as the client's fetcher reads it: by name, in the order of fields of version 11."""
+
+    API_VERSION: int
+    topics: list[tuple[str, list[tuple[Any, ...]]]]
+
+
+class FetchById(FetchRequest):
+    """The same fetch, by topic id: a broker that has another topic of this name answers UNKNOWN_TOPIC_ID. By name where
+    the broker is older than Kafka 3.1. `ids` has all topics of `fetch`."""
+
+    def __init__(self, fetch: FetchRequest, ids: Mapping[str, str]) -> None:
+        super().__init__(
+            fetch._max_wait_ms,
+            fetch._min_bytes,
+            fetch._max_bytes,
+            fetch._isolation_level,
+            fetch.topics,
+            fetch._rack_id,
+        )
+        self._ids = ids
+
+    def build(self, request_struct_class: Any) -> Any:
+        if request_struct_class is not _FetchByIdRequest:
+            return super().build(request_struct_class)
+        by_id = [
+            (
+                self._ids[topic],
+                [
+                    (partition, -1, offset, -1, -1, max_bytes, _NO_TAGS)
+                    for partition, offset, max_bytes in partitions
+                ],
+                _NO_TAGS,
+            )
+            for topic, partitions in self._topics
+        ]
+        return _FetchByIdRequest(
+            -1,  # no replica
+            self._max_wait_ms,
+            self._min_bytes,
+            self._max_bytes,
+            self._isolation_level,
+            0,
+            -1,  # no session
+            by_id,
+            [],
+            self._rack_id,
+            _NO_TAGS,
+        )
+
+    def named(self, answer: Any) -> Any:
+        """The answer by name; one that is by name as it is."""
+        if answer.API_VERSION != _FetchByIdResponse.API_VERSION:
+            return answer
+        names = {topic_id: name for name, topic_id in self._ids.items()}
+        topics = [
+            (names[topic_id], [_as_version_11(partition) for partition in partitions])
+            for topic_id, partitions, _ in answer.topics
+        ]
+        return Fetched(11, topics)
+
+
+# The client takes the newest that both sides know.
+FetchById._CLASSES = (*FetchRequest._CLASSES, _FetchByIdRequest)
+
+
+def _as_version_11(answered: tuple[Any, ...]) -> tuple[Any, ...]:
+    """One partition's answer. Of the tags none is needed."""
+    partition, error_code, *offsets, aborted, preferred_read_replica, records, _ = answered
+    return (
+        partition,
+        _UNKNOWN_TOPIC if error_code in _NO_SUCH_ID else error_code,
+        *offsets,
+        [(producer_id, first_offset) for producer_id, first_offset, _ in aborted or ()],
+        preferred_read_replica,
+        records or b"",
+    )

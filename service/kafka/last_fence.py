@@ -1,0 +1,51 @@
+"""Who has fenced a transactional id last: asked of its coordinator, which knows it without any of our topics."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import IncompatibleBrokerVersion, for_code
+from aiokafka.protocol.coordination import FindCoordinatorRequest
+
+from snapreplay.service.core.lineage import LastFence, Lineage
+from snapreplay.service.kafka.closing import close_client, unbroken
+from snapreplay.service.kafka.config import client_arguments
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
+from snapreplay.service.kafka.requests import DescribeTransactions
+from snapreplay.service.settings import Settings
+from snapreplay.snapshots.errors import StopError
+
+_COORDINATOR_OF_TRANSACTIONS = 1
+_NO_SUCH_ID = 105  # TRANSACTIONAL_ID_NOT_FOUND
+
+
+async def last_fence(settings: Settings, transactional_id: str) -> LastFence | None:
+    """See `ports.Cluster.last_fence`."""
+    client = AIOKafkaAdminClient(**client_arguments(settings))
+    try:
+        async with asyncio.timeout(3 * settings.request_timeout_ms / 1000):
+            await unbroken(client.start())
+            return await _asked(client, transactional_id)
+    except IncompatibleBrokerVersion as error:
+        raise StopError(f"this broker does not describe transactions: {error}") from error
+    except CLIENT_ERRORS as error:
+        asked = Asked(settings, "Write", transactional_id)
+        raise client_error(error, f"asking who has fenced {transactional_id}", asked) from error
+    finally:
+        await close_client(client._client)
+
+
+async def _asked(client: AIOKafkaAdminClient, transactional_id: str) -> LastFence | None:
+    anywhere = client._client.get_random_node()
+    find = FindCoordinatorRequest(transactional_id, _COORDINATOR_OF_TRANSACTIONS)
+    found = await client._client.send(anywhere, find)
+    if found.error_code:
+        raise for_code(found.error_code)(transactional_id)
+    answer = await client._client.send(found.coordinator_id, DescribeTransactions(transactional_id))
+    ((code, _, state, _, _, producer_id, epoch, *_),) = answer.transaction_states
+    if code == _NO_SUCH_ID:
+        return None
+    if code:
+        raise for_code(code)(transactional_id)
+    return LastFence(Lineage(int(producer_id), int(epoch)), str(state))

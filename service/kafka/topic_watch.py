@@ -1,0 +1,96 @@
+"""Which topics there are, asked again and again on connections that are kept."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Collection
+from typing import Any
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import for_code
+
+from snapreplay.service.kafka.closing import close_client, unbroken
+from snapreplay.service.kafka.config import client_arguments
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, client_error
+from snapreplay.service.kafka.requests import TopicIds
+from snapreplay.service.settings import Settings
+
+_UNKNOWN_TOPIC = 3
+
+
+class KafkaTopicWatch:
+    """`ports.TopicWatch`. Connects with the first question, and again after one without an answer."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._deadline_s = 3 * settings.request_timeout_ms / 1000
+        self._client: AIOKafkaAdminClient | None = None
+        self._before: dict[str, str] = {}  # what was answered last
+
+    async def ids(self, names: Collection[str]) -> dict[str, str]:
+        """See `ports.TopicWatch.ids`."""
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                client = await self._connected()
+                self._before = await _ids(client, sorted(names), self._before)
+                return dict(self._before)
+        except CLIENT_ERRORS as error:
+            await self.close()
+            raise client_error(error, "asking for topic ids") from error
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """See `ports.TopicWatch.close`."""
+        client, self._client = self._client, None
+        if client is not None:
+            await close_client(client._client)
+
+    async def _connected(self) -> AIOKafkaAdminClient:
+        if self._client is None:
+            self._client = AIOKafkaAdminClient(**client_arguments(self._settings))
+            await unbroken(self._client.start())
+        return self._client
+
+
+async def _ids(
+    client: AIOKafkaAdminClient, names: list[str], before: dict[str, str]
+) -> dict[str, str]:
+    """A broker that lags behind the controllers does not know the newest topics, or still names an old id: what the
+    first one does not name, or names otherwise than `before`, the others are asked for."""
+    first = client._client.get_random_node()
+    found = _known(await client._send_request_to_node(first, TopicIds(names)))
+    told = {name: [found[name]] for name in found if before.get(name, found[name]) != found[name]}
+    for broker in client._client.cluster.brokers():
+        asked = [name for name in names if name not in found or name in told]
+        if not asked:
+            break
+        if broker.nodeId == first:
+            continue
+        with contextlib.suppress(*CLIENT_ERRORS):  # it is away
+            for name, topic_id in _known(
+                await client._client.send(broker.nodeId, TopicIds(asked))
+            ).items():
+                told.get(name, []).append(topic_id)
+                found.setdefault(name, topic_id)
+    return found | {name: _believed(before[name], ids) for name, ids in told.items()}
+
+
+def _believed(before: str, told: list[str]) -> str:
+    """Another id than before, when most of the brokers that answered name it: few lag, and not for long."""
+    newest, count = Counter(told).most_common(1)[0]
+    return newest if 2 * count > len(told) else before
+
+
+def _known(answer: Any) -> dict[str, str]:
+    """Name → id. A topic that this user may not describe is not one that is missing."""
+    found: dict[str, str] = {}
+    for code, name, topic_id, *_ in answer.topics:
+        if topic_id or not code:
+            found[name] = topic_id
+        elif code != _UNKNOWN_TOPIC:
+            raise for_code(code)(name)
+    return found

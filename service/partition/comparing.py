@@ -1,0 +1,84 @@
+"""Each batch that was advanced over, held against its increment: outputs and state."""
+
+from __future__ import annotations
+
+from snapreplay.service.core.road import Road
+from snapreplay.service.partition import mismatch
+from snapreplay.service.partition.increments import Step
+from snapreplay.service.partition.mismatch import Place
+from snapreplay.service.partition.slices import in_steps
+from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.snapshots.state.contract import Store
+
+
+class Comparison:
+    """One way by one road: `batch` for each step, in order, then `end`.
+
+    Outputs show what handlers sent, a digest proves the state. By unchanged code both must be as recorded. Changed code
+    may send something else, if the next digest is the recorded one; and it may send the same and remember something
+    else, so behind the last digest it is not believed.
+
+    Attributes:
+        digests: compared, and equal.
+    """
+
+    def __init__(self, store: Store, road: Road, version: str, partition: int) -> None:
+        """`version` of the app that is running."""
+        self._version = version
+        self._partition = partition
+        self._store = store
+        self._road = road
+        self._differs: SnapreplayError | None = None
+        self._unproven: SnapreplayError | None = None
+        self.digests = 0
+
+    async def batch(self, step: Step, outputs_xxh64: dict[str, int] | None) -> None:
+        """`outputs_xxh64`: as replayed; None by changes, which say nothing about outputs.
+
+        Raises:
+            OutputsDiffer, DigestMismatch, CodeChanged: STOP.
+            DamagedError: increments before it cannot be read, and its digest does not show that nothing is missing.
+        """
+        increment, recorded, computed = step.increment, step.increment.digest, None
+        place = self._place_of(step)
+        if outputs_xxh64 is not None:
+            self._compare_outputs(place, outputs_xxh64)
+        if recorded is not None:
+            computed = await in_steps(self._store.digesting())
+        if recorded is not None and computed == recorded:
+            self.digests += 1
+            self._differs = self._unproven = None
+            return
+        for each in step.unread:  # nothing else proves that nothing of them is missing
+            raise each.error
+        if recorded is not None:
+            raise self._differs or mismatch.state_differs(place, computed)
+        if place.code_changed and increment.record_count:
+            self._unproven = self._unproven or mismatch.not_proven(place)
+
+    def refused(self, step: Step, error: SnapreplayError) -> SnapreplayError:
+        """What it means that a record which was processed cannot be replayed."""
+        place = self._place_of(step)
+        if not place.code_changed:
+            return error
+        return self._differs or mismatch.replay_refused(place, error)
+
+    def end(self) -> None:
+        """
+        Raises:
+            CodeChanged: changed code replayed batches behind the last digest.
+        """
+        error = self._differs or self._unproven
+        if error is not None:
+            raise error
+
+    def _compare_outputs(self, place: Place, computed: dict[str, int]) -> None:
+        if computed == place.increment.outputs_xxh64:
+            return
+        error = mismatch.outputs_differ(place, computed)
+        if not place.code_changed:
+            raise error
+        self._differs = self._differs or error
+
+    def _place_of(self, step: Step) -> Place:
+        return Place(step.increment, step.offset, self._partition, self._road, self._version)

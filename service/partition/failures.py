@@ -1,0 +1,59 @@
+"""One partition's failures in the log: each once with its hint, repeats in sums, and a line when they are over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from snapreplay.service.core.repeats import Repeats
+from snapreplay.snapshots.counted import counted
+from snapreplay.snapshots.errors import SnapreplayError
+
+log = logging.getLogger("snapreplay.partition")
+
+
+class Failures:
+    """In the runners' loop."""
+
+    def __init__(self, partition: int) -> None:
+        self._partition = partition
+        self._repeats = Repeats()
+        self._times = 0  # since `over`
+        self._since = 0.0
+        self._last = ""
+
+    def retried(self, error: SnapreplayError) -> None:
+        """It will be tried again."""
+        now = asyncio.get_running_loop().time()
+        if not self._times:
+            self._since = now
+        self._times += 1
+        self._last = f"{type(error).__name__}: {error.message}"
+        said = self._repeats.met(self._last, now)
+        if said is None:
+            return
+        if said.times == 1:
+            again, text = "", f"{type(error).__name__}: {error}"
+        else:
+            again = (
+                f" ({counted(said.left_out, 'time')} more in the last {now - said.said_at:.0f} s)"
+            )
+            text = self._last
+        log.warning("partition %d: %s%s; it is tried again", self._partition, text, again)
+
+    def over(self) -> None:
+        """It is LIVE: nothing to say when nothing failed."""
+        if self._times:
+            log.info(
+                "partition %d: over after %s in %.1f s, the last one %s",
+                self._partition,
+                counted(self._times, "failure"),
+                asyncio.get_running_loop().time() - self._since,
+                self._last,
+            )
+        self._repeats, self._times = Repeats(), 0
+
+    def final(self, error: BaseException, *, hint: bool) -> None:
+        """FAILED. Without `hint` when that was said for all partitions at once."""
+        said = error.message if isinstance(error, SnapreplayError) and not hint else str(error)
+        log.error("partition %d FAILED: %s: %s", self._partition, type(error).__name__, said)

@@ -1,0 +1,165 @@
+"""A partition's state in this process between two ownerships, and what may become of it.
+
+The rule: no state in memory is dropped while no proven copy of it is in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from contextlib import suppress
+from dataclasses import replace
+
+from snapreplay.service.core.custody import Verdict
+from snapreplay.service.core.kept import Kept
+from snapreplay.service.core.search import Found
+from snapreplay.service.core.topic_changes import changes
+from snapreplay.service.partition.context import Context
+from snapreplay.service.partition.custody import (
+    last_now,
+    looked_up,
+    lost,
+    missing,
+    restorable,
+    topic_ids_now,
+    unsaved,
+)
+from snapreplay.service.partition.ownership import newer_owner
+from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.snapshots.state.contract import Store
+from snapreplay.snapshots.state.store import store_of
+
+log = logging.getLogger("snapreplay.partition")
+
+LOOK_SECONDS = 1.0
+OTHERS_SECONDS = 5.0
+
+
+class Memory:
+    """One per runner.
+
+    Attributes:
+        kept: what `store` holds; None: nothing that counts, or a recovery has it.
+        last: the last increment that a recovery has found in the log.
+        recoverable: whether a recovery would find all it needs, as far as the last incarnation has looked.
+        proven: whether the log had a copy when it answered last; None: not asked since the state was LIVE.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.store: Store | None = None
+        self.kept: Kept | None = None
+        self.recoverable = True
+        self.proven: bool | None = None
+        self.last: Found | None = None
+
+    def take(self) -> tuple[Store, Kept | None]:
+        """For an incarnation, which gives `kept` back when it ends."""
+        kept, self.kept = self.kept, None
+        if kept is None:
+            self.forget()
+        if self.store is None:  # an empty one is false
+            self.store = store_of(self._context.app.state())
+        return self.store, kept
+
+    def forget(self) -> None:
+        """At once: the collector would come late, and there would be two of them in memory."""
+        store, self.store, self.kept = self.store, None, None
+        if store is not None and store.keeps_changes:
+            store.clear()
+
+    async def forget_if_proven(self) -> None:
+        """Another process owns the partition."""
+        if await self.is_proven():
+            self.forget()
+
+    async def is_proven(self) -> bool:
+        """Whether nothing would be lost if this were the end of the process. A cluster that does not answer shows
+        nothing else than it did when it answered last, or when the last batch was committed."""
+        kept = self.kept
+        if kept is None:
+            return True
+        answer = await self._answer(kept)
+        if answer is not None:
+            self.proven = answer
+        return self._was_proven(kept)
+
+    def _was_proven(self, kept: Kept) -> bool:
+        if self.proven is not None:
+            return self.proven
+        return self.recoverable and not kept.replaced
+
+    async def _answer(self, kept: Kept) -> bool | None:
+        outcome = await looked_up(self._context, kept)
+        if outcome is Verdict.SAME:
+            return self.recoverable and await restorable(self._context, kept.last)
+        return None if outcome is None else outcome is Verdict.LEADS_ON
+
+    async def until_proven(self, seconds: float = math.inf) -> None:
+        """Or for so long: the operator, or the partition's new owner, brings the log in order."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while not await self.is_proven() and loop.time() < deadline:  # noqa: ASYNC110 - it is in the cluster
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def is_to_be_written(self, owner_epoch: int | None) -> bool:
+        """Whether we must write the state ourselves: a newer owner gets some seconds to go on from the log."""
+        log.error(
+            "partition %d: its state is kept in memory: %s", self._context.partition, self.unsaved
+        )
+        if await self.is_others(owner_epoch):
+            await self.until_proven(OTHERS_SECONDS)
+            return not await self.is_proven()
+        return True
+
+    async def until_written(self, stopped: asyncio.Event) -> None:
+        """The state may be in another process's memory, which writes it by itself: until the log ends with another
+        increment than the one that could not be gone on from, or `stopped` is set."""
+        while not stopped.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stopped.wait(), LOOK_SECONDS)
+            newest = await last_now(self._context)
+            if newest is not None and newest != self.last and await self.is_proven():
+                return
+
+    async def is_others(self, owner_epoch: int | None) -> bool:
+        """Whether the log is the one we wrote to and shows that somebody has claimed the partition since: what is here
+        must be held, but that owner must not be disturbed."""
+        if owner_epoch is None or await self._outcome() is not Verdict.SAME:
+            return False
+        return await newer_owner(self._context, owner_epoch) is not None
+
+    async def loss(self) -> SnapreplayError | None:
+        """Why nothing can be committed to the chain any more, if it is T-ZengLiang itself; None also when nobody
+        answers."""
+        kept, topic = self.kept, self._context.increments.topic
+        if kept is None:
+            return None
+        try:
+            found = await topic_ids_now(self._context)
+        except SnapreplayError:
+            return None
+        if topic not in found:
+            return missing(self._context, kept.last)
+        changed = changes([topic], kept.last.topic_ids, found)
+        return lost(self._context, changed[0], kept.last) if changed else None
+
+    def replaced(self) -> None:
+        """Whatever a broker that lags behind may still say."""
+        if self.kept is not None:
+            self.kept = replace(self.kept, replaced=True)
+        self.proven = False
+
+    @property
+    def unsaved(self) -> SnapreplayError | None:
+        """What would be lost, as an error; None when nothing is held."""
+        return unsaved(self._context, self.kept.last) if self.kept is not None else None
+
+    @property
+    def lost(self) -> SnapreplayError | None:
+        """`unsaved`, if this were the end of the process and nothing more could be asked."""
+        return self.unsaved if self.kept is not None and not self._was_proven(self.kept) else None
+
+    async def _outcome(self) -> Verdict | None:
+        return Verdict.LEADS_ON if self.kept is None else await looked_up(self._context, self.kept)

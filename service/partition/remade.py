@@ -1,0 +1,65 @@
+"""A log that does not fit together may be another topic: its id says so, nothing else needs to be suspected then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from snapreplay.service.core.search import Found
+from snapreplay.service.core.stops import LogShorter, NoRoad, NotInitialised
+from snapreplay.service.core.topic_changes import TopicChange, changes
+from snapreplay.service.partition.context import Context
+from snapreplay.service.partition.increments import BrokenChain
+from snapreplay.service.partition.starts import TAIL_RECORDS, LogCut, manifest_in
+from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.snapshots.plan import NoUsableSnapshot
+
+EXPLAINED = (NotInitialised, BrokenChain, LogShorter, LogCut, NoRoad, NoUsableSnapshot)
+HINT = (
+    "what was in it before is gone with the old topic: bring its records back, with their offsets, from a backup or"
+    " mirror"
+)
+
+
+async def with_cause(
+    error: SnapreplayError, context: Context, last: Found | None
+) -> SnapreplayError:
+    """The same error; if an own topic was made again it says so first. `last`: the last increment, if there is any."""
+    if not isinstance(error, EXPLAINED):
+        return error
+    try:
+        remade = await _remade(context, last)
+    except SnapreplayError:
+        return error  # the cluster does not answer: then it is said without
+    if not remade:
+        return error
+    error.message = "; ".join((*map(str, remade), error.message))
+    if not isinstance(error, NoUsableSnapshot):  # which names what is left as well
+        error.hint = HINT
+    return error
+
+
+async def _remade(context: Context, last: Found | None) -> tuple[TopicChange, ...]:
+    own = (context.increments.topic, context.snapshots.topic)
+    recorded = last.increment.topic_ids if last is not None else await _in_newest_manifest(context)
+    watch = context.cluster.topic_watch()
+    try:
+        return changes(own, recorded, await watch.ids(own))
+    finally:
+        await watch.close()
+
+
+async def _in_newest_manifest(context: Context) -> Mapping[str, str]:
+    """Where no increment is left that records them."""
+    reader = await context.cluster.reader(read_committed=False)
+    recorded: Mapping[str, str] = {}
+    try:
+        bounds = await reader.bounds(context.snapshots)
+        start_offset = max(bounds.start_offset, bounds.end_offset - TAIL_RECORDS)
+        async for records in reader.read(context.snapshots, start_offset, bounds.end_offset):
+            for record in records:
+                manifest = manifest_in(record.value or b"")
+                if manifest is not None:
+                    recorded = manifest.topic_ids
+    finally:
+        await reader.close()
+    return recorded

@@ -1,0 +1,107 @@
+"""After the process stood still: is the partition still ours?"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from snapreplay.service.partition.context import Context
+from snapreplay.service.partition.ownership import newer_owner
+from snapreplay.service.partition.report import Reporter
+from snapreplay.service.partition.tasks import ended
+from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.snapshots.format.records import Claim
+
+log = logging.getLogger("snapreplay.partition")
+
+COMMIT_TELLS_SECONDS = 0.5  # a commit under load answers the question without a question
+ASK_AGAIN_SECONDS = 1.0
+
+
+class Commits(Protocol):
+    """What a LIVE partition says of its last commit."""
+
+    @property
+    def last_commit(self) -> tuple[int, float]:
+        """Offset of its increment, and when it began, by the loop's clock; -inf before the first one."""
+
+
+class Standstill:
+    """One per runner. A LIVE partition is doubtful from a standstill until a commit that began after it was answered
+    OK, or the log shows no newer claim. It goes on meanwhile: nothing can be committed if another process owns it."""
+
+    def __init__(
+        self, context: Context, reporter: Reporter, taken: Callable[[Claim], None]
+    ) -> None:
+        """`taken` hears of a newer owner."""
+        self._context = context
+        self._reporter = reporter
+        self._taken = taken
+        self._live: Commits | None = None
+        self._since: float | None = None  # loop's clock: what is known from before is not enough
+        self._asking: asyncio.Task[None] | None = None
+
+    def stood_still(self, seconds: float) -> None:
+        """For so long. Also during a recovery: its claim may not be the newest any more when it is LIVE."""
+        self._since = asyncio.get_running_loop().time()
+        if self._live is not None:
+            self._reporter.doubt(
+                f"the process stood still for {seconds:.1f} s; it is being checked whether it is still the owner"
+            )
+            self._ask(self._live)
+
+    def went_live(self, live: Commits) -> None:
+        self._live = live
+        if self._since is not None:
+            self._reporter.doubt(
+                "the process stood still while it recovered; it is being checked whether it is still the owner"
+            )
+            self._ask(live)
+
+    async def left_live(self) -> None:
+        """The next claim comes after the standstill."""
+        self._live, self._since = None, None
+        if self._asking is not None:
+            await ended(self._asking)
+        self._reporter.doubt("")
+
+    def _ask(self, live: Commits) -> None:
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.get_running_loop().create_task(self._settle(live))
+
+    async def _settle(self, live: Commits) -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(COMMIT_TELLS_SECONDS)
+        while self._since is not None:
+            asked_at = loop.time()
+            offset, began = live.last_commit
+            if began > self._since:
+                break
+            try:
+                newer = await newer_owner(self._context, self._newest_known(offset))
+            except SnapreplayError as error:
+                log.warning(
+                    "partition %d: cannot find out whether it is still ours: %s",
+                    self._context.partition,
+                    error,
+                )
+                await asyncio.sleep(ASK_AGAIN_SECONDS)
+                continue
+            except Exception:  # else the doubt would stay, and nobody would ask any more
+                log.exception("partition %d: still ours?", self._context.partition)
+                await asyncio.sleep(ASK_AGAIN_SECONDS)
+                continue
+            if newer is not None:
+                self._taken(newer)
+                return
+            if asked_at > self._since:
+                break
+        self._since = None
+        self._reporter.doubt("")
+
+    def _newest_known(self, committed_offset: int) -> int:
+        """A newer claim lies behind everything that we committed: that need not be read."""
+        owner_epoch = self._reporter.status.owner_epoch
+        return committed_offset if owner_epoch is None else max(owner_epoch, committed_offset)

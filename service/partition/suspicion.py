@@ -1,0 +1,48 @@
+"""Has another process of our instance id claimed the partition? Asked while it is LIVE, beside the processing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from snapreplay.service.core import stops
+from snapreplay.service.partition.context import Context
+from snapreplay.service.partition.ownership import newer_owner
+from snapreplay.service.partition.tasks import ended
+from snapreplay.snapshots.errors import SnapreplayError
+
+log = logging.getLogger("snapreplay.partition")
+
+
+class Suspicion:
+    """One per partition and process; one question at a time."""
+
+    def __init__(self, context: Context, refuse: Callable[[SnapreplayError], None]) -> None:
+        """`refuse` hears of such a process."""
+        self._context = context
+        self._refuse = refuse
+        self._asking: asyncio.Task[None] | None = None
+
+    def ask(self, owner_epoch: int | None) -> None:
+        """`owner_epoch`: ours; None: there is nothing to ask yet."""
+        if owner_epoch is None or (self._asking is not None and not self._asking.done()):
+            return
+        self._asking = asyncio.get_running_loop().create_task(self._ask(owner_epoch))
+
+    async def end(self) -> None:
+        """No answer is wanted any more."""
+        if self._asking is not None:
+            await ended(self._asking)
+
+    async def _ask(self, owner_epoch: int) -> None:
+        try:
+            newer = await newer_owner(self._context, owner_epoch)
+        except SnapreplayError as error:
+            log.warning(
+                "partition %d: cannot find out who owns it: %s", self._context.partition, error
+            )
+            return
+        duplicate = stops.duplicate_instance(self._context.expected, newer) if newer else None
+        if duplicate is not None:
+            self._refuse(duplicate)

@@ -1,0 +1,73 @@
+"""What the watch over the cluster's topics means for one partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from snapreplay.service.core.topic_changes import TopicChange, changes
+from snapreplay.service.partition.context import Context
+from snapreplay.service.partition.custody import lost
+from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.snapshots.format.records import Increment
+
+Changes = tuple[TopicChange, ...]
+
+
+class TopicsSeen:
+    """One per runner. Compares what is seen with the ids that the chain records.
+
+    Inputs are told each time, since looking again costs little. Own topics are told when two looks in a row said the
+    same: a broker that lags behind the controllers may not know a new topic yet.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        inputs_changed: Callable[[Changes], None],
+        own_topics_changed: Callable[[Changes], None],
+    ) -> None:
+        self._inputs = context.input_names
+        self._own = (context.increments.topic, context.snapshots.topic)
+        self._inputs_changed = inputs_changed
+        self._own_topics_changed = own_topics_changed
+        self._told: Changes = ()
+        self._before: Changes = ()
+
+    def seen(self, recorded: Mapping[str, str], found: Mapping[str, str]) -> None:
+        """`recorded`: topic → id, of the newest committed increment."""
+        inputs = changes(self._inputs, recorded, found)
+        if inputs:
+            self._inputs_changed(inputs)
+        own = changes(self._own, recorded, found)
+        if own == self._before and own != self._told:
+            self._told = own
+            self._own_topics_changed(own)
+        self._before = own
+
+
+class Owner(Protocol):
+    """A LIVE partition."""
+
+    @property
+    def last(self) -> Increment: ...
+
+    @property
+    def snapshots(self) -> Keeper: ...
+
+    def lose(self, error: SnapreplayError) -> None: ...
+
+
+class Keeper(Protocol):
+    """Of its snapshots."""
+
+    def topic_changed(self, change: TopicChange | None) -> None: ...
+
+
+def tell(owner: Owner, context: Context, changed: Changes) -> None:
+    """What a change of own topics means: without T-ZengLiang nothing can be committed, T-QuanLiang can wait."""
+    by_topic = {each.topic: each for each in changed}
+    increments = by_topic.get(context.increments.topic)
+    if increments is not None:
+        owner.lose(lost(context, increments, owner.last))
+    owner.snapshots.topic_changed(by_topic.get(context.snapshots.topic))

@@ -1,0 +1,70 @@
+"""Whether the runners' loop turns, and who is told that it stood still.
+
+A process that was stopped, suspended or blocked goes on as if no time had passed. Meanwhile another one may have taken
+its partitions, and topics may have been replaced: who relies on what it knew before must ask again. All that is told
+here is that time has passed; why makes no difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from snapreplay.service.clock import boot_seconds
+
+BEAT_SECONDS = 0.25
+STOOD_STILL_SECONDS = 1.0
+
+OnStoodStill = Callable[[float], None]
+"""Called in the loop, with the seconds it stood still; must be quick."""
+
+
+class Pulse:
+    """Of one loop. `beat` runs there for ever; until it does, nothing ever stands still.
+
+    Timers of the loop run after whatever came over a socket meanwhile. So who is about to do something that must not be
+    done after a standstill calls `look` first: the listeners are called before it returns.
+    """
+
+    def __init__(self, now: Callable[[], float] = boot_seconds) -> None:
+        """`now`: seconds, counted on while the machine is suspended (the loop's own clock is not)."""
+        self._now = now
+        self._turned_at: float | None = None
+        self._listeners: list[OnStoodStill] = []
+
+    @property
+    def silent_seconds(self) -> float:
+        """Since the loop turned last; 0 before `beat`. From any thread: it grows while the loop stands still, and
+        falls only after the listeners were called."""
+        turned_at = self._turned_at
+        return 0.0 if turned_at is None else max(0.0, self._now() - turned_at)
+
+    @contextmanager
+    def told(self, listener: OnStoodStill) -> Iterator[None]:
+        """`listener` hears of every standstill for the length of the block. In the loop only, as all that follows."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+    def look(self) -> None:
+        """The loop turns now. Tells the listeners if it has not for longer than a second."""
+        if self._turned_at is None:
+            return
+        silent_seconds = self.silent_seconds
+        if silent_seconds > STOOD_STILL_SECONDS:
+            for listener in tuple(self._listeners):
+                listener(silent_seconds)
+        self._turned_at = self._now()
+
+    async def beat(self) -> None:
+        """Look every quarter of a second, for ever."""
+        self._turned_at = self._now()
+        try:
+            while True:
+                await asyncio.sleep(BEAT_SECONDS)
+                self.look()
+        finally:
+            self._turned_at = None

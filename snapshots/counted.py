@@ -1,0 +1,19 @@
+"""Numbers of things in messages: "1 offset is gone", "2 offsets are gone". Pure."""
+
+from __future__ import annotations
+
+
+def counted(count: int, noun: str) -> str:
+    """The number with its noun, such as "1 entry", "1,024 entries". `noun` is singular and English."""
+    if count == 1:
+        return f"1 {noun}"
+    if noun.endswith(("s", "x", "ch", "sh")):
+        return f"{count:,} {noun}es"
+    if noun.endswith("y") and noun[-2:-1] not in set("aeiou"):
+        return f"{count:,} {noun[:-1]}ies"
+    return f"{count:,} {noun}s"
+
+
+def counted_are(count: int, noun: str) -> str:
+    """With the verb: "1 offset is", "2 offsets are"."""
+    return f"{counted(count, noun)} {'is' if count == 1 else 'are'}"

@@ -1,0 +1,58 @@
+"""An operator at a real broker, with an app in the working directory."""
+
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from snapreplay.service.partition import custody, inputs, ownership
+from tests.hints.following import Operator
+from tests.service.conftest import attentive, stage
+from tests.service.partition.conftest import past
+from tests.support import apps
+from tests.support.stage import Stage
+
+__all__ = ["attentive", "past", "stage"]
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No leader is stale here."""
+    monkeypatch.setattr(inputs, "STALE_LEADER_SECONDS", 0.3)
+    monkeypatch.setattr(inputs, "ASK_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(custody, "STALE_LEADER_SECONDS", 0.3)
+    monkeypatch.setattr(ownership, "STALE_LEADER_SECONDS", 1.0)
+
+
+@pytest.fixture
+def desk(broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty directory where commands are typed, and the environment that names the cluster."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.setenv("SNAPREPLAY_KAFKA__BOOTSTRAP_SERVERS", broker.bootstrap_servers)
+    return tmp_path
+
+
+@pytest.fixture
+def newcomer(broker: Any, desk: Path, unique: Callable[[str], str]) -> Callable[..., Operator]:
+    """With an app of which nothing exists yet."""
+
+    def make(**tables: Any) -> Operator:
+        name = unique("hint")
+        here = Stage(broker.bootstrap_servers, apps.ledger(name), **tables)
+        return Operator(here, desk, f"apps.ledger({name!r})")
+
+    return make
+
+
+@pytest.fixture
+def operator(past: Any, desk: Path) -> Callable[..., Awaitable[tuple[Any, Operator]]]:
+    """The ledger with a past, stopped, and whoever is to get it going again."""
+
+    async def make(**tables: Any) -> tuple[Any, Operator]:
+        then = await past(**tables)
+        return then, Operator(then.here, desk, f"apps.ledger({then.here.app.app_id!r})")
+
+    return make

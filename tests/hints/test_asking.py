@@ -1,0 +1,153 @@
+"""Hints of the HTTP API and of options: the request or the option that is named, made."""
+
+import re
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from fastapi.testclient import TestClient
+from typer.testing import CliRunner
+
+from snapreplay.api import server
+from snapreplay.api.app import create_app
+from snapreplay.api.cli import audit_command, client, options
+from snapreplay.api.cli.root import app as commands
+from snapreplay.snapshots.errors import SnapreplayError
+from tests.api.conftest import control, url
+from tests.support.fake_control import FAILED, LIVE, LOADING, NOW, FakeControl
+
+__all__ = ["control", "url"]
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture
+def http() -> TestClient:
+    return TestClient(create_app(FakeControl(), now=lambda: NOW), raise_server_exceptions=False)
+
+
+def ask(http: TestClient, hint: str) -> int:
+    """The status of the request that a hint names."""
+    (path,) = re.findall(r"GET (/\S+?)(?:[;, ]|$)", hint)
+    return http.get(path).status_code
+
+
+WRONG_REQUESTS: dict[str, Callable[[TestClient], Any]] = {
+    "an unknown operation": lambda http: http.get("/api/v1/operations/none"),
+    "no such path": lambda http: http.get("/nothing"),
+    "a partition of another process": lambda http: http.post(
+        "/trigger-snapshot", json={"partitions": [3]}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_REQUESTS)
+def test_the_request_that_is_named_is_answered(http, name):
+    """What exists, which operations there are, what this process has."""
+    answer = WRONG_REQUESTS[name](http)
+    assert answer.is_error
+    assert ask(http, answer.json()["hint"]) == 200
+
+
+def test_a_running_snapshot_is_followed():
+    """409 names the operation under way, and that one can be asked for."""
+    control = FakeControl()
+    http = TestClient(create_app(control, now=lambda: NOW))
+    begun = http.post("/trigger-snapshot", json={"partitions": [0]})
+    control.running[0] = begun.json()["id"]
+    refused = http.post("/trigger-snapshot", json={"partitions": [0]})
+    assert refused.status_code == 409
+    assert ask(http, refused.json()["hint"]) == 200
+
+
+def test_without_a_live_partition_the_status_says_what_they_do():
+    """Nothing to write; `/restore-status` answers all the same."""
+    http = TestClient(create_app(FakeControl((LOADING, FAILED)), now=lambda: NOW))
+    refused = http.post("/trigger-snapshot")
+    assert ask(http, refused.json()["hint"]) == 200
+
+
+def test_before_any_broker_has_answered_readiness_says_what_is_met():
+    """503 names the request; that one answers check by check."""
+    control = FakeControl(())
+    control.service_facts = msgspec.structs.replace(control.service_facts, partition_count=None)
+    http = TestClient(create_app(control, now=lambda: NOW))
+    refused = http.post("/trigger-snapshot")
+    assert refused.status_code == 503
+    (path,) = re.findall(r"GET (/\S+)", refused.json()["hint"])
+    assert "checks" in http.get(path).json()
+
+
+def test_a_body_is_sent_as_json(http):
+    """The header of the hint, and the same body is taken."""
+    body = b'{"partitions": [0]}'
+    refused = http.post("/trigger-snapshot", content=body, headers={"Content-Type": "text/plain"})
+    (header,) = re.findall(r"-H '([^']+)'", refused.json()["hint"])
+    name, value = header.split(": ")
+    assert http.post("/trigger-snapshot", content=body, headers={name: value}).status_code == 202
+
+
+OPTIONS: dict[str, tuple[Callable[[], Any], str, Callable[[str], Any]]] = {
+    "a setting": (
+        lambda: options.settings_from(None, ["http.port"]), r"--set (\S+)",
+        lambda given: options.settings_from(None, [given]),
+    ),
+    "a URL": (
+        lambda: options.service_url("localhost", None, None), r"--url (\S+)",
+        lambda given: options.service_url(given, None, None),
+    ),
+    "an app or an app id": (
+        lambda: audit_command._app_id(None, None), r"--app-id (\S+)",
+        lambda given: audit_command._app_id(None, given),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_option_that_is_named_is_taken(name):
+    """Refused with an example; the example itself is taken."""
+    wrong, given, right = OPTIONS[name]
+    with pytest.raises(SnapreplayError) as refused:
+        wrong()
+    (value,) = re.findall(given, refused.value.hint)
+    right(value)
+
+
+def test_another_port_is_taken():
+    """`--http-port 0` picks one that is free."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        with pytest.raises(SnapreplayError) as refused:
+            server._bind("127.0.0.1", taken.getsockname()[1])
+        assert "--http-port N (0 picks a free one)" in refused.value.hint
+        server._bind("127.0.0.1", 0).close()
+
+
+def test_a_service_is_asked_where_it_is(url):
+    """Nobody answers: with `--url` of one that does, it is answered."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nowhere = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    with client.Client(nowhere) as asking, pytest.raises(SnapreplayError) as refused:
+        asking.restore_status()
+    assert "say where it is with --http-port or --url" in refused.value.hint
+    with client.Client(f"{url}/elsewhere") as asking, pytest.raises(SnapreplayError):
+        asking.restore_status()
+    with client.Client(url) as asking:
+        assert asking.restore_status()["partitions"]
+
+
+@pytest.mark.parametrize("wrong", [["health", "--nonsense"], ["retry"]])
+def test_the_command_that_is_named_answers(monkeypatch, control, url, wrong):
+    """`health` as it is written, and what partitions do where none failed."""
+    monkeypatch.setenv("SNAPREPLAY_HTTP__PORT", url.rpartition(":")[2])
+    control.statuses = {0: LIVE}
+
+    def typed(words):
+        return CliRunner().invoke(commands, words, prog_name="snapreplay")
+
+    refused = typed(wrong)
+    assert refused.exit_code == 1
+    (named,) = re.findall(r"hint: '?(snapreplay [a-z -]+)", refused.stderr)
+    answer = typed(named.split()[1:])
+    assert answer.exit_code == 0, answer.output

@@ -1,0 +1,210 @@
+"""What `doctor` recommends is done as printed, and the finding is gone or the partition is on its way."""
+
+import json
+import re
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from snapreplay.api.server import HttpServer
+from tests.hints.following import Operator, way_with
+from tests.support.stage import phase
+from tests.support.tampering import configure, delete, grow, trim
+
+pytestmark = pytest.mark.kafka
+
+ALWAYS = {"brokers"}  # one broker only: what a test cluster is
+
+
+async def remedies(who: Operator, *options: str) -> dict[str, str]:
+    """The first one of each check, of the report that the command prints."""
+    said = await who.type("doctor", "hinted:app", "-o", "json", *options, code=1)
+    findings = json.loads(said.splitlines()[-1])["findings"]
+    first_last = reversed(findings)
+    return {each["check"]: each["remedy"] for each in first_last if each["check"] not in ALWAYS}
+
+
+@asynccontextmanager
+async def served(who: Operator, monkeypatch: Any) -> Any:
+    """A live service whose HTTP address the command line knows."""
+    addresses: list[Any] = []
+    service = who.here.service(http=HttpServer(on_bound=addresses.append), **who.settings)
+    await service.start()
+    try:
+        monkeypatch.setenv("SNAPREPLAY_HTTP__PORT", str(addresses[0].port))
+        yield service
+    finally:
+        await service.stop()
+
+
+async def test_while_the_owner_lives_its_memory_is_written_once_more(operator, monkeypatch):
+    """Increments and snapshots are trimmed behind it: the trigger is taken, and a recovery is possible again."""
+    then, who = await operator()
+    async with served(who, monkeypatch) as service:
+        await service.wait_live(30)
+        (log,) = await then.here.read(then.increments)
+        trim(then.here.bootstrap_servers, then.increments, 0, log[-2].offset)
+        remedy = (await remedies(who))["recovery"]
+        assert "trigger-snapshot" in remedy
+        await who.follow(remedy)
+        assert "recovery" not in await remedies(who)
+    await who.healthy()
+
+
+@pytest.mark.slow
+async def test_increments_that_are_all_gone_under_a_living_owner_are_begun_again(
+    operator, monkeypatch
+):
+    """Nothing but its memory holds the state: it is told to write it, not to be initialised. The first snapshot is of a
+    batch whose increment is gone; the second one, by the same hint, is not."""
+    then, who = await operator()
+    async with served(who, monkeypatch) as service:
+        await service.wait_live(30)
+        (log,) = await then.here.read(then.increments)
+        trim(then.here.bootstrap_servers, then.increments, 0, log[-1].offset + 1)
+        remedy = (await remedies(who))["recovery"]
+        assert "init" not in remedy
+        await who.follow(remedy)
+        await who.follow((await remedies(who))["recovery"])
+        assert "recovery" not in await remedies(who)
+    async with who.running() as service:
+        assert service.view(0)["k0"]["n"] == 6
+
+
+async def test_without_an_owner_no_trigger_is_recommended(operator):
+    """Nobody would take it: the service is started, and its hint leads on."""
+    then, who = await operator()
+    (log,) = await then.here.read(then.increments)
+    trim(then.here.bootstrap_servers, then.increments, 0, log[-1].offset)
+    remedy = (await remedies(who))["recovery"]
+    assert "trigger-snapshot" not in remedy
+    await who.follow(remedy)
+    await who.follow(way_with(await who.failure(), "snapreplay accept"))
+    await who.healthy()
+
+
+@pytest.mark.slow
+async def test_a_failed_owner_is_asked_what_can_be_accepted(operator, monkeypatch):
+    """A gap in the input: no snapshot helps, `restore-status` has the command that does."""
+    then, who = await operator()
+    await then.here.feed(20)
+    trim(then.here.bootstrap_servers, then.input, 0, 130)
+    async with served(who, monkeypatch) as service:
+        await phase(service, "failed")
+        remedy = (await remedies(who))["recovery"]
+        assert remedy.startswith("`snapreplay restore-status`")
+        await who.follow(remedy.split(" of the process")[0])
+    said = " ".join(who.said[-1].split())
+    (command,) = re.findall(r"`(snapreplay accept [^`]+)`", said)
+    await who.follow(f"`{command}`")
+    await who.healthy()
+
+
+@pytest.mark.slow
+async def test_missing_topics_are_created(newcomer):
+    """Inputs, outputs and our own, by the commands of the findings."""
+    who = newcomer()
+    await who.follow((await remedies(who))["topics"])
+    hint = await who.failure()
+    await who.follow(hint.split("; ")[0])
+    delete(who.here.bootstrap_servers, f"{who.here.app.app_id}-snapshots")
+    await who.follow((await remedies(who))["topics"])
+    await who.healthy()
+
+
+@pytest.mark.slow
+async def test_a_partition_without_an_increment_is_initialised_if_it_is_new(newcomer):
+    """`init` by the finding of a new app."""
+    who = newcomer()
+    await who.type("topics", "ensure", "hinted:app", "--partitions", "1")
+    await who.follow((await remedies(who))["recovery"].split("; ")[0])
+    await who.healthy()
+
+
+async def test_moved_keys_are_told_with_the_way_to_a_topic_of_the_old_count(operator):
+    """The same words as the service's own: followed in test_first_start.py."""
+    then, who = await operator()
+    grow(then.here.bootstrap_servers, then.input, 2)
+    remedy = (await remedies(who))["partition counts"]
+    assert f"--state-of {then.here.app.app_id}" in remedy
+    assert "--partitions 1`" in remedy
+
+
+async def test_a_foreign_transaction_ends_with_a_producer_of_its_id(operator):
+    """Who pins the log is named; a producer of that id ends it, and the service goes LIVE."""
+    then, who = await operator()
+    foreign = f"{then.here.app.app_id}-foreign"
+    holder = AIOKafkaProducer(
+        bootstrap_servers=then.here.bootstrap_servers, transactional_id=foreign
+    )
+    await holder.start()
+    try:
+        await holder.begin_transaction()
+        await (await holder.send(then.increments, b"x", partition=0))
+        remedy = (await remedies(who))["open transaction"]
+        assert "as soon as a producer of this id starts" in remedy
+        assert foreign in remedy
+        successor = AIOKafkaProducer(
+            bootstrap_servers=then.here.bootstrap_servers, transactional_id=foreign
+        )
+        await successor.start()
+        await successor.stop()
+        await who.healthy()
+    finally:
+        await holder.stop()
+
+
+@pytest.mark.slow
+async def test_the_settings_of_topics_are_changed_as_printed(operator):
+    """Kept for ever, compaction, record sizes: each finding is gone once its command was typed."""
+    then, who = await operator()
+    changed = {
+        "retention": (then.increments, "retention.ms", "1000000"),
+        "record sizes": (then.snapshots, "max.message.bytes", "100000"),
+    }
+    for topic, name, value in changed.values():
+        configure(then.here.bootstrap_servers, topic, name, value)
+    found = await remedies(who)
+    assert set(changed) <= set(found)
+    for check in changed:
+        await who.follow(found[check])
+    assert not set(changed) & set(await remedies(who))
+    configure(then.here.bootstrap_servers, then.input, "cleanup.policy", "compact")
+    lean = ["--set", "changes=false"]
+    await who.follow(way_with((await remedies(who, *lean))["retention"], "kafka-configs.sh"))
+    assert "retention" not in await remedies(who, *lean)
+    await who.healthy()
+
+
+@pytest.mark.slow
+async def test_what_would_lose_or_refuse_records_is_changed_as_printed(operator):
+    """Unclean elections, too many copies asked for, letters that would not fit, inputs that are deleted unread: each
+    finding is gone once its command was typed."""
+    then, who = await operator()
+    await then.here.feed(20)
+    letters = ["--set", "errors.policy=dead_letter"]
+    await who.type("topics", "ensure", "hinted:app", *letters)
+    for check, topic, name, value in (
+        ("replication", then.increments, "unclean.leader.election.enable", "true"),
+        ("replication", then.snapshots, "min.insync.replicas", "2"),
+        ("record sizes", f"{then.here.app.app_id}-dead-letters", "max.message.bytes", "100000"),
+        ("record times", then.input, "retention.ms", "1"),
+    ):
+        assert check not in await remedies(who, *letters)
+        configure(then.here.bootstrap_servers, topic, name, value)
+        remedy = (await remedies(who, *letters))[check]
+        await who.follow(remedy)
+        assert check not in await remedies(who, *letters)
+    await who.healthy()
+
+
+@pytest.mark.slow
+async def test_a_transaction_timeout_above_the_brokers_is_found_and_lowered(operator):
+    """The value of the remedy is one that the brokers take."""
+    _, who = await operator()
+    too_long = ["--set", "timeouts.transaction_ms=1000000"]
+    remedy = (await remedies(who, *too_long))["transaction limits"]
+    (lowered,) = re.findall(r"--set (timeouts\.transaction_ms=\d+)", remedy)
+    assert "transaction limits" not in await remedies(who, "--set", lowered)

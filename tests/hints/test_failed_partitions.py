@@ -1,0 +1,321 @@
+"""FAILED, and back by what the hint of the partition says: each way of it, typed as printed.
+
+The ways by `accept` for every kind of finding are in tests/attacks, B3; here are the other ways, and what is printed
+where no acceptance could succeed.
+"""
+
+from typing import Any
+
+import pytest
+
+from snapreplay.service.core import stops
+from snapreplay.service.topics import KEPT_FOR_EVER
+from snapreplay.snapshots.format.envelope import Kind
+from snapreplay.snapshots.format.records import Genesis
+from snapreplay.snapshots.state.digest import Digest
+from tests.hints.following import all_of, way_with, ways
+from tests.support import apps
+from tests.support.stage import Stage
+from tests.support.tampering import bring_back, flip, recreate, tamper, trim, with_fields
+
+pytestmark = pytest.mark.kafka
+
+LEAN = {"changes": False}
+WRONG = Digest(20, 1, 2)
+
+
+def ledger(then: Any, options: str) -> str:
+    return f"apps.ledger({then.here.app.app_id!r}, {options})"
+
+
+# ------------------------------------------------------------------------------ changed code
+
+
+async def test_lean_and_changed_code_the_old_version_writes_a_snapshot_first(operator):
+    """Without changes in the log no road by changes is recommended; old version, stop, new version: LIVE."""
+    then, who = await operator(**LEAN)
+    who.change(ledger(then, "apps.subtract, version='2'"))
+    hint = await who.failure()
+    assert "restore.road" not in hint
+    assert "start the version that processed it and stop it" in hint
+    async with then.here.running(snapshot={"before_stop": True}):
+        pass
+    await who.healthy()
+
+
+async def test_changed_code_goes_by_changes_where_all_of_them_are_there(operator):
+    """Recorded, and the app replays by its settings, or would be lean from now on: the printed settings start it."""
+    then, who = await operator()
+    who.change(ledger(then, "apps.subtract, version='2'"))
+    who.settings["changes"] = "false"
+    await who.follow(way_with(await who.failure(), "--set restore.road=changes"))
+    assert who.settings["changes"] == "true"
+    await who.healthy()
+
+
+@pytest.mark.slow
+async def test_changes_that_were_recorded_only_at_last_are_no_road(operator):
+    """One lean batch behind the snapshot closes it: then it is not printed."""
+    then, who = await operator()
+    async with then.here.running(changes=False) as service:
+        await then.here.feed(20)
+        await then.here.all_processed(service)
+    who.change(ledger(then, "apps.subtract, version='2'"))
+    who.settings |= {"changes": "true", "restore": {"road": "replay"}}
+    hint = await who.failure()
+    assert "restore.road=changes" not in hint
+    await who.follow(way_with(hint, "snapreplay accept"))
+    await who.healthy()
+
+
+@pytest.mark.parametrize("road", ["changes", pytest.param("replay", marks=pytest.mark.slow)])
+async def test_a_digest_that_differs_leads_to_the_other_road_and_on(operator, road):
+    """What was recorded is wrong itself: the other road finds the same, and its hint has the acceptance that works."""
+    then, who = await operator()
+    await tamper(then.here, then.increments, Kind.INCREMENT, with_fields(digest=WRONG), -2)
+    who.settings["restore"] = {"road": road}
+    other = {"changes": "replay", "replay": "changes"}[road]
+    await who.follow(way_with(await who.failure(), f"--set restore.road={other}"))
+    hint = await who.failure()
+    await who.follow(way_with(hint, "snapreplay accept"))
+    await who.healthy()
+
+
+# ------------------------------------------------------------------------------ inputs
+
+
+@pytest.mark.parametrize("gone", ["trimmed", pytest.param("made again", marks=pytest.mark.slow)])
+async def test_the_state_is_taken_along_to_a_new_app_id(operator, gone):
+    """InputTrimmed and InputReplaced: `--state-of`, as printed; every record that is there counts once."""
+    then, who = await operator()
+    if gone == "trimmed":
+        await then.here.feed(20)
+        trim(then.here.bootstrap_servers, then.input, 0, 130)
+    else:
+        recreate(then.here.bootstrap_servers, then.input, 1)
+        await then.here.feed(130)
+    await who.follow(way_with(await who.failure(), "--state-of"))
+    async with who.running() as service:
+        assert service.view(0)["k0"]["n"] == (6 if gone == "trimmed" else 6 + 7)
+
+
+async def test_other_inputs_take_the_state_along_or_go_back(operator):
+    """WrongLog: the old inputs again, or a new id that begins with the state."""
+    then, who = await operator()
+    name = then.here.app.app_id
+    other = f"apps.heir(apps.ledger({name!r}), {name!r}, inputs=[Topic({name + '-other'!r})])"
+    who.change(other)
+    await who.type("topics", "ensure", "hinted:app", "--partitions", "1")
+    hint = await who.failure()
+    await who.follow(way_with(hint, "--state-of"))
+    async with who.running() as service:
+        assert service.view(0)["k0"]["n"] == 6
+    who.change(f"apps.ledger({name!r})")
+    await who.healthy()
+
+
+@pytest.mark.slow
+async def test_another_cluster_is_told_and_a_new_app_id_begins_here(operator):
+    """Offsets of another cluster mean nothing: process what is here anew."""
+    then, who = await operator()
+    elsewhere = Genesis("elsewhere", 1, {then.input: 0})
+    await tamper(then.here, then.increments, Kind.INCREMENT, with_fields(genesis=elsewhere))
+    hint = await who.failure()
+    assert "snapreplay accept" not in hint
+    (_, anew) = ways(hint)
+    await who.follow(anew)
+    async with who.running() as service:
+        assert service.view(0)["k0"]["n"] == 6
+
+
+# ------------------------------------------------------------------------------ nothing to accept
+
+
+async def lose_snapshots(then: Any) -> None:
+    recreate(then.here.bootstrap_servers, then.snapshots, 1, KEPT_FOR_EVER)
+
+
+async def trimmed_increments(then: Any) -> None:
+    (log,) = await then.here.read(then.increments)
+    trim(then.here.bootstrap_servers, then.increments, 0, log[-1].offset)
+
+
+async def broken_chain(then: Any) -> None:
+    await tamper(then.here, then.increments, Kind.INCREMENT, with_fields(batch=6), -2)
+
+
+async def damaged_increment(then: Any) -> None:
+    await tamper(then.here, then.increments, Kind.INCREMENT, flip)
+
+
+async def lost_increments(then: Any) -> None:
+    recreate(then.here.bootstrap_servers, then.increments, 1, KEPT_FOR_EVER)
+
+
+async def longer_log(then: Any) -> None:
+    await tamper(then.here, then.increments, Kind.INCREMENT, with_fields(owner_epoch=10**6))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        trimmed_increments,
+        broken_chain,
+        pytest.param(damaged_increment, marks=pytest.mark.slow),
+        pytest.param(longer_log, marks=pytest.mark.slow),
+    ],
+)
+async def test_without_a_snapshot_no_acceptance_is_printed_and_a_new_app_id_goes_on(operator, make):
+    """NoUsableSnapshot, BrokenChain and their like: looked for before it is said; the way that is left works."""
+    then, who = await operator()
+    await make(then)
+    await lose_snapshots(then)
+    hint = await who.failure()
+    assert "snapreplay accept" not in hint
+    await who.follow(way_with(hint, "under a new app id"))
+    async with who.running() as service:
+        assert service.view(0)["k0"]["n"] == 6
+
+
+@pytest.mark.slow
+async def test_increments_and_snapshots_lost_are_a_new_app_or_a_backup(operator):
+    """Both topics are empty: `init` begins anew, and says that this is for a new app."""
+    then, who = await operator()
+    await lost_increments(then)
+    await lose_snapshots(then)
+    hint = await who.failure()
+    assert "snapreplay accept" not in hint
+    await who.follow(hint.split("; ")[0])
+    async with who.running() as service:
+        assert service.view(0)["k0"]["n"] == 6
+
+
+@pytest.mark.slow
+async def test_a_snapshot_of_another_schema_is_not_offered(operator):
+    """Increments lost, the only whole snapshots of schema 1: the app's schema is to go back, then it is accepted."""
+    then, who = await operator()
+    await lost_increments(then)
+    who.change(ledger(then, "schema_version=2"))
+    hint = await who.failure()
+    assert "snapreplay accept" not in hint
+    who.change(ledger(then, "schema_version=1"))
+    assert "`App(…, schema_version=1)`" in hint
+    await who.follow(way_with(await who.failure(), "snapreplay accept"))
+    await who.healthy()
+
+
+@pytest.mark.parametrize(
+    "make", [trimmed_increments, pytest.param(lost_increments, marks=pytest.mark.slow)]
+)
+async def test_topics_are_brought_back_from_a_backup(operator, make):
+    """Every record at its old offset: what "bring the topics back" means, and it is enough."""
+    then, who = await operator()
+    (snapshots,) = await then.here.read(then.snapshots)
+    (backup,) = await then.here.read(then.increments)
+    await make(then)
+    await lose_snapshots(then)
+    hint = await who.failure()
+    assert hint.startswith("bring ") or "; or bring " in hint
+    assert "back from a backup or mirror" in hint
+    bring_back(then.here.bootstrap_servers, then.increments, backup)
+    bring_back(then.here.bootstrap_servers, then.snapshots, snapshots)
+    async with who.running() as service:
+        assert service.view(0)["k0"]["n"] == 6
+
+
+# ------------------------------------------------------------------------------ records, people
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        pytest.param(0, id="a fixed handler", marks=pytest.mark.slow),
+        pytest.param(1, id="dead letters"),
+    ],
+)
+async def test_a_record_that_cannot_be_processed_gets_another_handler_or_policy(
+    newcomer, monkeypatch, way
+):
+    """HandlerFailed: both ways of the hint go on behind the record."""
+    who = newcomer()
+    await who.here.prepare()
+    name = who.here.app.app_id
+    who.change(f"apps.ledger({name!r}, apps.refuse_poison)")
+    await who.here.send([("k0", {"amount": 1}), ("k0", {"amount": 2, "poison": True})])
+    hint = ways(await who.failure())[way]
+    if way == 0:
+        assert hint.startswith("deploy a fixed handler, then ")
+        who.change(f"apps.ledger({name!r}, apps.take_poison)")
+    else:
+        await who.follow(hint)
+        await who.type("topics", "ensure", "hinted:app", "--set", "errors.policy=dead_letter")
+    async with who.running() as service:
+        assert service.view(0)["k0"] == {"n": 2 - way, "sum": 1}
+
+
+async def test_accept_asks_for_a_reason_and_names_the_right_finding(operator):
+    """Refusals of `accept` itself: each hint is the command, or the option, that works."""
+    then, who = await operator()
+    await then.here.feed(20)
+    trim(then.here.bootstrap_servers, then.input, 0, 130)
+    words = ["accept", "hinted:app", "--partition", "0", "--finding", "input-gap-0"]
+    assert "--reason TEXT" in await who.type(*words, "--reason", " ", code=2)
+    said = " ".join((await who.type(*words, "--reason", "seen", code=2)).split())
+    await who.follow(way_with(said.split("hint: ")[1], "snapreplay accept"))
+    await who.healthy()
+    said = " ".join((await who.type(*words, "--reason", "seen", code=2)).split())
+    assert "restart the service" in said
+    await who.healthy()
+
+
+@pytest.mark.slow
+async def test_where_positions_mean_nothing_another_beginning_is_named(operator):
+    """`init --state-of` onto an input that was trimmed: both of its hint's options work."""
+    then, who = await operator()
+    await then.here.feed(20)
+    trim(then.here.bootstrap_servers, then.input, 0, 130)
+    old = then.here.app.app_id
+    for begin in ("earliest", "latest"):
+        who.change(f"apps.heir(apps.ledger({old!r}), {f'{old}-{begin}'!r})")
+        await who.type("topics", "ensure", "hinted:app")
+        said = await who.type("init", "hinted:app", "--state-of", old, code=4)
+        assert f"`--from {begin}`" in " ".join(said.split())
+        await who.type("init", "hinted:app", "--state-of", old, "--from", begin)
+        await who.healthy()
+
+
+@pytest.mark.slow
+async def test_a_lean_state_is_taken_over_once_its_app_has_written_a_snapshot(operator):
+    """The hint's start and stop of the other app is all that was missing."""
+    then, who = await operator(**LEAN)
+    old = then.here.app.app_id
+    who.change(f"apps.heir(apps.ledger({old!r}), {old + '-heir'!r})")
+    await who.type("topics", "ensure", "hinted:app")
+    said = " ".join((await who.type("init", "hinted:app", "--state-of", old, code=4)).split())
+    assert f"start {old} once more and stop it" in said
+    async with then.here.running(snapshot={"before_stop": True}):
+        pass
+    await who.type("init", "hinted:app", "--state-of", old)
+    async with who.running() as service:
+        await all_of(service, then.here.sent + 1)
+
+
+@pytest.mark.slow
+async def test_a_state_is_not_replaced_and_another_id_takes_it(operator):
+    """AlreadyBegun: the hint's new id begins with the state that was asked for."""
+    then, who = await operator()
+    old = then.here.app.app_id
+    heir = Stage(then.here.bootstrap_servers, apps.heir(then.here.app, f"{old}-heir"))
+    await heir.prepare()
+    who.change(f"apps.heir(apps.ledger({old!r}), {old + '-heir'!r})")
+    said = await who.type("init", "hinted:app", "--state-of", old, code=2)
+    await who.follow(" ".join(said.split()).split("hint: ")[1])
+    async with who.running() as service:
+        assert service.view(0)["k0"]["n"] == 6
+
+
+def test_keys_that_moved_name_the_state_to_take_along() -> None:
+    """The one thing that nobody can accept says so; the way itself is followed in test_first_start.py."""
+    hint = stops.keys_moved_hint("ledger", 4)
+    assert "cannot be accepted" in hint
+    assert "--state-of ledger" in hint

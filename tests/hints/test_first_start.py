@@ -1,0 +1,205 @@
+"""From nothing to a healthy service, and back from settings that refuse to start: each step is what was printed."""
+
+import re
+
+import pytest
+
+from snapreplay.service.genesis import init_app
+from snapreplay.service.ports import NewTopic
+from snapreplay.service.preflight import inspect
+from snapreplay.service.topics import KEPT_FOR_EVER, ensure_topics
+from snapreplay.snapshots.errors import SnapreplayError
+from tests.hints.following import Operator, way_with, ways
+from tests.support.stage import Stage, settings_for
+from tests.support.tampering import configure, delete, grow, recreate
+
+pytestmark = pytest.mark.kafka
+
+
+async def refusal(who: Operator) -> str:
+    """The hint with which a start is refused, before any partition."""
+    app = who.load()
+    stage = Stage(who.here.bootstrap_servers, app, **who.here.tables)
+    with pytest.raises(SnapreplayError) as refused:
+        await inspect(app, stage.settings(**who.settings), stage.cluster)
+    return refused.value.hint
+
+
+async def prepared(who: Operator) -> None:
+    """All its topics, initialised."""
+    await who.here.prepare()
+
+
+async def test_a_new_app_is_led_from_nothing_to_live(newcomer):
+    """No topics, no genesis: two hints later it processes."""
+    who = newcomer()
+    await who.follow(await refusal(who))
+    hint = await who.failure()
+    await who.follow(hint.split("; ")[0])
+    await who.healthy()
+
+
+async def test_what_dev_does_without_its_broker_is_done_on_another_cluster(
+    newcomer, desk, monkeypatch
+):
+    """No Java: the commands of the hint, each with the option that it names, on a cluster with inputs and outputs."""
+    who = newcomer()
+    here, app = who.here, who.load()
+    topics = [NewTopic(topic.name, 1) for topic in (*app.inputs, *app.outputs)]
+    await here.cluster.create_topics(topics)
+    monkeypatch.delenv("SNAPREPLAY_KAFKA__BOOTSTRAP_SERVERS")
+    with monkeypatch.context() as bare:
+        bare.setenv("PATH", "/nowhere")
+        bare.delenv("JAVA_HOME", raising=False)
+        said = " ".join((await who.type("dev", "hinted:app", code=3)).split())
+    hint = said.split("; or do without the local broker, ")[1]
+    (option,) = re.findall(r"each with (--\S+ HOST:PORT)", hint)
+    commands = re.findall(r"'(snapreplay [^']+ APP)'", hint)
+    assert [each.split()[1] for each in commands] == ["topics", "init", "run"]
+    for each in commands:
+        await who.follow(f"`{each.replace('APP', 'MODULE:APP')} {option}`")
+    await who.healthy()
+
+
+async def test_missing_topics_of_our_own_are_created_and_initialised(newcomer):
+    """The inputs are there: one way, two commands."""
+    who = newcomer()
+    await who.follow(await refusal(who))
+    for suffix in ("increments", "snapshots"):
+        delete(who.here.bootstrap_servers, f"{who.here.app.app_id}-{suffix}")
+    hint = await refusal(who)
+    assert ("topics ensure" in hint, "init" in hint) == (True, True)
+    await who.follow(ways(hint)[0])
+    await who.healthy()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(
+            {"retention.ms": "1000", "cleanup.policy": "compact"},
+            id="kept for ever",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param({"max.message.bytes": "100000"}, id="record sizes"),
+    ],
+)
+async def test_own_topics_are_configured_with_the_printed_command(newcomer, config):
+    """Kafka's own tool takes it as it stands, one setting after the other, until nothing is the matter."""
+    who = newcomer()
+    await prepared(who)
+    for name, value in config.items():
+        configure(who.here.bootstrap_servers, f"{who.here.app.app_id}-increments", name, value)
+    for _ in config:
+        await who.follow(await refusal(who))
+    await who.healthy()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", [0, 1], ids=["by changes", "no longer compacted"])
+async def test_a_compacted_input_is_read_by_changes_or_no_longer_compacted(newcomer, way):
+    """Both ways of the hint, for an app that would have to replay it."""
+    who = newcomer()
+    await prepared(who)
+    who.settings["restore"] = {"road": "replay"}
+    configure(who.here.bootstrap_servers, who.here.app.inputs[0].name, "cleanup.policy", "compact")
+    await who.follow(ways(await refusal(who))[way])
+    await who.healthy()
+
+
+async def test_a_transaction_timeout_above_the_brokers_is_lowered(newcomer):
+    """The settings of the hint fit the brokers' limit and each other."""
+    who = newcomer()
+    await prepared(who)
+    who.settings["timeouts"] = {"transaction_ms": 1_000_000}
+    await who.follow(ways(await refusal(who))[0])
+    await who.healthy()
+
+
+@pytest.mark.slow
+async def test_inputs_get_equally_many_partitions(newcomer):
+    """Told by both counts; named in the app, a topic with as many is taken."""
+    who = newcomer()
+    name = who.here.app.app_id
+    who.change(f"apps.pair({name!r})")
+    pair = Stage(who.here.bootstrap_servers, who.load())
+    await ensure_topics(pair.app, pair.settings(), pair.cluster, create_io_partitions=1)
+    grow(who.here.bootstrap_servers, f"right-{name}", 2)
+    assert "name that in App(inputs=[…])" in await refusal(who)
+    who.change(f"apps.pair({name + '-b'!r})")
+    await who.type("topics", "ensure", "hinted:app", "--partitions", "1")
+    await who.type("init", "hinted:app")
+    other = Stage(who.here.bootstrap_servers, who.load())
+    async with other.running():
+        pass
+
+
+@pytest.mark.slow
+async def test_where_to_begin_is_named_with_its_app(operator):
+    """`--from positions` is of some app: the hint's option, and its id, make it a command that works."""
+    then, who = await operator()
+    who.change(f"apps.heir(apps.ledger({then.here.app.app_id!r}), {then.here.app.app_id + '-b'!r})")
+    await who.type("topics", "ensure", "hinted:app")
+    said = await who.type("init", "hinted:app", "--from", "positions", code=2)
+    assert "--state-of APP_ID" in said
+    words = ["--state-of", then.here.app.app_id]
+    await who.type("init", "hinted:app", "--from", "positions", *words)
+    await who.healthy()
+
+
+@pytest.mark.parametrize("lost", ["increments", pytest.param("snapshots", marks=pytest.mark.slow)])
+async def test_one_lost_topic_is_replaced_and_what_its_counterpart_holds_goes_on(operator, lost):
+    """`--replace-lost`, then whatever the service's own hint says: the state is the accepted one."""
+    then, who = await operator()
+    delete(then.here.bootstrap_servers, f"{then.here.app.app_id}-{lost}")
+    await who.follow(way_with(await refusal(who), "--replace-lost"))
+    if lost == "increments":
+        await who.follow(way_with(await who.failure(), "snapreplay accept"))
+    async with who.running() as service:
+        assert service.view(0)["k0"]["n"] == 6
+
+
+@pytest.mark.slow
+async def test_lost_topics_leave_a_new_app_id(operator):
+    """The last way of the same hint: topics and a state of its own."""
+    then, who = await operator()
+    delete(then.here.bootstrap_servers, f"{then.here.app.app_id}-increments")
+    (*_, anew) = ways(await refusal(who))
+    await who.follow(anew)
+    async with who.running() as service:
+        assert service.view(0)["k0"]["n"] == 6
+
+
+@pytest.mark.slow
+async def test_init_does_not_take_lost_increments_for_a_new_app(operator):
+    """It refuses; the hint's run is FAILED with the command that goes on with the newest snapshot."""
+    then, who = await operator()
+    recreate(then.here.bootstrap_servers, then.increments, 1, KEPT_FOR_EVER)
+    with pytest.raises(SnapreplayError) as refused:
+        await init_app(then.here.app, then.here.settings(), then.here.cluster)
+    await who.follow(way_with(refused.value.hint, "snapreplay run"))
+    await who.follow(way_with(await who.failure(), "snapreplay accept"))
+    await who.healthy()
+
+
+async def test_moved_keys_leave_the_state_to_be_taken_to_a_topic_with_the_old_count(operator):
+    """The input has grown: a new one with the old count, what was not processed copied into it, and no key is lost."""
+    then, who = await operator()
+    await then.here.feed(20)
+    unprocessed = (await then.here.read(then.input))[0][120:]
+    grow(then.here.bootstrap_servers, then.input, 2)
+    first = ways(await refusal(who))[0]
+    before, after = first.split(", copy into it what is not processed yet, ")
+    await who.follow(before)
+    await then.here.send(
+        [(r.key.decode(), r.value) for r in unprocessed], who.load().inputs[0].name
+    )
+    await who.follow(after)
+    async with who.running() as service:
+        assert service.view(0)["k0"]["n"] == 7
+
+
+async def test_settings_for_a_stage_can_be_given_as_a_hint_prints_them(broker):
+    """What follows a hint with `--set` understands what the command line does."""
+    given = settings_for(broker.bootstrap_servers, restore={"road": "changes"}, changes="true")
+    assert (given.changes, given.restore.road) == (True, "changes")

@@ -1,0 +1,86 @@
+"""Carry out the operators' commands on a real broker, several at a time, and say what became of each app.
+
+python -m tests.operators [--only TEXT] [--some N --seed S] [--table]
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import traceback
+import uuid
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+from snapreplay.service.localbroker.broker import LocalBroker
+from tests.operators.commands import COMMANDS
+from tests.operators.ground import Ground
+from tests.operators.matrix import WHENS, Cell, Ending, all_cells, carried_out
+
+AT_A_TIME = 4
+
+
+def main() -> int:
+    arguments = _arguments()
+    cells = [cell for cell in all_cells() if arguments.only in str(cell)]
+    if arguments.some:
+        cells = random.Random(arguments.seed).sample(cells, min(arguments.some, len(cells)))
+    print(f"{len(cells)} cells, seed {arguments.seed}")
+    endings = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        LocalBroker() as broker,
+        ThreadPoolExecutor(arguments.at_a_time) as pool,
+    ):
+        under_way = [
+            pool.submit(_one, cell, broker.bootstrap_servers, Path(folder)) for cell in cells
+        ]
+        for done in as_completed(under_way):
+            ending = done.result()
+            endings.append(ending)
+            print(f"{len(endings):4} {ending.cell}: {ending}  {ending.done or ''}", flush=True)
+    if arguments.table:
+        print(table(endings))
+    return int(any(ending.wrong for ending in endings))
+
+
+def _one(cell: Cell, servers: str, folder: Path) -> Ending:
+    ground = Ground(servers, f"op-{uuid.uuid4().hex[:8]}", cell.kept, folder)
+    try:
+        return carried_out(cell, ground)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other cells go on
+        traceback.print_exc()
+        return Ending(cell, wrong=[f"{type(error).__name__}: {str(error)[:1500]}"])
+    finally:
+        ground.close()
+
+
+def table(endings: list[Ending]) -> str:
+    """A row per command, a column per moment; what differs by the kind of app stands one below the other."""
+    lines = ["| command | " + " | ".join(WHENS) + " |", "| --- |" + " --- |" * len(WHENS)]
+    for name in COMMANDS:
+        row = [_ending_of(endings, name, when) for when in WHENS]
+        if any(row):
+            lines.append(f"| {name} | " + " | ".join(row) + " |")
+    return "\n".join(lines)
+
+
+def _ending_of(endings: list[Ending], name: str, when: str) -> str:
+    here = [each for each in endings if (each.cell.command, each.cell.when) == (name, when)]
+    return "<br>".join(sorted({str(each) for each in here}))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.operators", description=__doc__)
+    parser.add_argument("--only", default="", help="cells whose name holds this text")
+    parser.add_argument("--some", type=int, default=0, help="that many, drawn by the seed")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--at-a-time", type=int, default=AT_A_TIME)
+    parser.add_argument("--table", action="store_true", help="for docs/operators.md")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+"""What becomes of an app after an operator's command: carried out, the app's own words followed, the result judged.
+
+An app that goes on must be exact. One that stops must say why, and what it says must lead to an app that is exact, or
+that lost no more than it said. Then it is killed once more: what the log holds is what counts.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tests.operators.commands import COMMANDS, POSITION, Command
+from tests.operators.ground import KEYS, Ground, Kept, Seen
+
+WHENS = ("running", "frozen", "stopped")
+KEPTS = tuple(
+    Kept(is_map, changes, snapshot)
+    for is_map in (True, False)
+    for changes in ((True, False) if is_map else (True,))  # without a map there are never any
+    for snapshot in (True, False)
+)
+ROUNDS_MAX = 5
+PROCESSES = "processes"
+SAID_FOR_LONG_SECONDS = 40.0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One command at one moment to one kind of app."""
+
+    command: str
+    when: str
+    kept: Kept
+
+    def __str__(self) -> str:
+        return f"{self.command} / {self.when} / {self.kept}"
+
+
+@dataclass
+class Ending:
+    """What happened. `said`: kinds of the problems that were named, in order; `done`: what was typed because of it;
+    `wrong`: what nobody was told of, empty if all is well."""
+
+    cell: Cell
+    said: list[str] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        if self.wrong:
+            return "WRONG: " + "; ".join(self.wrong)
+        last = () if COMMANDS[self.cell.command].final and self.said else (PROCESSES,)
+        return " → ".join([*self.said, *last])
+
+
+def all_cells() -> list[Cell]:
+    return [Cell(name, when, kept) for name in COMMANDS for when in WHENS for kept in KEPTS]
+
+
+def carried_out(cell: Cell, ground: Ground) -> Ending:
+    """From a new app to the verdict."""
+    ending, command = Ending(cell), COMMANDS[cell.command]
+    _past(ground, cell.kept)
+    _carry_out(ground, cell, command)
+    if not _processes(ground, command, ending):
+        return ending
+    decided = ground.decisions()
+    ground.feed(KEYS)
+    ground.until(ground.has_processed_all, "processed")
+    ground.kill()
+    ground.start()
+    if _processes(ground, command, ending):
+        ground.feed(KEYS)
+        ground.until(ground.has_processed_all, "processed after a kill")
+        ending.wrong += judged(ground, decided + ground.decisions())
+    return ending
+
+
+def _processes(ground: Ground, command: Command, ending: Ending) -> bool:
+    """Whether the app processes what is written now, by itself or after what it asked for was done."""
+    remedies = [command.remedy] if command.remedy else []
+    for _ in range(ROUNDS_MAX):
+        seen = _settled(ground)
+        if seen.phase == "live":
+            return True
+        if not ending.said or ending.said[-1] != seen.kind:
+            ending.said.append(seen.kind)
+        if command.final:  # said, and nothing helps
+            return False
+        if _followed(ground, seen, ending):
+            continue
+        if ending.wrong:
+            return False
+        if not remedies:
+            ending.wrong.append(f"no way out of {seen.kind}: {seen.problem} (hint: {seen.hint})")
+            return False
+        remedies.pop()(ground)
+        ending.done.append("taken back")
+        if seen.phase in ("failed", "exited"):
+            ground.look_again()
+    ending.wrong.append(f"it never processed again: {ending.said}, {ending.done}")
+    return False
+
+
+def _past(ground: Ground, kept: Kept) -> None:
+    ground.prepare()
+    ground.start()
+    ground.feed(60)
+    ground.until(lambda: ground.position() == 60, "processed")
+    if kept.snapshot:
+        ground.trigger_snapshot()
+    ground.feed(POSITION - 60)
+    ground.until(lambda: ground.position() == POSITION, "processed")
+
+
+def _carry_out(ground: Ground, cell: Cell, command: Command) -> None:
+    if cell.when == "stopped":
+        ground.kill()
+    if cell.when == "frozen":
+        ground.freeze()
+    command.carry_out(ground)
+    if cell.when == "frozen":
+        ground.thaw()
+    if cell.when == "stopped":
+        ground.start()
+
+
+def _settled(ground: Ground) -> Seen:
+    """It processes a record that was written now, or says what stands in its way: what it will not get over by itself,
+    what it has a command for, or what it has said for long."""
+    fed = ground.input_exists()
+    if fed:
+        ground.feed(1)
+    found: list[Seen] = []
+    since = [time.monotonic()]
+
+    def ended() -> bool:
+        seen = ground.seen()
+        if not found or seen.kind != found[0].kind:
+            since[0] = time.monotonic()
+        found[:] = [seen]
+        if seen.phase == "live" and not seen.problem:
+            return fed and ground.has_processed_all()
+        for_long = time.monotonic() - since[0] > SAID_FOR_LONG_SECONDS
+        return seen.phase in ("failed", "exited") or bool(
+            seen.problem and (for_long or commands_in(seen.hint))
+        )
+
+    ground.until(ended, "settled")
+    return found[0]
+
+
+def commands_in(hint: str) -> list[str]:
+    """What a hint says to type, without the words that only look."""
+    typed = re.findall(r"`snapreplay ([^`]+)`", hint)
+    return [words for words in typed if not words.startswith(("run", "audit", "doctor"))]
+
+
+def _followed(ground: Ground, seen: Seen, ending: Ending) -> bool:
+    """Type what the hint says, then let the app look again. False: it holds no command of ours."""
+    typed = commands_in(seen.hint)
+    for words in typed[:1] if typed and typed[0].startswith("accept") else typed:
+        ready = (
+            words.replace("MODULE:APP", "PROGRAM")
+            .replace("TEXT", "tried")
+            .replace("--partitions N", "--partitions 1")
+        )
+        done = ground.command(ready)
+        ending.done.append(words.split()[0])
+        if done.returncode != 0:
+            ending.wrong.append(f"`snapreplay {words}` failed: {done.stderr.strip()[-600:]}")
+            return False
+    if typed:
+        ground.look_again()
+    return bool(typed)
+
+
+def judged(ground: Ground, decided: str) -> list[str]:
+    """What the outputs and the state have lost or doubled without a word."""
+    wrong = []
+    outputs = ground.outputs()
+    counts = Counter(each["number"] for each in outputs)
+    expected = set(range(ground.outputs_gone, ground.next_number))
+    missing = sorted(expected - counts.keys())
+    doubled = sorted(number for number, count in counts.items() if count > 1)
+    if missing and "never processed" not in decided:
+        wrong.append(f"payments {missing[:5]}… ({len(missing)}) have no output")
+    if doubled and "second time" not in decided:
+        wrong.append(f"payments {doubled[:5]}… ({len(doubled)}) have two outputs")
+    applied = set(range(ground.next_number)) - set(missing)
+    probes = range(ground.next_number - KEYS, ground.next_number)
+    last = {f"k{each['number'] % KEYS}": each for each in outputs if each["number"] in probes}
+    for key, account in sorted(last.items()):
+        numbers = [n for n in applied if f"k{n % KEYS}" == key]
+        if (account["n"], account["sum"]) != (
+            len(numbers),
+            sum(numbers),
+        ) and "effect" not in decided:
+            wrong.append(
+                f"{key} is {account['n']} payments, {account['sum']}; by hand {len(numbers)}, {sum(numbers)}"
+            )
+    return wrong[:4]

@@ -1,0 +1,210 @@
+"""A state in memory that is the only copy: what a recovery does with it, event by event."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from snapreplay.service.core import effects, events
+from snapreplay.service.core.custody import (
+    DoubtUnresolved,
+    IncrementsMissing,
+    StateDisputed,
+)
+from snapreplay.service.core.kept import Ending, Kept, Warm
+from snapreplay.service.core.lineage import Lineage
+from snapreplay.service.core.recovery import step
+from snapreplay.service.core.search import Found
+from snapreplay.service.core.stops import NotInitialised
+from snapreplay.snapshots.errors import RetryableError
+from snapreplay.snapshots.format.records import NO_OFFSET
+from snapreplay.snapshots.program.record import Output
+from tests.service.core.test_recovery import CLAIMED, FENCED, WHOLE, drive
+from tests.support.entries import increment, pointer
+
+OLD = {"payments": "in", "ledger-increments": "old", "ledger-snapshots": "snaps"}
+NOW = {"ledger-increments": "new", "ledger-snapshots": "snaps"}
+LAST = msgspec.structs.replace(increment(9, owner_epoch=30), topic_ids=OLD)
+DOUBTFUL = msgspec.structs.replace(increment(10, owner_epoch=30), topic_ids=OLD)
+OUTPUT = Output("balances", b"k", b"v", partition=None, same_key=False, timestamp_ms=None)
+KEPT = Kept(LAST, 33, ending=None, lineage=Lineage(1, 1))
+DOUBT = replace(KEPT, doubtful=DOUBTFUL, ending=Ending(asked=False), outputs=(OUTPUT,))
+ASKED = replace(DOUBT, ending=Ending(asked=True, output=("balances", 0, 7)))
+ALONE = events.FenceDone(Lineage(1, 2), unbroken=True)
+EMPTY = (
+    events.Begin(),
+    ALONE,
+    events.ClaimAcknowledged("c1", 0),
+    events.ClaimSeen(0, None),
+    events.TopicIdsRead(NOW),
+)
+
+
+def begun(recovery):
+    """What is written once the store is ready."""
+    recovery, effect = step(recovery, events.Reentered())
+    assert isinstance(effect, effects.BeginAnew)
+    return recovery, effect
+
+
+def test_an_empty_log_gets_the_state_in_memory():
+    """Claimed and seen, then all of it is written with the ids of today, then the inputs are checked, then LIVE."""
+    recovery, effect = drive(*EMPTY, kept=KEPT)
+    assert effect == effects.Reenter(Found(LAST, 33), Warm.KEPT)
+    recovery, effect = begun(recovery)
+    assert effect.standing == msgspec.structs.replace(LAST, topic_ids={**OLD, **NOW})
+    assert "deleted and created again and holds no increment" in effect.problem
+    first = Found(increment(10, owner_epoch=0), 1)
+    recovery, effect = step(recovery, events.Begun(first))
+    assert effect == effects.CheckInputs(first)
+    assert recovery.kept == Kept(first.increment, 1, lineage=Lineage(1, 2))
+    recovery, effect = step(recovery, events.InputsChecked())
+    assert effect == effects.GoLive(first, 0, None, fell_back=False)
+
+
+def test_without_a_state_in_memory_an_empty_log_is_a_stop():
+    """As ever: it is never taken for a new app."""
+    _, effect = drive(*EMPTY[:-1])
+    assert isinstance(effect, effects.Fail)
+    assert isinstance(effect.error, NotInitialised)
+
+
+def test_nothing_is_written_without_a_claim_that_was_seen():
+    """Whatever the memory holds: before the claim nobody knows who else is there."""
+    for count in range(len(EMPTY)):
+        _, effect = drive(*EMPTY[:count], kept=KEPT) if count else (None, None)
+        assert not isinstance(effect, effects.BeginAnew)
+
+
+def test_who_was_fenced_since_holds_the_state_and_writes_nothing():
+    """Also in a later attempt, whose own fence is the last one by then."""
+    fenced = events.FenceDone(Lineage(1, 4), unbroken=False)
+    recovery, effect = drive(events.Begin(), fenced, *EMPTY[2:], kept=KEPT)
+    assert isinstance(effect, effects.Fail)
+    assert isinstance(effect.error, StateDisputed)
+    for event in (events.Begin(), ALONE, *EMPTY[2:]):
+        recovery, effect = step(recovery, event)
+    assert isinstance(effect.error, StateDisputed)
+    assert recovery.kept is not None
+
+
+def test_a_missing_topic_is_waited_for():
+    """Never FAILED: the state is still there when the topic is."""
+    recovery, effect = drive(*EMPTY[:-1], events.TopicIdsRead({"ledger-snapshots": "s"}), kept=KEPT)
+    assert isinstance(effect, effects.Wait)
+    assert isinstance(effect.error, IncrementsMissing)
+    assert recovery.kept is not None
+
+
+@pytest.mark.parametrize(
+    ("kept", "warm"),
+    [
+        (DOUBT, Warm.DROPPED),
+        (replace(DOUBT, ending=Ending(asked=True)), Warm.MERGED),
+        (replace(DOUBT, ending=None), Warm.DROPPED),
+    ],
+)
+def test_a_batch_in_doubt_is_done_when_its_commit_was_asked_for(kept, warm):
+    """A commit that was not asked for cannot have happened; one without outputs nobody can have seen fail."""
+    _, effect = drive(*EMPTY, kept=kept)
+    last = Found(LAST, 33) if warm is Warm.DROPPED else Found(DOUBTFUL, NO_OFFSET)
+    assert effect == effects.Reenter(last, warm)
+
+
+@pytest.mark.parametrize(("committed", "warm"), [(True, Warm.MERGED), (False, Warm.DROPPED)])
+def test_an_output_tells_what_became_of_a_commit_that_was_asked_for(committed, warm):
+    """It is there or it is not: then the batch is, too."""
+    recovery, effect = drive(*EMPTY, kept=ASKED)
+    assert effect == effects.ResolveDoubt(("balances", 0, 7))
+    recovery, effect = step(recovery, events.DoubtResolved(committed))
+    assert isinstance(effect, effects.Reenter)
+    assert effect.warm is warm
+    _, effect = begun(recovery)
+    assert effect.standing.batch == (10 if committed else 9)
+    assert effect.outputs == ()
+
+
+def test_a_doubt_that_nobody_can_resolve_holds_the_state():
+    """The output is gone as well: a person must bring it back."""
+    recovery, effect = drive(*EMPTY, events.DoubtResolved(None, "it is gone"), kept=ASKED)
+    assert isinstance(effect, effects.Fail)
+    assert isinstance(effect.error, DoubtUnresolved)
+    assert "it is gone" in effect.error.message
+    assert recovery.kept is not None
+
+
+def test_an_orphan_in_the_new_log_was_committed():
+    """The batch in doubt is there, with the id of the old topic: it is merged, and the state written."""
+    found = Found(DOUBTFUL, 2)
+    claimed = (*FENCED[:1], ALONE, events.ClaimAcknowledged("c1", 5), events.ClaimSeen(0, None))
+    recovery, effect = drive(
+        *claimed, events.WindowRead(found), events.TopicIdsRead(NOW), kept=ASKED
+    )
+    assert effect == effects.Reenter(Found(DOUBTFUL, NO_OFFSET), Warm.MERGED)
+    _, effect = begun(recovery)
+    assert "ends with batch 10 at offset 2" in effect.problem
+
+
+def test_a_batch_that_cannot_be_undone_is_committed_with_the_state():
+    """A state that is no map holds its records; its outputs are in no topic yet. They wait until they are."""
+    kept = replace(DOUBT, undoable=False)
+    recovery, effect = drive(*EMPTY, kept=kept)
+    assert effect == effects.Reenter(Found(DOUBTFUL, NO_OFFSET), Warm.MERGED)
+    recovery, effect = begun(recovery)
+    assert (effect.standing.batch, effect.outputs) == (10, (OUTPUT,))
+    recovery, effect = step(recovery, events.EffectFailed(RetryableError("no broker")))
+    for event in EMPTY:
+        recovery, effect = step(recovery, event)
+    assert effect == effects.Reenter(Found(DOUBTFUL, NO_OFFSET), Warm.KEPT)
+    _, effect = begun(recovery)
+    assert effect.outputs == (OUTPUT,)
+
+
+def test_a_memory_that_does_not_add_up_is_no_copy():
+    """Then the empty log is what it is without one."""
+    recovery, effect = drive(*EMPTY, events.KeptUnusable(), kept=KEPT)
+    assert isinstance(effect, effects.Fail)
+    assert isinstance(effect.error, NotInitialised)
+    assert recovery.kept is None
+
+
+def test_a_log_that_is_shorter_than_it_was_is_no_obstacle_to_who_has_the_state():
+    """The last increment's owner claimed at an offset that the log has not reached again."""
+    cut = Found(msgspec.structs.replace(increment(5, owner_epoch=30), topic_ids=OLD), 8)
+    claimed = (*CLAIMED[:1], ALONE, events.ClaimAcknowledged("c1", 10), events.ClaimSeen(0, None))
+    _, effect = drive(*claimed, events.WindowRead(cut), events.TopicIdsRead(OLD), kept=KEPT)
+    assert effect == effects.Reenter(Found(LAST, 33), Warm.KEPT)
+
+
+def test_a_newer_owners_state_is_loaded_and_ours_held_until_then():
+    """Somebody went on from what we have: ours counts until that is loaded, and then in no later attempt."""
+    theirs = Found(msgspec.structs.replace(increment(10, owner_epoch=31), topic_ids=OLD), 33)
+    claimed = (*FENCED[:1], ALONE, events.ClaimAcknowledged("c1", 40), events.ClaimSeen(0, None))
+    looked = (*claimed, events.WindowRead(theirs), events.TopicIdsRead(OLD))
+    recovery, effect = drive(*looked, kept=KEPT)
+    assert effect == effects.ReadStarts(theirs)
+    assert recovery.kept is not None
+    recovery, effect = step(recovery, events.StartsRead(WHOLE))
+    assert isinstance(effect, effects.Load)
+    assert recovery.kept is None
+
+
+def test_what_can_be_neither_undone_nor_restored_is_written():
+    """A state that is no map, a batch that was not committed, and a T-QuanLiang that was just made again."""
+    pointing = msgspec.structs.replace(LAST, pointers=[pointer(4)])
+    kept = replace(DOUBT, last=pointing, undoable=False)
+    found = Found(pointing, 33)
+    ids = {"ledger-increments": "old", "ledger-snapshots": "snaps"}
+    looked = (
+        events.Begin(),
+        ALONE,
+        events.ClaimAcknowledged("c1", 40),
+        events.ClaimSeen(7, None),
+        events.WindowRead(found),
+    )
+    _, effect = drive(*looked, events.TopicIdsRead(ids), kept=kept)
+    assert effect == effects.ReadStarts(found)
+    moved = ids | {"ledger-snapshots": "new"}
+    recovery, effect = drive(*looked, events.TopicIdsRead(moved), kept=kept)
+    assert effect == effects.Reenter(kept.held, Warm.MERGED)
+    assert begun(recovery)[1].outputs == (OUTPUT,)

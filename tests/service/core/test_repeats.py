@@ -1,0 +1,41 @@
+"""What is said again and again."""
+
+from snapreplay.service.core.repeats import QUIET_SECONDS, Repeats
+
+
+def test_the_first_one_is_said_at_once_and_then_a_sum_a_minute():
+    """What was left out is in the next sum, and nothing is counted twice."""
+    repeats, lines = Repeats(), []
+    for second in range(150):
+        said = repeats.met("lost", float(second))
+        if said is not None:
+            lines.append((second, said.times, said.left_out))
+    assert lines == [(0, 1, 0), (60, 61, 60), (120, 121, 60)]
+    assert repeats.due_at() == 180.0
+    assert repeats.told("lost", 150.0).left_out == 29
+    assert repeats.due_at() is None
+
+
+def test_each_cause_is_said_for_itself():
+    """What is new is never left out."""
+    repeats = Repeats()
+    assert [bool(repeats.met(cause, 1.0)) for cause in ("a", "a", "b", "a", "b")] == [
+        True,
+        False,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_what_was_quiet_for_a_minute_is_new_again():
+    """With the count from one; and it can be forgotten, but not what was left out."""
+    repeats = Repeats()
+    repeats.met("a", 0.0)
+    repeats.met("b", 0.0)
+    repeats.met("b", 1.0)
+    repeats.forget(QUIET_SECONDS)
+    assert list(repeats.causes) == ["b"]
+    again = repeats.met("a", QUIET_SECONDS)
+    assert again
+    assert again.times == 1

@@ -1,0 +1,62 @@
+"""Where an accepted state goes on; that the records do so is shown on a real broker in tests/attacks, B3."""
+
+import pytest
+
+from snapreplay.service.decisions.places import other_log, same_log
+
+AGAIN = "processed again, outputs written a second time"
+LOST = "are gone: their outputs stay, their effect on the state is lost"
+
+
+@pytest.mark.parametrize(
+    ("position", "reached", "start", "begin", "says"),
+    [
+        (120, 120, 0, 120, ""),
+        (120, 120, 130, 130, "offsets 120 to 130 are never processed"),
+        (80, 120, 0, 80, f"offsets 80 to 120 are {AGAIN}"),
+        (80, 120, 100, 100, f"offsets 80 to 100 {LOST}; offsets 100 to 120 are {AGAIN}"),
+        (80, 120, 120, 120, f"offsets 80 to 120 {LOST}"),
+        (80, 120, 130, 130, f"offsets 80 to 120 {LOST}; offsets 120 to 130 are never processed"),
+        (80, None, 0, 80, f"whatever was processed from there on is {AGAIN}"),
+        (
+            80,
+            None,
+            90,
+            90,
+            "offsets 80 to 90 are gone: those that were processed keep their outputs",
+        ),
+    ],
+)
+def test_each_record_is_held_processed_again_lost_or_skipped(position, reached, start, begin, says):
+    """No range is said to be processed again that the input does not hold, and none is left out."""
+    offset, line = same_log("in", position, reached, start)
+    assert offset == begin
+    assert line == "" if not says else says in line
+    assert not says or line.startswith(f"in: goes on at offset {begin}; ")
+
+
+@pytest.mark.parametrize(
+    ("position", "common_end", "begin", "says"),
+    [
+        (
+            120,
+            None,
+            5,
+            "from its start, offset 5; the old log's records from offset 120 on are never",
+        ),
+        (80, None, 5, "offsets 80 to 120 of the old log have no effect on the state"),
+        (
+            120,
+            100,
+            100,
+            "records of offsets 100 to 120 that are still the same are processed again",
+        ),
+        (80, 100, 80, f"offsets 80 to 100 are {AGAIN}"),
+        (2, 100, 5, f"offsets 2 to 5 {LOST}"),
+    ],
+)
+def test_another_log_is_entered_where_the_state_has_not_been(position, common_end, begin, says):
+    """Behind what both logs have, or earlier where the state is older than that."""
+    offset, line = other_log("in", position, 120, 5, common_end)
+    assert offset == begin
+    assert says in line

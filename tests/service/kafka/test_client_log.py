@@ -1,0 +1,146 @@
+"""The client's warnings: each cause once a minute, and nothing untold."""
+
+import logging
+import threading
+
+import pytest
+
+from snapreplay.service.kafka import client_log as module
+from snapreplay.service.kafka.client_log import CLIENT_LOGGER, Summary, summarise_client_log
+from tests.support import apps
+from tests.support.stage import until
+from tests.support.tampering import delete
+
+
+class Kept(logging.Handler):
+    """Keeps the lines."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+
+
+class Bench:
+    """A client's logger whose lines are kept, with time that only the test moves."""
+
+    def __init__(self):
+        self.now = 1000.0
+        self.kept = Kept()
+        target = logging.Manager(logging.RootLogger(logging.INFO)).getLogger("target")
+        target.addHandler(self.kept)
+        self.summary = Summary(target, lambda: self.now)
+        self.log = logging.Manager(logging.RootLogger(logging.INFO)).getLogger("client")
+        self.log.addHandler(self.summary)
+
+    @property
+    def lines(self):
+        return self.kept.lines
+
+
+@pytest.fixture
+def bench():
+    """Its timer comes due after the test."""
+    made = Bench()
+    yield made
+    made.summary.close()
+
+
+def test_a_repeated_line_is_said_at_once_and_then_once_a_minute(bench):
+    """With how often it was repeated."""
+    for _ in range(1000):
+        bench.log.error("Topic %s not found", "orders")
+        bench.now += 0.07
+    assert bench.lines[0] == "Topic orders not found"
+    assert bench.lines[1].startswith("Topic orders not found (")
+    assert bench.lines[1].endswith("times more in the last 60 s)")
+    assert len(bench.lines) == 2
+
+
+def test_what_says_something_new_passes(bench):
+    """Another topic, another error, another level; only addresses in memory make no difference."""
+    bench.log.error("Topic %s not found", "orders-1")
+    bench.log.error("Topic %s not found", "orders-2")
+    bench.log.warning("Topic %s not found", "orders-2")
+    bench.log.error("failed: <Connection at 0x7f01>")
+    bench.log.error("failed: <Connection at 0x7f02>")
+    assert bench.lines == [
+        "Topic orders-1 not found",
+        "Topic orders-2 not found",
+        "Topic orders-2 not found",
+        "failed: <Connection at 0x7f01>",
+    ]
+
+
+def test_what_was_left_out_is_told_also_when_nothing_more_comes(bench, monkeypatch):
+    """By a timer."""
+    monkeypatch.setattr(module, "QUIET_SECONDS", 0.0)
+    told = threading.Event()
+    monkeypatch.setattr(bench.kept, "emit", lambda record: told.set())
+    bench.log.warning("lost")
+    told.clear()
+    monkeypatch.setattr(threading, "Timer", at_once)
+    bench.log.warning("lost")
+    assert told.wait(10)
+
+
+def at_once(_, function):
+    return threading.Thread(target=function)
+
+
+def test_what_was_left_out_is_told_at_the_end(bench):
+    """A process that ends within the minute has said all."""
+    for _ in range(3):
+        bench.log.warning("lost")
+    bench.now += 5
+    bench.summary.close()
+    assert bench.lines == ["lost", "lost (2 times more in the last 5 s)"]
+
+
+def test_news_of_lower_levels_is_not_counted(bench):
+    """Whoever asks for them wants each of them."""
+    bench.log.info("joined")
+    bench.log.info("joined")
+    assert bench.lines == ["joined", "joined"]
+
+
+@pytest.fixture
+def client_logger():
+    """As it was, afterwards."""
+    logger = logging.getLogger(CLIENT_LOGGER)
+    before = logger.handlers[:], logger.propagate
+    logger.handlers[:], logger.propagate = [], True
+    yield logger
+    logger.handlers[:], logger.propagate = before
+
+
+def test_it_is_switched_on_once_for_the_process(client_logger, caplog):
+    """Lines of all the client's loggers still arrive at the root's handlers."""
+    summarise_client_log()
+    summarise_client_log()
+    assert len(client_logger.handlers) == 1
+    logging.getLogger("aiokafka.consumer.fetcher").warning("said once")
+    assert [record.getMessage() for record in caplog.records] == ["said once"]
+
+
+@pytest.mark.kafka
+async def test_an_input_that_is_deleted_under_a_service_is_not_a_flood(
+    client_logger, caplog, stage, unique
+):
+    """The client says hundreds of times that it is not there, the log says it twice, the second time with the sum."""
+    here = await stage(apps.ledger(unique("flood")))
+    summarise_client_log()
+    (summary,) = client_logger.handlers
+    met = Kept()
+    client_logger.addHandler(met)
+    topic = here.app.inputs[0].name
+    async with here.running():
+        delete(here.bootstrap_servers, topic)
+        await until(lambda: len(met.lines) > 200, "a flood")
+    summary.tell(all_of_them=True)
+    lines = [record.getMessage() for record in caplog.records]
+    shown = [line for line in lines if f"{topic} not found" in line]
+    assert len(shown) == 2
+    assert "times more in the last" in shown[1]

@@ -1,0 +1,175 @@
+"""Who is not let in learns why, on a real broker with SASL and TLS; and what the hint says lets him in."""
+
+import re
+
+import pytest
+
+from snapreplay.service.kafka.admin import KafkaAdmin
+from snapreplay.service.kafka.appender import KafkaAppender
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.entry import refusal
+from snapreplay.service.kafka.inquiry import KafkaInquiry
+from snapreplay.service.ports import NotAuthenticated, Unreachable
+from snapreplay.service.settings import Settings
+from tests.support.guarded import Guarded, guarded_broker
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    """One broker for this file."""
+    with guarded_broker(tmp_path_factory.mktemp("guarded")) as broker:
+        yield broker
+
+
+def wrong_logins(here: Guarded):
+    """What is wrong, the kafka settings, what is said of it, what the hint names."""
+    login = r"kafka\.sasl\.plain\.username and kafka\.sasl\.plain\.password"
+    yield (
+        "password",
+        here.as_user("wrong"),
+        "refuses user 'ada' by SCRAM-SHA-256: .*invalid credentials",
+        login,
+    )
+    plain = here.as_user("wrong", mechanism="PLAIN")
+    yield (
+        "plain password",
+        plain,
+        "refuses user 'ada' by PLAIN: .*Invalid username or password",
+        login,
+    )
+    nobody = here.as_user() | {"sasl.plain.username": "bob"}
+    yield "user", nobody, "refuses user 'bob' by SCRAM-SHA-256", login
+    mechanism = here.as_user(mechanism="SCRAM-SHA-512")
+    said = "does not offer SASL mechanism SCRAM-SHA-512, only PLAIN, SCRAM-SHA-256|only SCRAM-SHA-256, PLAIN"
+    yield "mechanism", mechanism, said, r"--set kafka\.sasl\.mechanism=(PLAIN|SCRAM-SHA-256)"
+
+
+def wrong_certificates(here: Guarded):
+    """As `wrong_logins`."""
+    cafile = r"kafka\.ssl\.cafile must name the PEM file of the authority"
+    untrusted = "is not trusted: unable to get local issuer certificate"
+    other = here.by_certificate(ssl_cafile=str(here.folder / "other.pem"))
+    yield "authority", other, untrusted, cafile
+    yield "no authority", here.by_certificate(ssl_cafile=None), untrusted, cafile
+    port = here.tls.rpartition(":")[2]
+    name = here.by_certificate() | {"bootstrap.servers": f"localhost:{port}"}
+    said = "is not trusted: Hostname mismatch, certificate is not valid for 'localhost'"
+    yield "name", name, said, r"--set kafka\.ssl\.check\.hostname=false"
+    none = here.by_certificate(ssl_certfile=None, ssl_keyfile=None)
+    certfile = r"kafka\.ssl\.certfile and kafka\.ssl\.keyfile must name"
+    yield "no certificate", none, "refuses a client without a certificate: .*ALERT", certfile
+    pair = {"ssl_certfile": "other.pem", "ssl_keyfile": "other.key"}
+    foreign = {name: str(here.folder / file) for name, file in pair.items()}
+    yield (
+        "certificate",
+        here.by_certificate(**foreign),
+        "refuses our certificate: .*ALERT",
+        certfile,
+    )
+
+
+def wrong_protocols(here: Guarded):
+    """As `wrong_logins`; the address of one listener with the protocol of another."""
+    at_open, at_sasl, at_tls = ({"bootstrap.servers": a} for a in (here.open, here.sasl, here.tls))
+    said, to = "kafka.security.protocol is {}", r"--set kafka\.security\.protocol={}"
+    with_login = "{}, with kafka.sasl.mechanism"
+    plain, tls = "does not use SASL, but ", "uses TLS, but "
+    yield "plain for SASL", at_sasl, "requires SASL", to.format(with_login.format("SASL_PLAINTEXT"))
+    yield "plain for TLS", at_tls, tls + said.format("PLAINTEXT"), to.format("SSL$")
+    sasl, ssl = here.as_user(), here.by_certificate()
+    yield "SASL for plain", sasl | at_open, plain + said.format("SASL"), to.format("PLAINTEXT$")
+    yield "SASL for TLS", sasl | at_tls, tls + said.format("SASL"), to.format("SASL_SSL")
+    both = ssl | sasl | at_tls | {"security.protocol": "SASL_SSL"}
+    yield "SASL_SSL for TLS", both, plain + said.format("SASL_SSL"), to.format("SSL$")
+    yield "TLS for plain", ssl | at_open, "does not use TLS", to.format("PLAINTEXT$")
+
+
+@pytest.mark.parametrize("wrong", [wrong_logins, wrong_certificates, wrong_protocols])
+async def test_who_is_kept_out_learns_why(here, wrong):
+    """By the broker's address, its own reason and the setting to correct."""
+    for what, given, said, hint in wrong(here):
+        error = await refusal(Settings(kafka=given))
+        assert isinstance(error, NotAuthenticated), what
+        assert re.search(
+            rf"^the broker at {given['bootstrap.servers']} denies access: ", error.message
+        )
+        assert re.search(said, error.message), (what, error.message)
+        assert re.search(hint, error.hint), (what, error.hint)
+
+
+async def test_settings_that_a_hint_names_let_us_in(here):
+    """Mechanism and protocol are known by what the listener offers: set, nothing keeps us out any more."""
+    port = here.tls.rpartition(":")[2]
+    for given in (
+        here.as_user(mechanism="SCRAM-SHA-512"),
+        here.as_user() | {"bootstrap.servers": here.open},
+        here.by_certificate() | {"bootstrap.servers": f"localhost:{port}"},
+    ):
+        error = await refusal(Settings(kafka=given))
+        ((name, value),) = re.findall(r"--set kafka\.(\S+)=(\S+)", error.hint if error else "")
+        assert await refusal(Settings(kafka=known_only({**given, name: value}))) is None
+
+
+def known_only(given):
+    """Without the credentials that another protocol has no use for: settings refuse them."""
+    sasl = given["security.protocol"].startswith("SASL")
+    return {name: value for name, value in given.items() if sasl or not name.startswith("sasl.")}
+
+
+async def test_who_is_let_in_and_who_finds_nobody_is_not_refused(here, free_port):
+    """With each of the right credentials; with an address where nobody listens, and a name that nobody has."""
+    for given in (
+        here.as_user(),
+        here.as_user(mechanism="PLAIN"),
+        here.by_certificate(),
+        {"bootstrap.servers": here.open},
+        {"bootstrap.servers": f"127.0.0.1:{free_port}"},
+        {"bootstrap.servers": "no.such.host.invalid:9092"},
+        here.as_user("wrong") | {"bootstrap.servers": f"127.0.0.1:{free_port}"},
+    ):
+        assert await refusal(Settings(kafka=given)) is None, given
+
+
+async def test_a_renewed_certificate_needs_no_restart(here, tmp_path):
+    """The file is read again once it was written again; what cannot be read leaves the former one in use."""
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes((here.folder / "other.pem").read_bytes())
+    settings = Settings(kafka=here.by_certificate(ssl_cafile=str(trusted)))
+    assert await refusal(settings) is not None
+    trusted.write_bytes((here.folder / "ca.pem").read_bytes())
+    assert await refusal(settings) is None
+    trusted.write_text("half a fi")
+    assert await refusal(settings) is None
+
+
+async def test_a_broker_that_is_down_hides_nobody_s_refusal(here, free_port):
+    """Of two addresses the one that answers says why."""
+    servers = f"127.0.0.1:{free_port},{here.sasl}"
+    error = await refusal(Settings(kafka=here.as_user("wrong") | {"bootstrap.servers": servers}))
+    assert error is not None
+    assert here.sasl in error.message
+
+
+async def test_every_client_of_ours_says_why(here, free_port):
+    """Admin, reader, transactional and plain producer, the doctor's; with nobody there they are Unreachable."""
+
+    async def ask(settings):
+        async with KafkaInquiry(settings):
+            pass
+
+    def asked(settings):
+        cluster = KafkaCluster(settings)
+        yield lambda: KafkaAdmin(settings).facts()
+        yield cluster.reader
+        yield lambda: cluster.fence("nobody-0")
+        yield KafkaAppender(settings).start
+        yield lambda: ask(settings)
+
+    for call in asked(Settings(kafka=here.as_user("wrong"))):
+        with pytest.raises(NotAuthenticated, match="refuses user 'ada'"):
+            await call()
+    for call in asked(Settings(kafka={"bootstrap.servers": f"127.0.0.1:{free_port}"})):
+        with pytest.raises(Unreachable):
+            await call()

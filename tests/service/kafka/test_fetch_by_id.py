@@ -1,0 +1,119 @@
+"""Fetching by topic id on a real broker, and what is noticed on the way."""
+
+import asyncio
+import struct
+from types import SimpleNamespace
+
+import pytest
+from aiokafka.protocol.fetch import FetchRequest
+
+from snapreplay.service.kafka.fetch_by_id import FetchWatch
+from snapreplay.service.kafka.fetch_requests import FetchById
+from snapreplay.service.ports import LogRecord, TopicGone, TopicPartition
+from tests.support.kafka import until_async
+from tests.support.tampering import recreate, topic_id
+
+FETCH = FetchRequest(10, 1, 100, 1, [("t", [(0, 7, 100)])])
+TOPIC_ID = "AAECAwQFBgcICQoLDA0ODw"
+
+
+def batch(epoch, record_format=2):
+    """The head of a record batch, as far as it is looked at."""
+    return struct.pack(">qiib", 0, 5, epoch, record_format)
+
+
+def answer(error_code, records=b"", topic="t"):
+    """Of one partition, as the client's fetcher reads it."""
+    return SimpleNamespace(topics=[(topic, [(0, error_code, 9, 9, 0, [], -1, records)])])
+
+
+def test_by_id_only_when_every_id_is_known():
+    """A cluster without ids is read by name, as before."""
+    assert isinstance(FetchWatch({"t": TOPIC_ID}).asked(FETCH), FetchById)
+    assert FetchWatch({"t": ""}).asked(FETCH) is FETCH
+    assert FetchWatch({}).asked(FETCH) is FETCH
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        pytest.param([answer(0, batch(3)), answer(0, batch(3)), answer(0, batch(4))], 0, id="good"),
+        pytest.param([answer(0)], 0, id="empty"),
+        pytest.param([answer(6)], 1, id="not-the-leader"),
+        pytest.param([answer(3), answer(3)], 2, id="unknown-topic"),
+        pytest.param([answer(0, batch(4)), answer(0, batch(3))], 1, id="epoch-fell"),
+        pytest.param([answer(0, batch(4)), answer(0, batch(3), "u")], 0, id="of-another-topic"),
+        pytest.param([answer(0, batch(4)), answer(0, batch(3, 1))], 0, id="old-format"),
+    ],
+)
+async def test_what_counts_as_a_disturbance(answers, expected):
+    """Whatever is refused, and a leader epoch that falls."""
+    watch = FetchWatch({})
+    for each in answers:
+        watch.answered(each)
+    assert watch.disturbances == expected
+
+
+async def test_a_topic_is_missing_until_a_later_answer_has_it():
+    """Since the first answer that said so."""
+    watch = FetchWatch({})
+    assert watch.answered(answer(3))
+    since = watch.missing_since
+    await asyncio.sleep(0)
+    watch.answered(answer(3))
+    assert watch.missing_since == since
+    assert not watch.answered(answer(0))
+    assert watch.missing_since is None
+
+
+@pytest.mark.kafka
+async def test_nothing_of_another_topic_of_the_same_name_is_given_out(cluster, new_topic, broker):
+    """A reader by id that waits at its position is not answered by a longer log that takes the name; by name it is."""
+    topic = await new_topic(1)
+    source = TopicPartition(topic, 0)
+    await write(cluster, topic, 3)
+    ids = {topic: topic_id(broker.bootstrap_servers, topic)}
+    by_id = await cluster.reader(patient=True, topic_ids=ids)
+    by_name = await cluster.reader(patient=True)
+    for reader in (by_id, by_name):
+        await reader.follow({source: 0})
+        count = 0
+        while count < 3:
+            count += len((await reader.poll(10, 100)).get(source, ()))
+    await asyncio.to_thread(recreate, broker.bootstrap_servers, topic, 1)
+    await write(cluster, topic, 10)
+    before = by_id.disturbances
+    await until_async(lambda: by_name.poll(10, 100), bool)
+    assert by_name.position(source) > 3
+    await until_async(lambda: polled(by_id), lambda _: by_id.disturbances > before + 1)
+    assert by_id.position(source) == 3
+    for reader in (by_id, by_name):
+        await reader.close()
+
+
+@pytest.mark.kafka
+async def test_reading_what_is_gone_ends_with_its_id(cluster, new_topic, broker, monkeypatch):
+    """Not after the progress timeout."""
+    monkeypatch.setattr("snapreplay.service.kafka.reader.LAG_SECONDS", 0.5)
+    topic = await new_topic(1)
+    ids = {topic: topic_id(broker.bootstrap_servers, topic)}
+    await asyncio.to_thread(recreate, broker.bootstrap_servers, topic, 1)
+    await write(cluster, topic, 3)
+    reader = await cluster.reader(topic_ids=ids)
+    with pytest.raises(TopicGone, match=ids[topic]):
+        await anext(aiter(reader.read(TopicPartition(topic, 0), 0, 3)))
+    await reader.close()
+
+
+async def polled(reader):
+    """Nothing may come."""
+    found = await reader.poll(10, 100)
+    assert not found
+
+
+async def write(cluster, topic, count):
+    """Records of our own, each a batch."""
+    appender = await cluster.appender()
+    for number in range(count):
+        await appender.append(LogRecord(topic, str(number).encode()), 0)
+    await appender.close()

@@ -1,0 +1,72 @@
+"""The coordinator's memory of fences, of a real broker: what tells our own last fence from another owner's."""
+
+from typing import Any
+
+import pytest
+
+from snapreplay.service.core.lineage import Lineage, unbroken
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.localbroker.ports import free_ports
+from snapreplay.service.ports import LogRecord, NewTopic, Unreachable
+from snapreplay.service.settings import Settings
+from tests.support.kafka import until_async
+
+pytestmark = pytest.mark.kafka
+
+
+async def test_the_last_fence_is_ours_until_somebody_else_fences(settings, unique):
+    """Whatever we commit, and while a transaction of ours is open; then it is another one for ever."""
+    cluster, topic, name = KafkaCluster(settings), unique("fenced"), unique("id")
+    await cluster.create_topics([NewTopic(topic, 1)])
+    assert await cluster.last_fence(name) is None
+    ours = await cluster.fence(name)
+    try:
+        assert unbroken(ours.lineage, await cluster.last_fence(name))
+        await ours.commit(0, (), (LogRecord(topic, b"1"),))
+        assert unbroken(ours.lineage, await cluster.last_fence(name))
+        await ours._producer.begin_transaction()
+        await ours._producer.send_and_wait(topic, b"2", partition=0)
+        assert unbroken(ours.lineage, await cluster.last_fence(name))
+        theirs = await cluster.fence(name)
+        await theirs.commit(0, (), (LogRecord(topic, b"3"),))
+        last: Any = await cluster.last_fence(name)
+        assert last.lineage == theirs.lineage
+        assert not unbroken(ours.lineage, last)
+        await theirs.discard()
+    finally:
+        await ours.discard()
+
+
+async def test_our_own_transaction_that_timed_out_is_nobody_else(settings, unique):
+    """The broker raises the epoch by one and aborts; nobody has committed anything."""
+    kafka = {**settings.kafka, "request.timeout.ms": 500}
+    short = settings.model_copy(
+        update={
+            "kafka": kafka,
+            "timeouts": settings.timeouts.model_copy(
+                update={"transaction_ms": 1000, "commit_ms": 500}
+            ),
+        }
+    )
+    cluster, topic, name = KafkaCluster(short), unique("timed-out"), unique("id")
+    await cluster.create_topics([NewTopic(topic, 1)])
+    ours = await cluster.fence(name)
+    try:
+        await ours._producer.begin_transaction()
+        await ours._producer.send_and_wait(topic, b"1", partition=0)
+        last: Any = await until_async(
+            lambda: cluster.last_fence(name),
+            lambda found: found is not None and found.lineage != ours.lineage,
+        )
+        assert last.lineage == Lineage(ours.lineage.producer_id, ours.lineage.producer_epoch + 1)
+        assert unbroken(ours.lineage, last)
+    finally:
+        await ours.discard()
+
+
+async def test_no_broker_is_no_answer():
+    """Neither yes nor no."""
+    (port,) = free_ports(1)
+    alone = Settings(kafka={"bootstrap.servers": f"127.0.0.1:{port}", "request.timeout.ms": 500})
+    with pytest.raises(Unreachable):
+        await KafkaCluster(alone).last_fence("anybody")

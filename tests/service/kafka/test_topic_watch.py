@@ -1,0 +1,47 @@
+"""Topic ids on connections that are kept, of a real broker."""
+
+import pytest
+
+from snapreplay.service.kafka.admin import KafkaAdmin
+from snapreplay.service.kafka.topic_watch import KafkaTopicWatch
+from snapreplay.service.localbroker.ports import free_ports
+from snapreplay.service.ports import NewTopic, Unreachable
+from snapreplay.service.settings import Settings
+from tests.support.tampering import delete
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+async def watch(settings):
+    """Closed at the end."""
+    made = KafkaTopicWatch(settings)
+    yield made
+    await made.close()
+
+
+async def test_another_topic_of_the_same_name_has_another_id(watch, settings, unique):
+    """On the same connection; meanwhile it is absent, and asking does not create it."""
+    name, admin = unique("watched"), KafkaAdmin(settings)
+    await admin.create_topics([NewTopic(name, 1)])
+    first = await watch.ids([name])
+    client = watch._client
+    assert first == {name: (await admin.topics([name]))[name].topic_id}
+    delete(settings.kafka["bootstrap.servers"], name)
+    assert await watch.ids([name]) == {}
+    await admin.create_topics([NewTopic(name, 1)])
+    second = await watch.ids([name])
+    assert second[name] not in {first[name], ""}
+    assert watch._client is client
+
+
+async def test_nobody_there_is_unreachable_and_asked_again():
+    """The next question makes a new connection."""
+    nobody = f"127.0.0.1:{free_ports(1)[0]}"
+    watch = KafkaTopicWatch(
+        Settings(kafka={"bootstrap.servers": nobody, "request.timeout.ms": 200})
+    )
+    for _ in range(2):
+        with pytest.raises(Unreachable):
+            await watch.ids(["nobody"])
+    assert watch._client is None

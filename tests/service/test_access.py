@@ -1,0 +1,267 @@
+"""A user who may do little, on a real broker that asks: what is missing is named, and what comes back heals."""
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from snapreplay.service.genesis import init_app
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.ports import NotAuthorized, TopicPartition
+from snapreplay.service.topics import ensure_topics
+from snapreplay.snapshots.program import names
+from tests.support import apps
+from tests.support.child import PROGRAM, ROOT
+from tests.support.guarded import USER, Guarded, bindings, guarded_broker
+from tests.support.kafka import until_async
+from tests.support.stage import Stage, processed, settings_for, snapshot, until
+
+pytestmark = pytest.mark.kafka
+
+KAFKA_ACLS = r"`?(kafka-acls\.sh [^;`)]+)"
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    """One broker for this file. Whoever is no super user may do nothing."""
+    with guarded_broker(tmp_path_factory.mktemp("guarded")) as broker:
+        yield broker
+
+
+class Restricted(Stage):
+    """An app whose service is `USER`. What else a test does, a super user does."""
+
+    def __init__(self, broker: Guarded, app, partitions: int = 1) -> None:
+        super().__init__(broker.open, app, partitions)
+        self.broker = broker
+
+    def settings(self, **tables):
+        given = {"kafka": self.broker.as_user(), **tables}
+        given["restore"] = {"retry_backoff_max_ms": 400, **tables.get("restore", {})}
+        return settings_for(self.broker.open, **given)
+
+    @property
+    def mine(self) -> list[str]:
+        """deploy/README.md's list for this app, as arguments of kafka-acls.sh."""
+        inputs, outputs = self.app.inputs[0].name, self.app.outputs[0].name
+        own = f"--topic {self.app.app_id}-increments --topic {self.app.app_id}-snapshots"
+        who = f"--allow-principal User:{USER}"
+        return [
+            f"{who} --operation Read --operation DescribeConfigs --topic {inputs}",
+            f"{who} --operation Write --operation DescribeConfigs --topic {outputs}",
+            f"{who} --operation Read --operation Write --operation Delete --operation DescribeConfigs {own}",
+            f"{who} --operation DescribeConfigs --cluster",
+            f"{who} --operation Read --group {self.app.app_id}",
+            f"{who} --operation Write --transactional-id {self.app.app_id}- --resource-pattern-type prefixed",
+        ]
+
+    async def allowed(self) -> "Restricted":
+        """Everything is there, and everything is allowed that must be."""
+        settings = settings_for(self.broker.open)
+        cluster = KafkaCluster(settings)
+        await ensure_topics(self.app, settings, cluster, create_io_partitions=self.partitions)
+        await init_app(self.app, settings, cluster)
+        for acl in self.mine:
+            await asyncio.to_thread(self.broker.allow, acl)
+        return self
+
+
+async def test_every_missing_acl_is_named_by_the_command_that_gives_it(here, unique):
+    """From no permission at all each refusal's own command leads to the next one, and at last to a service that works.
+    Given that way is what deploy/README.md asks for, without what only snapshots need."""
+    stage = Restricted(here, apps.ledger(unique("step")))
+    plain = settings_for(here.open)
+    await ensure_topics(stage.app, plain, KafkaCluster(plain), create_io_partitions=1)
+    await stage.feed(20)
+    given: list[str] = []
+
+    async def follow(hint: str) -> None:
+        (command,) = re.findall(KAFKA_ACLS, hint)
+        assert command not in given, "it did not help"
+        given.append(command)
+        await asyncio.to_thread(here.allow, command)
+
+    while (error := await refused_init(stage)) is not None:
+        await follow(error.hint)
+    while (error := await refused_start(stage)) is not None:
+        await follow(error.hint)
+    async with started(stage) as service:
+        done = asyncio.create_task(processed(service, {0: 20}))
+        while not done.done():
+            for hint in hints_of(service):
+                if re.findall(KAFKA_ACLS, hint)[0] not in given:
+                    await follow(hint)
+            await asyncio.wait([done], timeout=0.05)
+        await stage.assert_exactly_once(service)
+    described = {each for each in wanted(given) if each[2] == "DESCRIBE"}  # Read and Write imply it
+    assert wanted(given) - described <= wanted(stage.mine)
+    spared = wanted(stage.mine) - wanted(given)
+    assert {each for each in spared if "-snapshots" not in each[1] and each[2] != "DELETE"} == set()
+
+
+async def refused_init(stage: Restricted) -> NotAuthorized | None:
+    try:
+        await init_app(stage.app, stage.settings(), stage.cluster)
+    except NotAuthorized as error:
+        return error
+    return None
+
+
+async def refused_start(stage: Restricted) -> NotAuthorized | None:
+    service = stage.service()
+    await service.start()
+    try:
+        await service.wait_started()
+    except NotAuthorized as error:
+        return error
+    finally:
+        await service.stop()
+    return None
+
+
+@asynccontextmanager
+async def started(stage: Restricted):
+    """A service that need not be LIVE."""
+    service = stage.service()
+    await service.start()
+    try:
+        yield service
+    finally:
+        await service.stop()
+
+
+def hints_of(service) -> set[str]:
+    """The ways out that status and readiness show."""
+    shown = [s.error.hint for s in service.restore_status() if s.error is not None]
+    shown += [check.detail for check in service.control.ready_checks() if not check.ok]
+    return {text for text in shown if re.search(KAFKA_ACLS, text)}
+
+
+def wanted(commands: list[str]) -> set[tuple[str, str, str]]:
+    """Kind of the resource, its name, the operation."""
+    every: Any = (binding for each in commands for binding in bindings(each))
+    return {(binding.restype.name, binding.name, binding.operation.name) for binding in every}
+
+
+async def test_what_the_guide_asks_for_is_enough_for_snapshots_and_trimming(here, unique):
+    """deploy/README.md's list: three snapshots, of which two are kept."""
+    stage = await Restricted(here, apps.ledger(unique("enough"))).allowed()
+    async with stage.running(retention={"snapshots_kept": 2}) as service:
+        for _ in range(3):
+            await stage.feed(20)
+            await stage.assert_exactly_once(service)
+            await snapshot(service)
+        for name in (
+            names.increments_topic(stage.app.app_id),
+            names.snapshots_topic(stage.app.app_id),
+        ):
+            await trimmed(stage.cluster, TopicPartition(name, 0))
+
+
+async def trimmed(cluster: KafkaCluster, log: TopicPartition) -> None:
+    """Wait until the beginning of a log is gone."""
+    reader = await cluster.reader()
+    try:
+        await until_async(lambda: reader.bounds(log), lambda bounds: bounds.start_offset > 0)
+    finally:
+        await reader.close()
+
+
+async def test_a_revoked_acl_stops_a_partition_until_it_is_given_back(here, unique):
+    """Of topics, transactional ids and the group: named with operation and user in status and readiness, retried, and
+    exactly once in the end, in the same process."""
+    stage = await Restricted(here, apps.ledger(unique("revoked"))).allowed()
+    inputs, outputs, own, _, group, ids = stage.mine
+    async with stage.running() as service:
+        reading = f"User:{USER} may not Read topic {stage.app.inputs[0].name}"
+        for count, acl, said in (
+            (0, inputs, reading),  # before there is an anchor that a recovery would look at
+            (20, inputs, reading),
+            (20, outputs, f"User:{USER} may not Write topic {stage.app.outputs[0].name}"),
+            (20, own, f"User:{USER} may not (Read|Write) topic {stage.app.app_id}-increments"),
+            (20, ids, f"User:{USER} may not Write transactional id {stage.app.app_id}-0"),
+            (20, group, f"User:{USER} may not Read group {stage.app.app_id}"),
+        ):
+            await asyncio.to_thread(here.revoke, acl)
+            await stage.feed(count)
+            named = re.compile(said)
+            await until(lambda: named.search(not_ready(service)), said)  # noqa: B023 - awaited here
+            assert [s.phase for s in service.restore_status() if s.phase == "failed"] == []
+            await asyncio.to_thread(here.allow, acl)
+            await until(service.control.ready, f"ready again, with {acl}")
+            await stage.assert_exactly_once(service)
+
+
+async def test_a_topic_that_may_not_even_be_seen_is_not_waited_for(here, unique):
+    """A reader that follows it would get nothing for ever, and no error of the client's."""
+    stage = await Restricted(here, apps.ledger(unique("hidden"))).allowed()
+    await asyncio.to_thread(here.revoke, stage.mine[0])
+    source = TopicPartition(stage.app.inputs[0].name, 0)
+    reader = await stage.cluster.reader()
+    try:
+        await reader.follow({source: 0})
+        with pytest.raises(NotAuthorized, match=f"may not Read topic {source.topic}"):
+            await until_async(lambda: reader.poll(1, 100), lambda found: source in found)
+    finally:
+        await reader.close()
+
+
+def not_ready(service) -> str:
+    """What /readyz says."""
+    return "; ".join(check.detail for check in service.control.ready_checks() if not check.ok)
+
+
+async def test_a_changed_password_is_named_and_a_right_one_heals(here, unique):
+    """A broker restarts, its user has another password: status and readiness say so, nothing is FAILED, and with the
+    old password in place again the same process goes on."""
+    stage = await Restricted(here, apps.ledger(unique("rotated"))).allowed()
+    async with stage.running() as service:
+        await stage.feed(20)
+        await stage.assert_exactly_once(service)
+        await asyncio.to_thread(here.set_password, "changed")
+        await asyncio.to_thread(here.cluster.restart_node, 0)
+        await until(lambda: "refuses user 'ada'" in not_ready(service), "the reason")
+        assert [s.phase for s in service.restore_status() if s.phase == "failed"] == []
+        await asyncio.to_thread(here.set_password, "lovelace")
+        await until(service.control.ready, "ready again")
+        await stage.feed(20)
+        await stage.assert_exactly_once(service)
+
+
+def command(app_id: str, kafka: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """`snapreplay run`, ended."""
+    sets = (part for pair in kafka.items() for part in ("--set", "kafka.{}={}".format(*pair)))
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "snapreplay.api.cli", "run", str(PROGRAM), "--http-port", "0"),
+            *sets,
+        ],
+        cwd=ROOT,
+        env=os.environ | {"TEST_APP_KIND": "ledger", "TEST_APP_ID": app_id},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+async def test_a_wrong_password_ends_the_command_at_once(here, unique):
+    """`run` says why in one line and ends with 2; a missing ACL is 4, with the command that gives it."""
+    app_id = unique("typed")
+    wrong, missing = await asyncio.gather(
+        asyncio.to_thread(command, app_id, here.as_user("wrong")),
+        asyncio.to_thread(command, app_id, here.as_user()),
+    )
+    assert wrong.returncode == 2, wrong.stderr
+    (line,) = re.findall("^error: .*", wrong.stderr, re.MULTILINE)
+    assert f"the broker at {here.sasl} denies access: it refuses user 'ada'" in line
+    assert "is the cluster there" not in wrong.stderr
+    assert missing.returncode == 4, missing.stderr
+    assert f"User:ada may not Describe topic balances-{app_id}" in missing.stderr
+    assert "does not exist" not in missing.stderr
+    assert re.search(KAFKA_ACLS, missing.stderr)

@@ -1,0 +1,222 @@
+"""Runners that have not ended yet: what the supervisor owes them. Without a broker."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from snapreplay.service import supervisor as module
+from snapreplay.service.core.phase import Phase
+from snapreplay.service.partition.runner import PartitionRunner
+from snapreplay.service.settings import Settings
+from snapreplay.service.status import StatusBoard
+from snapreplay.service.supervisor import Supervisor
+from snapreplay.snapshots.errors import StopError
+from tests.support import apps
+from tests.support.stage import until
+
+
+class Runner:
+    """Runs until told; whether it then holds its state, and whether it is taken back, the test says."""
+
+    def __init__(self, context: Any, *_: object) -> None:
+        self.number, self.holding, self.lost = context.partition, False, None
+        self.over, self.stops = asyncio.Event(), 0
+        self.ids: list[dict[str, str]] = []
+        self.deaths: list[BaseException] = []
+        self.error: Exception | None = None
+        MADE.append(self)
+
+    async def run(self) -> None:
+        await self.over.wait()
+        if self.error is not None:
+            raise self.error
+
+    def stop(self, *, final_snapshot: bool) -> None:
+        self.stops += 1
+
+    def take_back(self) -> bool:
+        taken, self.holding = self.holding, False
+        return taken
+
+    def cut_off(self) -> None:
+        self.over.set()
+
+    def given_again(self) -> None: ...
+
+    def topics_seen(self, ids: Any) -> None:
+        self.ids.append(ids)
+        if self.error is not None:
+            raise self.error
+
+    def died(self, error: BaseException) -> None:
+        self.deaths.append(error)
+
+
+MADE: list[Runner] = []
+
+
+class Watch:
+    """Every topic has an id."""
+
+    async def ids(self, names: Any) -> dict[str, str]:
+        return dict.fromkeys(names, "A")
+
+    async def close(self) -> None: ...
+
+
+@pytest.fixture
+async def supervisor(monkeypatch):
+    """Of runners that do nothing; stopped at the end."""
+    MADE.clear()
+    monkeypatch.setattr(module, "PartitionRunner", Runner)
+    monkeypatch.setattr(module, "TOPIC_WATCH_SECONDS", 0.01)
+    settings = Settings(kafka={"bootstrap.servers": "127.0.0.1:1"}, timeouts={"revoke_ms": 100})
+    cluster: Any = SimpleNamespace(topic_watch=Watch)
+    nothing: Any = None
+    made = Supervisor(
+        apps.ledger("held"), settings, cluster, nothing, nothing, StatusBoard(), lambda _: None
+    )
+    yield made
+    for runner in MADE:
+        runner.over.set()
+    await made.stop(final_snapshot=False, deadline_seconds=5.0)
+
+
+async def released(supervisor, number=0):
+    """The partition was ours, and is another process's now."""
+    supervisor.assigned({number})
+    runner = MADE[-1]
+    runner.holding = True
+    supervisor.assigned(set())
+    await until(lambda: runner.stops, "the release")
+    return runner
+
+
+async def test_a_holder_whose_partition_came_back_is_told_of_at_the_end(supervisor, monkeypatch):
+    """Its loss is not hidden by the runner behind it, and the watch over the topics reaches it until it ends."""
+    first = await released(supervisor)
+    monkeypatch.setattr(Runner, "take_back", lambda _: False)
+    supervisor.assigned({0})
+    first.lost = StopError("the state is lost")
+    stopping = asyncio.create_task(supervisor.stop(final_snapshot=False, deadline_seconds=0.3))
+    seen = len(first.ids)
+    await until(lambda: len(first.ids) > seen + 2, "the watch")
+    await stopping
+    assert supervisor.lost == [first.lost]
+
+
+async def test_a_holder_takes_its_partition_back(supervisor):
+    """No second runner hides what keeps it; the deadline of its release does not end it any more."""
+    first = await released(supervisor)
+    supervisor.assigned({0})
+    assert len(MADE) == 1
+    assert dict(supervisor.runners) == {0: first}
+    await asyncio.sleep(0.2)  # what must not happen has no condition
+    assert not first.over.is_set()
+    assert dict(supervisor.runners) == {0: first}
+    supervisor.assigned(set())
+    await until(lambda: first.stops == 2, "another release")
+
+
+async def test_a_runner_that_ends_with_a_defect_is_told(supervisor):
+    """Nobody else would look at its task before the process ends."""
+    supervisor.assigned({0})
+    MADE[0].error = ZeroDivisionError("a defect")
+    MADE[0].over.set()
+    await until(lambda: MADE[0].deaths, "the defect")
+    assert MADE[0].deaths == [MADE[0].error]
+
+
+async def test_the_watch_over_the_topics_outlives_a_defect(supervisor, caplog):
+    """It is logged, and the next second is another one."""
+    supervisor.assigned({0})
+    MADE[0].error = ZeroDivisionError("a defect")
+    await until(lambda: len(MADE[0].ids) >= 3, "the watch")
+    assert "ZeroDivisionError" in caplog.text
+    MADE[0].error = None
+
+
+def runner_of(partition=0):
+    """One that never runs, its board, and what it told."""
+    settings = Settings(kafka={"bootstrap.servers": "127.0.0.1:1"})
+    board = StatusBoard()
+    told: list[BaseException] = []
+    context: Any = SimpleNamespace(
+        app=apps.ledger("held"),
+        settings=settings,
+        partition=partition,
+        identity=SimpleNamespace(process_id="p"),
+        increments=SimpleNamespace(topic="log"),
+        snapshots=SimpleNamespace(topic="snaps"),
+        input_names=("in",),
+        metrics=SimpleNamespace(failed=lambda *_: None, fenced=lambda: None),
+    )
+    runner: Any = PartitionRunner(context, board, told.append)
+    return runner, board, told
+
+
+async def test_a_recovery_is_woken_when_a_topic_appears_and_not_each_second():
+    """Else no back-off would last while it waits for something else."""
+    runner, _, _ = runner_of()
+    woken = []
+    runner._recoverer = SimpleNamespace(wake=lambda: woken.append(1))
+    for ids in ({"log": "A", "in": "B"}, {"log": "A"}, {"log": "A"}, {"log": "A"}):
+        runner.topics_seen(ids)
+    assert woken == []
+    for _ in range(3):
+        runner.topics_seen({"log": "A", "in": "C"})
+    assert woken == [1]
+
+
+async def test_a_runner_that_died_is_failed_and_no_retry_waits_for_it(caplog):
+    """The status and the log name the defect."""
+    runner, board, told = runner_of()
+    error, heard = ZeroDivisionError("a defect"), []
+    runner._reporter.phase(Phase.CLOSED)
+    runner.died(error)
+    status = board.get(0)
+    assert (status.phase, status.error.kind) == (Phase.FAILED, "ZeroDivisionError")
+    assert told == [error]
+    assert "ZeroDivisionError: a defect" in caplog.text
+    runner.retry(None, lambda *answer: heard.append(answer))
+    assert heard[0][0] == "failed"
+
+
+async def test_a_defect_in_what_decides_about_an_end_fails_the_partition(monkeypatch):
+    """It waits for a retry, as after every other defect."""
+    runner, board, _ = runner_of()
+
+    async def ended_by():
+        return None
+
+    async def broken(_):
+        raise ZeroDivisionError("a defect")
+
+    async def forgotten():
+        return None
+
+    monkeypatch.setattr(runner, "_end_of_ownership", ended_by)
+    monkeypatch.setattr(runner, "_decide", broken)
+    monkeypatch.setattr(runner._memory, "forget_if_proven", forgotten)
+    runner._stop.set()
+    await runner._incarnation()
+    assert board.get(0).phase == Phase.FAILED
+    assert board.get(0).error.kind == "ZeroDivisionError"
+
+
+async def test_a_holder_that_waits_for_the_log_goes_on_when_it_is_taken_back(monkeypatch):
+    """It holds nothing any more, and a retry is answered by what it is: FAILED."""
+    runner, _, _ = runner_of()
+    assert not runner.take_back()
+    never = asyncio.Event()
+    monkeypatch.setattr(runner._memory, "until_proven", lambda *_: never.wait())
+    runner.stop(final_snapshot=False)
+    runner._holding = True
+    waiting = asyncio.create_task(runner._until_proven_if_held())
+    await asyncio.sleep(0)
+    assert runner.take_back()
+    await asyncio.wait_for(waiting, 5)
+    assert not runner._holding
+    assert not runner._stop.is_set()

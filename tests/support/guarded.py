@@ -1,0 +1,196 @@
+"""A broker that asks who somebody is and what he may do: SASL, TLS with an authority of its own, ACLs."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.admin._scram import (
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from snapreplay.service.localbroker.cluster import LocalCluster
+from snapreplay.service.localbroker.ports import free_ports
+from snapreplay.service.localbroker.properties import HOST, Node
+
+USER, PASSWORD = "ada", "lovelace"
+_LOGIN = "org.apache.kafka.common.security"
+_SAN = f"subjectAltName=IP:{HOST}"
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """Addresses of its listeners. On `open` everybody is a super user, on the others the authorizer decides.
+
+    Attributes:
+        sasl: SASL_PLAINTEXT with PLAIN and SCRAM-SHA-256, for `USER`.
+        tls: SSL; a client needs a certificate of the authority in `folder`.
+        folder: ca.pem; client.pem and client.key; other.pem, an authority that nobody trusts.
+    """
+
+    cluster: LocalCluster
+    open: str
+    sasl: str
+    tls: str
+    folder: Path
+    admin: AdminClient  # on `open`
+
+    def as_user(self, password: str = PASSWORD, mechanism: str = "SCRAM-SHA-256") -> dict[str, Any]:
+        """The kafka settings of `USER`."""
+        return {
+            "bootstrap.servers": self.sasl,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": mechanism,
+            "sasl.plain.username": USER,
+            "sasl.plain.password": password,
+        }
+
+    def by_certificate(self, **changed: str | None) -> dict[str, Any]:
+        """The kafka settings of the client certificate; `changed` by name with _ for the dot, None leaves one out."""
+        given: dict[str, str | None] = {
+            "ssl.cafile": str(self.folder / "ca.pem"),
+            "ssl.certfile": str(self.folder / "client.pem"),
+            "ssl.keyfile": str(self.folder / "client.key"),
+            **{name.replace("_", "."): value for name, value in changed.items()},
+        }
+        known = {name: value for name, value in given.items() if value is not None}
+        return {"bootstrap.servers": self.tls, "security.protocol": "SSL", **known}
+
+    def set_password(self, password: str) -> None:
+        """Of `USER`, for SCRAM; connections that are there already stay."""
+        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+        change = UserScramCredentialUpsertion(USER, info, password.encode())
+        for future in self.admin.alter_user_scram_credentials([change]).values():
+            future.result(20)
+
+    def allow(self, kafka_acls: str) -> None:
+        """What the arguments of `kafka-acls.sh` say: --allow-principal, --operation, --topic, …; or --remove."""
+        done = self.admin.create_acls(bindings(kafka_acls))
+        for future in done.values():
+            future.result(20)
+
+    def revoke(self, kafka_acls: str) -> None:
+        """Take back what `allow` gave."""
+        filters = [
+            AclBindingFilter(
+                b.restype,
+                b.name,
+                b.resource_pattern_type,
+                b.principal,
+                b.host,
+                b.operation,
+                b.permission_type,
+            )
+            for b in bindings(kafka_acls)
+        ]
+        for future in self.admin.delete_acls(filters).values():
+            assert future.result(20), f"nobody was allowed {kafka_acls}"
+
+
+def bindings(kafka_acls: str) -> list[AclBinding]:
+    """The arguments of a `kafka-acls.sh --add` command as what it would send."""
+    words = kafka_acls.split()
+    options: dict[str, list[str]] = {}
+    for at, word in enumerate(words):
+        if word.startswith("--"):
+            follows = words[at + 1] if at + 1 < len(words) else "--"
+            options.setdefault(word, []).extend([] if follows.startswith("--") else [follows])
+    kinds = {
+        "--topic": ResourceType.TOPIC,
+        "--group": ResourceType.GROUP,
+        "--transactional-id": ResourceType.TRANSACTIONAL_ID,
+        "--cluster": ResourceType.BROKER,
+    }
+    pattern = options.get("--resource-pattern-type", ["literal"])[0].upper()
+    names = [
+        (kind, name or "kafka-cluster")
+        for option, kind in kinds.items()
+        for name in options.get(option, []) or ([""] if option in options else [])
+    ]
+    (principal,) = options["--allow-principal"]
+    return [
+        AclBinding(
+            kind,
+            name,
+            ResourcePatternType[pattern],
+            principal,
+            "*",
+            AclOperation[_operation(operation)],
+            AclPermissionType.ALLOW,
+        )
+        for kind, name in names
+        for operation in options["--operation"]
+    ]
+
+
+def _operation(written: str) -> str:
+    """IdempotentWrite → IDEMPOTENT_WRITE."""
+    spaced = "".join(f"_{each}" if each.isupper() else each for each in written)
+    return spaced.lstrip("_").upper()
+
+
+@contextmanager
+def guarded_broker(folder: Path) -> Iterator[Guarded]:
+    """One broker with three listeners; keys and certificates are made in `folder`."""
+    _make_certificates(folder)
+    plain, controller, sasl, tls = free_ports(4)
+    node = Node(1, plain, controller)
+    properties = _listeners(plain, controller, sasl, tls) | _tls(folder) | _WHO
+    with LocalCluster(1, nodes=[node], properties=properties) as cluster:
+        admin = AdminClient({"bootstrap.servers": f"{HOST}:{plain}"})
+        open_at, sasl_at, tls_at = (f"{HOST}:{port}" for port in (plain, sasl, tls))
+        here = Guarded(cluster, open_at, sasl_at, tls_at, folder, admin)
+        here.set_password(PASSWORD)
+        yield here
+
+
+def _listeners(plain: int, controller: int, sasl: int, tls: int) -> dict[str, str]:
+    ports = {"PLAINTEXT": plain, "SASL": sasl, "TLS": tls}
+    public = ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())
+    return {
+        "listeners": f"{public},CONTROLLER://{HOST}:{controller}",
+        "advertised.listeners": public,
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL,CONTROLLER:PLAINTEXT",
+    }
+
+
+_WHO = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+    "listener.name.sasl.plain.sasl.jaas.config": f'{_LOGIN}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";',
+    "listener.name.sasl.scram-sha-256.sasl.jaas.config": f"{_LOGIN}.scram.ScramLoginModule required;",
+}
+
+
+def _tls(folder: Path) -> dict[str, str]:
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": (folder / "broker.pem").read_text(),
+        "ssl.keystore.key": (folder / "broker.key").read_text(),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": (folder / "ca.pem").read_text(),
+        "listener.name.tls.ssl.client.auth": "required",
+    }
+
+
+def _make_certificates(folder: Path) -> None:
+    new = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+    new += " -keyout {0}.key -out {0}.pem -subj /CN={0}"
+    signed = f"{new} -CA ca.pem -CAkey ca.key -addext basicConstraints=CA:FALSE -addext {_SAN}"
+    for command in (
+        new.format("ca"),
+        new.format("other"),
+        signed.format("broker"),
+        signed.format("client"),
+    ):
+        subprocess.run(["openssl", *command.split()], cwd=folder, check=True, capture_output=True)
