@@ -75,12 +75,13 @@ def lock(path: Path, name: str, wheel: Path) -> None:
 
 
 def start(checkout: Path, *words: str, **environment: str) -> "subprocess.Popen[str]":
-    """`make` as a group of processes, which Ctrl-C in a terminal would reach as a whole."""
+    """`make` as a group of processes, which Ctrl-C in a terminal would reach as a whole; no child of `make test`."""
+    outside = {name: each for name, each in os.environ.items() if not name.startswith("MAKE")}
     pip = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": str(checkout.parent / "wheels")}
     return subprocess.Popen(
         ["make", "--no-print-directory", *words, f"PYTHON={sys.executable}"],
         cwd=checkout,
-        env={**os.environ, **pip, "PIP_NO_INDEX": "1", "LC_ALL": "C", **environment},
+        env={**outside, **pip, "PIP_NO_INDEX": "1", "LC_ALL": "C", **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

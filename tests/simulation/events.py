@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from snapreplay.service.ports import TopicPartition
 from snapreplay.snapshots.format.envelope import Kind, decode, kind_of
-from snapreplay.snapshots.format.records import Increment, Manifest
+from snapreplay.snapshots.format.records import Increment, Manifest, Pointer
 from snapreplay.snapshots.program import names
 from tests.simulation import program
 from tests.simulation.log import Log, Transaction, TxnState
@@ -187,12 +187,26 @@ def last_increment(world: World, number: int) -> Increment | None:
 
 def is_written(world: World, number: int) -> bool:
     """Whether the own topics of today have the state: an owner that was LIVE before they were replaced may not have
-    noticed yet."""
+    noticed yet. It may have written the snapshot into the new topic all the same, and its successor loaded it there."""
     last = last_increment(world, number)
-    return last is not None and all(
-        last.topic_ids[topic] == world.broker.topic_ids[topic]
-        for topic in (TOPICS["increments"], TOPICS["snapshots"])
+    if last is None:
+        return False
+    same = {
+        each for each in TOPICS.values() if last.topic_ids.get(each) == world.broker.topic_ids[each]
+    }
+    return TOPICS["increments"] in same and (
+        TOPICS["snapshots"] in same or _is_there(world, last.pointers, number)
     )
+
+
+def _is_there(world: World, pointers: Sequence[Pointer], number: int) -> bool:
+    """Whether the newest snapshot is in today's T-QuanLiang."""
+    log = _log(world, TopicPartition(TOPICS["snapshots"], number))
+    if not pointers or pointers[0].manifest_offset >= log.end:
+        return False
+    value = _value(world, pointers[0].manifest_offset, number)
+    manifest = decode(value) if value else None  # trimmed
+    return isinstance(manifest, Manifest) and manifest.snapshot_id == pointers[0].snapshot_id
 
 
 def _value(world: World, offset: int, number: int) -> bytes:

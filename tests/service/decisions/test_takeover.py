@@ -188,7 +188,7 @@ async def test_another_schema_or_partition_count_is_refused(past, heir_of, uniqu
     with pytest.raises(SchemaDiffers, match=r"written with state schema 1, the app.s is 2"):
         await taken_over(await heir_of(then.here, schema_version=2), then.here)
     wider = Topic(unique("wider"))
-    with pytest.raises(NoSuchState, match=r"its state has 1 partitions, the inputs of .* have 2"):
+    with pytest.raises(NoSuchState, match=r"its state has 1 partition, the inputs of .* have 2"):
         await taken_over(await heir_of(then.here, 2, inputs=[wider]), then.here)
     other = await heir_of(then.here, inputs=[Topic(unique("other"))])
     with pytest.raises(CannotTakeOver, match="offsets of other topics mean nothing here"):
