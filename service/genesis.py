@@ -6,12 +6,13 @@ It is batch 0 with the empty state; or, with the state of another app, an increm
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Literal
+from typing import Any
 
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.core.chain import decided_at, genesis_increment
 from snapreplay.service.core.search import Found
 from snapreplay.service.decisions.publish import publish
+from snapreplay.service.decisions.start_offsets import Start, start_offsets
 from snapreplay.service.decisions.takeover import STATE_OF, Begin, check_source, takeover_of
 from snapreplay.service.partition.claiming import claim_record, reader_behind_claim
 from snapreplay.service.partition.context import Context, Identity
@@ -29,8 +30,6 @@ from snapreplay.snapshots.program.ways import app_name, new_app
 from snapreplay.snapshots.state.store import store_of
 
 CLAIM_FOLLOWS_SECONDS = 1.0  # of another `init`, or an owner, that has just fenced
-
-Start = Literal["earliest", "latest"]
 
 
 class PartitionLost(StopError):
@@ -265,7 +264,7 @@ async def _last_before_claim(context: Context, claim_id: str, epoch: int) -> Fou
 
 async def _write(context: Context, start: Start) -> str:
     view = context.view
-    starts = await _start_offsets(context, start)
+    starts = await start_offsets(context, start)
     genesis = Genesis(view.cluster_id, view.partition_count, starts)
     digest = store_of(context.app.state()).digest
     producer = await context.cluster.fence(context.transactional_id)
@@ -286,18 +285,3 @@ async def _write(context: Context, start: Start) -> str:
         await producer.discard()
     listed = ", ".join(f"{topic} from offset {offset}" for topic, offset in starts.items())
     return f"partition {context.partition}: initialised, {listed}"
-
-
-async def _start_offsets(context: Context, start: Start) -> dict[str, int]:
-    reader = await context.cluster.reader()
-    try:
-        bounds = {
-            name: await reader.bounds(TopicPartition(name, context.partition))
-            for name in context.input_names
-        }
-    finally:
-        await reader.close()
-    return {
-        name: each.start_offset if start == "earliest" else each.end_offset
-        for name, each in bounds.items()
-    }

@@ -21,6 +21,10 @@ MAX_FILE_LINES = 400
 # Source files without a test file of their own: the test file that covers them, and why there.
 # A directory name ends in "/" and speaks for the files in it.
 COVERED_BY: dict[str, tuple[str, str]] = {
+    "service/decisions/start_offsets.py": (
+        "tests/service/test_genesis.py",
+        "init writes them into the genesis",
+    ),
     "service/partition/incarnation.py": (
         "tests/service/partition/test_runner.py",
         "the runner is one, and decides what its end means",

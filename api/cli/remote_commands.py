@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
 POLL_S = 0.2
 
+Partitions = Annotated[
+    list[int] | None,
+    typer.Option("--partition", "-p", min=0, help="Repeatable; default: see above."),
+]
+Wait = Annotated[bool, typer.Option("--wait", help="Until the operation has succeeded or failed.")]
+
 
 def register(app: typer.Typer) -> None:
     app.command("restore-status")(restore_status)
@@ -71,18 +77,15 @@ def restore_status(
 
 def trigger_snapshot(
     *,
-    partition: Annotated[
-        list[int] | None,
-        typer.Option("--partition", "-p", min=0, help="Repeatable; default: all that are live."),
-    ] = None,
+    partition: Partitions = None,
     reason: Annotated[str, typer.Option("--reason", help="Kept with the snapshot.")] = "",
-    wait: Annotated[bool, typer.Option("--wait", help="Until it has succeeded or failed.")] = False,
+    wait: Wait = False,
     url: Url = None,
     http_port: AskedPort = None,
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Write full snapshots now; processing goes on meanwhile."""
+    """Write full snapshots of the partitions named, or of all that are live; processing goes on meanwhile."""
     from snapreplay.api.cli.client import Client
 
     with Client(service_url(url, http_port, config)) as client:
@@ -96,17 +99,14 @@ def trigger_snapshot(
 
 def retry(
     *,
-    partition: Annotated[
-        list[int] | None,
-        typer.Option("--partition", "-p", min=0, help="Repeatable; default: all that failed."),
-    ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Until live, or failed again.")] = False,
+    partition: Partitions = None,
+    wait: Wait = False,
     url: Url = None,
     http_port: AskedPort = None,
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Let failed partitions recover again, once what stopped them is repaired or accepted."""
+    """Let the partitions named, or all that failed, recover again, once what stopped them is repaired or accepted."""
     from snapreplay.api.cli.client import Client
 
     with Client(service_url(url, http_port, config)) as client:

@@ -20,6 +20,7 @@ from snapreplay.service.core.road import Road
 from snapreplay.service.core.search import Found
 from snapreplay.service.core.stops import schema_differs
 from snapreplay.service.decisions.publish import by_whom
+from snapreplay.service.decisions.start_offsets import start_offsets
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.increments import last_increment
 from snapreplay.service.partition.inputs import check_inputs
@@ -27,7 +28,7 @@ from snapreplay.service.partition.loading import load_manifest
 from snapreplay.service.partition.performer import Performer
 from snapreplay.service.partition.report import Reporter
 from snapreplay.service.partition.starts import read_starts
-from snapreplay.service.ports import Cluster, TopicPartition
+from snapreplay.service.ports import Cluster
 from snapreplay.service.status import StatusBoard
 from snapreplay.snapshots.counted import counted
 from snapreplay.snapshots.errors import RebuildError, SnapreplayError, StopError, UsageError
@@ -180,7 +181,7 @@ async def _loaded(source: Context, performer: Performer, load: effects.Load) -> 
         return await performer.perform(load)
     except SnapreplayError:
         raise
-    except Exception as error:
+    except Exception as error:  # restore() is the user's and may raise anything
         raise CannotTakeOver(
             f"{source.snapshots}: restore() of this app's state does not accept it:"
             f" {type(error).__name__}: {error}"
@@ -250,18 +251,7 @@ async def _begin(
     """Positions to go on at; and the anchors that show whether the inputs are still the same logs."""
     if begin == "positions":
         return await _same_positions(context, source, last)
-    reader = await context.cluster.reader()
-    try:
-        bounds = {
-            name: await reader.bounds(TopicPartition(name, context.partition))
-            for name in context.input_names
-        }
-    finally:
-        await reader.close()
-    earliest = begin == "earliest"
-    return {
-        topic: each.start_offset if earliest else each.end_offset for topic, each in bounds.items()
-    }, {}
+    return await start_offsets(context, begin), {}
 
 
 async def _same_positions(

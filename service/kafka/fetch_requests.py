@@ -10,20 +10,15 @@ from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.types import (
     CompactArray,
     CompactBytes,
-    CompactString,
     Int8,
     Int16,
     Int32,
     Int64,
     Schema,
-    TaggedFields,
 )
 
-from snapreplay.service.kafka.requests import TopicId
+from snapreplay.service.kafka.fields import END, NO_TAGS, TEXT, TopicId
 
-_TEXT = CompactString("utf-8")
-_END = ("tags", TaggedFields)
-_NO_TAGS: dict[int, bytes] = {}
 _UNKNOWN_TOPIC = 3
 # UNKNOWN_TOPIC_ID and INCONSISTENT_TOPIC_ID, which the client does not know.
 _NO_SUCH_ID = {100, 103}
@@ -50,17 +45,17 @@ class _FetchByIdResponse(Response):
                         ("log_start_offset", Int64),
                         (
                             "aborted_transactions",
-                            CompactArray(("producer_id", Int64), ("first_offset", Int64), _END),
+                            CompactArray(("producer_id", Int64), ("first_offset", Int64), END),
                         ),
                         ("preferred_read_replica", Int32),
                         ("records", CompactBytes),
-                        _END,
+                        END,
                     ),
                 ),
-                _END,
+                END,
             ),
         ),
-        _END,
+        END,
     )
 
 
@@ -90,18 +85,18 @@ class _FetchByIdRequest(RequestStruct):
                         ("last_fetched_epoch", Int32),
                         ("log_start_offset", Int64),
                         ("max_bytes", Int32),
-                        _END,
+                        END,
                     ),
                 ),
-                _END,
+                END,
             ),
         ),
         (
             "forgotten_topics_data",
-            CompactArray(("topic_id", TopicId), ("partitions", CompactArray(Int32)), _END),
+            CompactArray(("topic_id", TopicId), ("partitions", CompactArray(Int32)), END),
         ),
-        ("rack_id", _TEXT),
-        _END,
+        ("rack_id", TEXT),
+        END,
     )
 
 
@@ -134,10 +129,10 @@ class FetchById(FetchRequest):
             (
                 self._ids[topic],
                 [
-                    (partition, -1, offset, -1, -1, max_bytes, _NO_TAGS)
+                    (partition, -1, offset, -1, -1, max_bytes, NO_TAGS)
                     for partition, offset, max_bytes in partitions
                 ],
-                _NO_TAGS,
+                NO_TAGS,
             )
             for topic, partitions in self._topics
         ]
@@ -152,7 +147,7 @@ class FetchById(FetchRequest):
             by_id,
             [],
             self._rack_id,
-            _NO_TAGS,
+            NO_TAGS,
         )
 
     def named(self, answer: Any) -> Any:

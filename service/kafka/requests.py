@@ -4,41 +4,20 @@ where (KIP-664, Kafka 3.0).
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
-from io import BytesIO
 from typing import Any
 
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import (
-    AbstractType,
     Boolean,
     CompactArray,
-    CompactString,
     Int16,
     Int32,
     Int64,
     Schema,
-    TaggedFields,
 )
 
-_TEXT = CompactString("utf-8")
-_END = ("tags", TaggedFields)
-_NO_TAGS: dict[int, bytes] = {}
-_NO_TOPIC_ID = bytes(16)
-
-
-class TopicId(AbstractType[str]):
-    """Sixteen bytes, as the text that Kafka's tools print; the zero id, which means none, as ""."""
-
-    @classmethod
-    def encode(cls, value: str) -> bytes:
-        return urlsafe_b64decode(value + "==") if value else _NO_TOPIC_ID
-
-    @classmethod
-    def decode(cls, data: BytesIO) -> str:
-        raw = data.read(16)
-        return urlsafe_b64encode(raw).decode().rstrip("=") if any(raw) else ""
+from snapreplay.service.kafka.fields import END, NO_TAGS, TEXT, TopicId
 
 
 class _TopicIdsResponse(Response):
@@ -48,17 +27,15 @@ class _TopicIdsResponse(Response):
         ("throttle_time_ms", Int32),
         (
             "brokers",
-            CompactArray(
-                ("node_id", Int32), ("host", _TEXT), ("port", Int32), ("rack", _TEXT), _END
-            ),
+            CompactArray(("node_id", Int32), ("host", TEXT), ("port", Int32), ("rack", TEXT), END),
         ),
-        ("cluster_id", _TEXT),
+        ("cluster_id", TEXT),
         ("controller_id", Int32),
         (
             "topics",
             CompactArray(
                 ("error_code", Int16),
-                ("name", _TEXT),
+                ("name", TEXT),
                 ("topic_id", TopicId),
                 ("is_internal", Boolean),
                 (
@@ -71,14 +48,14 @@ class _TopicIdsResponse(Response):
                         ("replica_nodes", CompactArray(Int32)),
                         ("isr_nodes", CompactArray(Int32)),
                         ("offline_replicas", CompactArray(Int32)),
-                        _END,
+                        END,
                     ),
                 ),
                 ("topic_authorized_operations", Int32),
-                _END,
+                END,
             ),
         ),
-        _END,
+        END,
     )
 
 
@@ -88,10 +65,10 @@ class _TopicIdsRequest(RequestStruct):
     API_VERSION = 12
     RESPONSE_TYPE = _TopicIdsResponse
     SCHEMA = Schema(
-        ("topics", CompactArray(("topic_id", TopicId), ("name", _TEXT), _END)),
+        ("topics", CompactArray(("topic_id", TopicId), ("name", TEXT), END)),
         ("allow_auto_topic_creation", Boolean),
         ("include_topic_authorized_operations", Boolean),
-        _END,
+        END,
     )
 
 
@@ -101,10 +78,10 @@ class TopicIds(Request[_TopicIdsRequest]):
     API_KEY = 3
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._topics = [("", name, _NO_TAGS) for name in names]
+        self._topics = [("", name, NO_TAGS) for name in names]
 
     def build(self, request_struct_class: type[_TopicIdsRequest]) -> Any:
-        return request_struct_class(self._topics, False, False, _NO_TAGS)
+        return request_struct_class(self._topics, False, False, NO_TAGS)
 
 
 class _DescribeProducersResponse(Response):
@@ -115,13 +92,13 @@ class _DescribeProducersResponse(Response):
         (
             "topics",
             CompactArray(
-                ("name", _TEXT),
+                ("name", TEXT),
                 (
                     "partitions",
                     CompactArray(
                         ("partition_index", Int32),
                         ("error_code", Int16),
-                        ("error_message", _TEXT),
+                        ("error_message", TEXT),
                         (
                             "active_producers",
                             CompactArray(
@@ -131,16 +108,16 @@ class _DescribeProducersResponse(Response):
                                 ("last_timestamp", Int64),
                                 ("coordinator_epoch", Int32),
                                 ("current_txn_start_offset", Int64),
-                                _END,
+                                END,
                             ),
                         ),
-                        _END,
+                        END,
                     ),
                 ),
-                _END,
+                END,
             ),
         ),
-        _END,
+        END,
     )
 
 
@@ -150,8 +127,8 @@ class _DescribeProducersRequest(RequestStruct):
     API_VERSION = 0
     RESPONSE_TYPE = _DescribeProducersResponse
     SCHEMA = Schema(
-        ("topics", CompactArray(("name", _TEXT), ("partition_indexes", CompactArray(Int32)), _END)),
-        _END,
+        ("topics", CompactArray(("name", TEXT), ("partition_indexes", CompactArray(Int32)), END)),
+        END,
     )
 
 
@@ -161,10 +138,10 @@ class DescribeProducers(Request[_DescribeProducersRequest]):
     API_KEY = 61
 
     def __init__(self, topic: str, partition: int) -> None:
-        self._topics = [(topic, [partition], _NO_TAGS)]
+        self._topics = [(topic, [partition], NO_TAGS)]
 
     def build(self, request_struct_class: type[_DescribeProducersRequest]) -> Any:
-        return request_struct_class(self._topics, _NO_TAGS)
+        return request_struct_class(self._topics, NO_TAGS)
 
 
 class _DescribeTransactionsResponse(Response):
@@ -176,20 +153,20 @@ class _DescribeTransactionsResponse(Response):
             "transaction_states",
             CompactArray(
                 ("error_code", Int16),
-                ("transactional_id", _TEXT),
-                ("transaction_state", _TEXT),
+                ("transactional_id", TEXT),
+                ("transaction_state", TEXT),
                 ("transaction_timeout_ms", Int32),
                 ("transaction_start_time_ms", Int64),
                 ("producer_id", Int64),
                 ("producer_epoch", Int16),
                 (
                     "topics",
-                    CompactArray(("topic", _TEXT), ("partitions", CompactArray(Int32)), _END),
+                    CompactArray(("topic", TEXT), ("partitions", CompactArray(Int32)), END),
                 ),
-                _END,
+                END,
             ),
         ),
-        _END,
+        END,
     )
 
 
@@ -198,7 +175,7 @@ class _DescribeTransactionsRequest(RequestStruct):
     API_KEY = 65
     API_VERSION = 0
     RESPONSE_TYPE = _DescribeTransactionsResponse
-    SCHEMA = Schema(("transactional_ids", CompactArray(_TEXT)), _END)
+    SCHEMA = Schema(("transactional_ids", CompactArray(TEXT)), END)
 
 
 class DescribeTransactions(Request[_DescribeTransactionsRequest]):
@@ -210,7 +187,7 @@ class DescribeTransactions(Request[_DescribeTransactionsRequest]):
         self._ids = [transactional_id]
 
     def build(self, request_struct_class: type[_DescribeTransactionsRequest]) -> Any:
-        return request_struct_class(self._ids, _NO_TAGS)
+        return request_struct_class(self._ids, NO_TAGS)
 
 
 class _ListTransactionsResponse(Response):
@@ -219,17 +196,17 @@ class _ListTransactionsResponse(Response):
     SCHEMA = Schema(
         ("throttle_time_ms", Int32),
         ("error_code", Int16),
-        ("unknown_state_filters", CompactArray(_TEXT)),
+        ("unknown_state_filters", CompactArray(TEXT)),
         (
             "transaction_states",
             CompactArray(
-                ("transactional_id", _TEXT),
+                ("transactional_id", TEXT),
                 ("producer_id", Int64),
-                ("transaction_state", _TEXT),
-                _END,
+                ("transaction_state", TEXT),
+                END,
             ),
         ),
-        _END,
+        END,
     )
 
 
@@ -239,9 +216,9 @@ class _ListTransactionsRequest(RequestStruct):
     API_VERSION = 0
     RESPONSE_TYPE = _ListTransactionsResponse
     SCHEMA = Schema(
-        ("state_filters", CompactArray(_TEXT)),
+        ("state_filters", CompactArray(TEXT)),
         ("producer_id_filters", CompactArray(Int64)),
-        _END,
+        END,
     )
 
 
@@ -254,4 +231,4 @@ class ListTransactions(Request[_ListTransactionsRequest]):
         self._producer_ids = list(producer_ids)
 
     def build(self, request_struct_class: type[_ListTransactionsRequest]) -> Any:
-        return request_struct_class([], self._producer_ids, _NO_TAGS)
+        return request_struct_class([], self._producer_ids, NO_TAGS)

@@ -38,7 +38,7 @@ class LocalCluster:
         version: of Kafka, such as "3.9.1", fetched at its first use; None: the usual one.
     """
 
-    def __init__(  # noqa: PLR0913 - keywords, each with a default
+    def __init__(  # noqa: PLR0913 - each keyword is one property of the cluster that some caller sets
         self,
         size: int = 3,
         *,

@@ -60,7 +60,7 @@ def local_session(name: str, *, short_lived: bool = False) -> SparkSession:
     try:
         with _uninterrupted():
             return builder.getOrCreate()
-    except Exception as error:
+    except Exception as error:  # py4j's, Spark's or the JVM's: whichever it is, there is no session
         raise UsageError(
             f"Spark does not start by {java}: {error}",
             hint=f"it needs a whole Java runtime, version 17 or newer: {INSTALL}",

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, overload
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar, cast, overload
 
 import msgspec
 
@@ -69,7 +69,8 @@ i64: Codec[int] = Codec("i64", _decode_int64, _encode_int64)
 
 def nullable(codec: Codec[T]) -> Codec[T | None]:
     """`codec`, with None for a null key or value."""
-    return Codec[T | None](f"nullable({codec.name})", codec.decode, codec.encode, nullable=True)  # type: ignore[arg-type]
+    named = replace(codec, name=f"nullable({codec.name})", nullable=True)
+    return cast(Codec[T | None], named)  # `nullable` keeps None from its functions
 
 
 @overload

@@ -51,11 +51,10 @@ def _give_class(view: MapState[Any, Any], handed_out: list[tuple[Any, Any, Any]]
     """
     plain: Any = type(view)
 
-    class Watched(plain):  # type: ignore[misc]
-        def get(self, key: Any, default: Any = None) -> Any:
-            value = super().get(key, default)
-            if default is not None and value is default:
-                handed_out.append((key, default, copy.deepcopy(default)))
-            return value
+    def get(self: Any, key: Any, default: Any = None) -> Any:
+        value = plain.get(self, key, default)
+        if default is not None and value is default:
+            handed_out.append((key, default, copy.deepcopy(default)))
+        return value
 
-    view.__class__ = Watched
+    view.__class__ = type("Watched", (plain,), {"get": get})

@@ -121,7 +121,7 @@ def _encode(topic: Topic[Any, Any], side: str, codec: Codec[T], value: T) -> byt
         raise TypeError("None is no value of this type")
     except NEVER_HANDLER_ERRORS:
         raise
-    except Exception as error:
+    except Exception as error:  # the codec is the user's and may raise anything
         raise _unencodable(topic, side, codec, value, error) from error
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 import pytest
@@ -19,6 +21,25 @@ def nobody() -> str:
     """A URL where nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         return f"http://127.0.0.1:{closed.getsockname()[1]}"
+
+
+@contextmanager
+def ended_once_asked(control, method: str, state: str) -> Iterator[None]:
+    """The operation that the call of `method` begins ends in `state` after the call was answered."""
+    asked, begin = threading.Event(), getattr(control, method)
+
+    def remember(*arguments):
+        operation = begin(*arguments)
+        asked.set()
+        return operation
+
+    setattr(control, method, remember)
+    finisher = threading.Thread(
+        target=lambda: asked.wait(timeout=20) and control.finish("op-0000", state)
+    )
+    finisher.start()
+    yield
+    finisher.join()
 
 
 def test_restore_status_shows_every_partition(invoke, url):
@@ -87,21 +108,8 @@ def test_trigger_prints_the_operation(invoke, url, control):
 @pytest.mark.parametrize(("state", "code"), [("succeeded", 0), ("failed", 1)])
 def test_trigger_waits_for_the_end(invoke, url, control, state, code):
     """--wait follows the operation; a failed one is exit code 1."""
-    asked = threading.Event()
-    trigger = control.trigger_snapshot
-
-    def remember(*arguments):
-        operation = trigger(*arguments)
-        asked.set()
-        return operation
-
-    control.trigger_snapshot = remember
-    finisher = threading.Thread(
-        target=lambda: asked.wait(timeout=20) and control.finish("op-0000", state)
-    )
-    finisher.start()
-    result = invoke("trigger-snapshot", "--wait", "--url", url, "-o", "json")
-    finisher.join()
+    with ended_once_asked(control, "trigger_snapshot", state):
+        result = invoke("trigger-snapshot", "--wait", "--url", url, "-o", "json")
     assert result.exit_code == code
     assert json.loads(result.stdout)["state"] == state
 
@@ -146,20 +154,8 @@ def test_retry_without_partitions_is_for_all_that_failed(invoke, url, control):
 @pytest.mark.parametrize(("state", "code"), [("succeeded", 0), ("failed", 1)])
 def test_retry_waits_for_the_end(invoke, url, control, state, code):
     """--wait follows until it is live or failed again: exit code 0 or 1."""
-    asked, retry = threading.Event(), control.retry
-
-    def remember(partition):
-        operation = retry(partition)
-        asked.set()
-        return operation
-
-    control.retry = remember
-    finisher = threading.Thread(
-        target=lambda: asked.wait(timeout=20) and control.finish("op-0000", state)
-    )
-    finisher.start()
-    result = invoke("retry", "--partition", "2", "--wait", "--url", url, "-o", "json")
-    finisher.join()
+    with ended_once_asked(control, "retry", state):
+        result = invoke("retry", "--partition", "2", "--wait", "--url", url, "-o", "json")
     assert result.exit_code == code
     (operation,) = json.loads(result.stdout)["items"]
     assert (operation["kind"], operation["state"]) == ("retry", state)
