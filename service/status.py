@@ -177,7 +177,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     recoverable: bool | None = None
     unrecoverable_reason: str = ""
     blocked_by_open_transaction: tuple[BlockedTopic, ...] = ()
-    # Why it is not known whether the partition is still ours: the process stood still. Empty when it is known.
+    # Why a LIVE partition may not be ours any more: the process stood still, or processing has ended. Else empty.
     ownership_doubt: str = ""
     decisions: tuple[Decision, ...] = ()  # newest first, as far as T-ZengLiang reaches back
     error: Problem | None = None

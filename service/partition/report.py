@@ -65,7 +65,8 @@ class Reporter:
         self._board.publish(self.status)
 
     def phase(self, phase: Phase) -> None:
-        """Enter a phase; staying in it is no change. Time spent goes to the recovery's split."""
+        """Enter a phase; staying in it is no change. Time spent goes to the recovery's split. A doubt from
+        before is kept by LIVE only."""
         before = self.status.phase
         if phase is before:
             return
@@ -80,7 +81,8 @@ class Reporter:
                 restore, seconds_per_phase=seconds, progress=None, waiting_for=""
             )
         self._phase_since = now
-        self.update(phase=phase, restore=restore)
+        doubt = self.status.ownership_doubt if phase is Phase.LIVE else ""
+        self.update(phase=phase, restore=restore, ownership_doubt=doubt)
 
     def restore_started(self) -> None:
         """A new recovery: everything known of the last one is dropped."""

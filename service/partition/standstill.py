@@ -61,11 +61,11 @@ class Standstill:
             self._ask(live)
 
     async def left_live(self) -> None:
-        """The next claim comes after the standstill."""
+        """The next claim comes after the standstill. Whoever asks before the next phase is entered hears no LIVE."""
+        self._reporter.doubt("it does not process any more")
         self._live, self._since = None, None
         if self._asking is not None:
             await ended(self._asking)
-        self._reporter.doubt("")
 
     def _ask(self, live: Commits) -> None:
         if self._asking is None or self._asking.done():

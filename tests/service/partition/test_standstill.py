@@ -46,15 +46,20 @@ async def bench(stage, unique):
 
 
 async def test_a_zombie_without_input_finds_out_that_it_is_one(bench):
-    """Doubtful at once, FENCED when the log has told of the newer owner, which goes on."""
+    """Doubtful at once, FENCED when the log has told of the newer owner, which goes on. In between it is never LIVE
+    without a doubt."""
     one = await bench.owner()
     await one.phase("live")
     two = await bench.owner("two")
     await two.phase("live")
     bench.stand_still()
+    seen = []
+    one.board.subscribe(lambda status: seen.append((status.phase, bool(status.ownership_doubt))))
     assert "stood still for 90.0 s" in one.status.ownership_doubt
     assert (await one.phase("fenced")).error.kind == "Superseded"
     assert (one.status.ownership_doubt, two.status.phase) == ("", "live")
+    assert ("live", True) in seen
+    assert ("live", False) not in seen
 
 
 async def test_the_owner_stays_live_and_is_sure_again(bench):
