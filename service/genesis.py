@@ -45,23 +45,31 @@ class AlreadyBegun(UsageError):
 
 
 async def init_app(
-    app: App[Any], settings: Settings, cluster: Cluster, start: Start = "earliest"
+    app: App[Any],
+    settings: Settings,
+    cluster: Cluster,
+    start: Start = "earliest",
+    *,
+    state_is_lost: bool = False,
 ) -> list[str]:
     """Write the genesis of every partition that has none; repeating it changes nothing.
+
+    Args:
+        state_is_lost: also of an app that has run, as long as none of its processes is a member of its group.
 
     Returns:
         One line per partition.
 
     Raises:
         PartitionLost: a partition is empty although others are past their genesis; nothing was written.
-        OwnedBefore: the app runs, or has run; nothing was written.
+        OwnedBefore: the app runs, or has run and its state is not said to be lost; nothing was written.
         StopError: increments are gone but snapshots exist.
         UsageError, Unreachable: as preflight.
     """
     contexts = await _contexts(app, settings, cluster)
     existing = [await _last(context) for context in contexts]
     await _refuse_lost(contexts, existing)
-    await _refuse_owned(contexts, existing)
+    await _refuse_owned(contexts, existing, state_is_lost=state_is_lost)
     return [
         _already(context, found) if found is not None else await _write(context, start)
         for context, found in zip(contexts, existing, strict=True)
@@ -69,10 +77,19 @@ async def init_app(
 
 
 async def init_with_state(
-    app: App[Any], settings: Settings, cluster: Cluster, source_id: str, begin: Begin = "positions"
+    app: App[Any],
+    settings: Settings,
+    cluster: Cluster,
+    source_id: str,
+    begin: Begin = "positions",
+    *,
+    state_is_lost: bool = False,
 ) -> list[str]:
     """Begin the chain of every partition with the state of app `source_id` after its last committed batch, proven.
     Nothing is written before all of them can; repeating it completes what was interrupted.
+
+    Args:
+        state_is_lost: as for `init_app`.
 
     Returns:
         One line per partition.
@@ -80,7 +97,7 @@ async def init_with_state(
     Raises:
         AlreadyBegun: a partition has a chain, and not one that began with that state.
         NoSuchState, CannotTakeOver, SchemaDiffers: nothing was written.
-        OwnedBefore: the app runs, or has run; nothing was written.
+        OwnedBefore: as `init_app`.
         StopError: increments are gone but snapshots exist.
         UsageError, Unreachable: as preflight.
         LogWentOn, Superseded, CommitInDoubt: somebody else is at work on this app id.
@@ -88,7 +105,7 @@ async def init_with_state(
     contexts = await _contexts(app, settings, cluster)
     await check_source(source_id, app, cluster, len(contexts))
     existing = [await _last(context) for context in contexts]
-    await _refuse_owned(contexts, existing)
+    await _refuse_owned(contexts, existing, state_is_lost=state_is_lost)
     for context, found in zip(contexts, existing, strict=True):
         if found is not None and await _source_of(context, found) != source_id:
             raise AlreadyBegun(
@@ -174,7 +191,9 @@ async def _refuse_lost(contexts: list[Context], existing: list[Found | None]) ->
     )
 
 
-async def _refuse_owned(contexts: list[Context], existing: list[Found | None]) -> None:
+async def _refuse_owned(
+    contexts: list[Context], existing: list[Found | None], *, state_is_lost: bool
+) -> None:
     """`init` fences: an owner that holds the only copy of a state would be cut off from the log.
 
     Whoever fences claims next: a log without any record, of which the coordinator knows a fence, is another one.
@@ -182,18 +201,29 @@ async def _refuse_owned(contexts: list[Context], existing: list[Found | None]) -
     for context, found in zip(contexts, existing, strict=True):
         if found is None and await _was_owned(context):
             running = await context.cluster.member_count(context.app.app_id)
+            if state_is_lost and not running:
+                continue
             raise OwnedBefore(
                 f"{context.increments} is empty, but partition {context.partition} of app {context.app.app_id} "
                 + ("has an owner: init would fence it" if running else "had an owner"),
-                hint=(
-                    "wait: "
-                    if running
-                    else "if a process of it is still there, connect it to the cluster: "
-                )
-                + "a process that has the state in memory writes it by itself; or bring the increments topic back from"
-                f" a backup or mirror; or begin anew under a new app id: {new_app()}",
+                hint=_owner_hint(context, running=bool(running)),
                 partition=context.partition,
             )
+
+
+def _owner_hint(context: Context, *, running: bool) -> str:
+    ways = [
+        ("wait: " if running else "if a process of it is still there, connect it to the cluster: ")
+        + "a process that has the state in memory writes it by itself",
+        "bring the increments topic back from a backup or mirror",
+        f"begin anew under a new app id: {new_app()}",
+    ]
+    if not running:
+        ways.append(
+            "if no process has the state in memory any more, begin with an empty one:"
+            f" `snapreplay init {app_name(context.app)} --state-is-lost`"
+        )
+    return "; or ".join(ways)
 
 
 async def _was_owned(context: Context) -> bool:

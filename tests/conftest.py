@@ -5,11 +5,15 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 
 from snapreplay.service.localbroker.broker import LocalBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # A cluster of one's own to run the tests against instead of the local broker.
 BOOTSTRAP_VARIABLE = "SNAPREPLAY_TEST_BOOTSTRAP_SERVERS"
@@ -60,6 +64,16 @@ def broker() -> Iterator[SharedBroker]:
 
 
 @pytest.fixture(scope="session")
+def spark() -> Iterator["SparkSession"]:
+    """The one of this process, which takes five seconds to start; every test that uses it is marked `spark`."""
+    from snapreplay.snapshots.jobs.session import local_session
+
+    session = local_session("snapreplay tests", short_lived=True)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
 def unique() -> Callable[[str], str]:
     """A function that turns a name into one for topics, groups and apps that no other test has."""
     return lambda name: f"{name}-{uuid.uuid4().hex[:8]}"
@@ -69,5 +83,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     rank = {Path(__file__).parent / name: number for number, name in enumerate(LONGEST_FILES)}
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
     for item in items:
-        if "broker" in getattr(item, "fixturenames", ()):
-            item.add_marker("kafka")
+        fixtures = getattr(item, "fixturenames", ())
+        for fixture, marker in (("broker", "kafka"), ("spark", "spark")):
+            if fixture in fixtures:
+                item.add_marker(marker)

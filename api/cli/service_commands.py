@@ -90,7 +90,24 @@ def dev(
     raise typer.Exit(run_dev(program, settings, partitions, data_dir, _http()))
 
 
-def init(
+StateOf = Annotated[
+    str | None,
+    typer.Option(
+        "--state-of",
+        metavar="APP_ID",
+        help="Begin with the state of another app of this cluster, after its last committed batch.",
+    ),
+]
+StateIsLost = Annotated[
+    bool,
+    typer.Option(
+        "--state-is-lost",
+        help="Also for an app that has run: no process has its state in memory any more.",
+    ),
+]
+
+
+def init(  # noqa: PLR0913 - an argument is an option of the command
     app: AppName,
     *,
     start: Annotated[
@@ -101,14 +118,8 @@ def init(
             " (then the default): where that app stands.",
         ),
     ] = None,
-    state_of: Annotated[
-        str | None,
-        typer.Option(
-            "--state-of",
-            metavar="APP_ID",
-            help="Begin with the state of another app of this cluster, after its last committed batch.",
-        ),
-    ] = None,
+    state_of: StateOf = None,
+    state_is_lost: StateIsLost = False,
     bootstrap_servers: BootstrapServers = None,
     config: Config = None,
     overrides: Overrides = None,
@@ -125,14 +136,18 @@ def init(
     settings = settings_from(config, overrides, bootstrap_servers)
     cluster = KafkaCluster(settings)
     if state_of is not None:
-        done = init_with_state(program, settings, cluster, state_of, start or "positions")
+        done = init_with_state(
+            program, settings, cluster, state_of, start or "positions", state_is_lost=state_is_lost
+        )
     elif start == "positions":
         raise UsageError(
             "--from positions: of which app?",
             hint="`--state-of APP_ID` names the one whose state is taken over",
         )
     else:
-        done = init_app(program, settings, cluster, start or "earliest")
+        done = init_app(
+            program, settings, cluster, start or "earliest", state_is_lost=state_is_lost
+        )
     _print_lines(asyncio.run(done), output)
 
 

@@ -1,7 +1,6 @@
 """B17: what an owner leaves behind when its topics were deleted under it is right, and whoever judges it says so."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from snapreplay.service.doctor.collect import examine
 from snapreplay.service.partition.topics_seen import TopicsSeen
 from snapreplay.service.topics import ensure_topics
 from snapreplay.snapshots.jobs.audit import audit
-from snapreplay.snapshots.jobs.session import local_session
 from tests.checker import app, load, verify
 from tests.support.stage import Stage, phase, snapshot, until
 from tests.support.tampering import delete, recreate
@@ -43,14 +41,6 @@ async def snapshots_replaced_under(stage: Stage, service: Any) -> None:
     await until(lambda: service.restore_status()[0].recoverable is False, "noticed")
     await ensure_topics(stage.app, stage.settings(), stage.cluster)
     await until(lambda: service.restore_status()[0].recoverable, "recoverable again")
-
-
-@pytest.fixture
-def spark() -> Iterator[SparkSession]:
-    """Before anything is running: it takes some seconds to start."""
-    session = local_session("snapreplay tests", short_lived=True)
-    yield session
-    session.stop()
 
 
 @pytest.fixture

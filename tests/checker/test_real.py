@@ -60,7 +60,9 @@ async def test_two_lives_with_trimmed_logs_are_found_good(
     assert counts["snapshots checked"] >= 4
     assert counts["reported commits checked"] > 0  # how many are trimmed is a matter of time
     assert counts["reported commits not checked, trimmed"] > 0
-    assert counts["digests checked by fold of the input"] == counts["digests checked by changes"]
+    # An owner that closes between its two trims leaves increments behind whose base is gone.
+    by_changes = counts["digests checked by changes"]
+    assert counts["digests checked by fold of the input"] >= by_changes > 0
     assert len(verdict.unchecked) == 2, verdict.unchecked
 
 

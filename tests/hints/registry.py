@@ -59,6 +59,7 @@ COMMANDS = {
     "test_a_foreign_transaction_ends_with_a_producer_of_its_id",
     "service/core/stops.py::pinned": f"{DOCTOR}::test_a_foreign_transaction_ends_with_a_producer_of_its_id",
     "service/genesis.py::init_with_state": f"{FAILED}::test_a_state_is_not_replaced_and_another_id_takes_it",
+    "service/genesis.py::_owner_hint": f"{FIRST}::test_a_state_that_nobody_has_any_more_is_given_up",
     "service/genesis.py::_refuse_lost": "tests/service/decisions/test_takeover.py::"
     "test_what_was_interrupted_is_completed",
     "service/genesis.py::_last": f"{FIRST}::test_init_does_not_take_lost_increments_for_a_new_app",
@@ -244,7 +245,6 @@ OPEN_BECAUSE: dict[str, tuple[str, ...]] = {
         "service/doctor/access_checks.py::refusals",
         "service/doctor/state_checks.py::same_topics",
         "service/doctor/state_checks.py::snapshot_age",
-        "service/genesis.py::_refuse_owned",
         "service/localbroker/node.py::LocalNode._fail",
         "snapshots/format/envelope.py::_too_large",
     ),

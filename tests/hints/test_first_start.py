@@ -182,6 +182,17 @@ async def test_init_does_not_take_lost_increments_for_a_new_app(operator):
     await who.healthy()
 
 
+async def test_a_state_that_nobody_has_any_more_is_given_up(operator):
+    """Both own topics were made again: `init` refuses, and its last way processes the input from the start."""
+    then, who = await operator()
+    for topic in (then.increments, then.snapshots):
+        recreate(then.here.bootstrap_servers, topic, 1, KEPT_FOR_EVER)
+    await who.type("init", "hinted:app", code=4)
+    (*_, given_up) = ways(who.said[-1])
+    await who.follow(given_up)
+    await who.healthy()
+
+
 async def test_moved_keys_leave_the_state_to_be_taken_to_a_topic_with_the_old_count(operator):
     """The input has grown: a new one with the old count, what was not processed copied into it, and no key is lost."""
     then, who = await operator()
