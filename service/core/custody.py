@@ -13,7 +13,7 @@ from snapreplay.service.core.kept import Kept
 from snapreplay.service.core.search import Found
 from snapreplay.snapshots.counted import counted
 from snapreplay.snapshots.errors import RetryableError, StopError
-from snapreplay.snapshots.format.records import NO_OFFSET, OWN_KIND, Increment
+from snapreplay.snapshots.format.records import OWN_KIND, Increment
 from snapreplay.snapshots.program.ways import MODULE, ensure
 
 
@@ -81,17 +81,6 @@ def verdict(
         return _lost(kept)
     leads_on = newest.batch > last.batch or _is_decided(newest)
     return Verdict.LEADS_ON if leads_on else Verdict.DISPUTED
-
-
-def may_restore(
-    last: Increment, increments: str, topic_ids: Mapping[str, str], log_start_offset: int
-) -> bool:
-    """As far as T-ZengLiang and the ids tell: by a snapshot in today's T-QuanLiang, or from the genesis."""
-    snapshots = topic_ids.keys() - {increments}
-    if last.pointers and any(_is_of(last, each, topic_ids) for each in snapshots):
-        return True
-    decided = last.decision is not None or last.last_decision_offset != NO_OFFSET
-    return log_start_offset == 0 and not decided
 
 
 def _is_of(increment: Increment, topic: str, topic_ids: Mapping[str, str]) -> bool:

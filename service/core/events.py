@@ -61,9 +61,11 @@ class WindowRead:
 
 @dataclass(frozen=True)
 class TopicIdsRead:
-    """Topic → id, without the topics that are missing."""
+    """Topic → id, without the topics that are missing. `restorable`: the logs still hold what the last increment of the
+    state in memory needs; asked only where what was applied on top of it cannot be undone."""
 
     topic_ids: Mapping[str, str]
+    restorable: bool = True
 
 
 @dataclass(frozen=True)

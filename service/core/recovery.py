@@ -19,7 +19,6 @@ Whatever fails transiently starts again from the fence, with back-off. Whatever 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar, assert_never
 
@@ -151,8 +150,8 @@ def step(recovery: Recovery, event: Event) -> tuple[Recovery, Effect]:
             return _search_from_claim(recovery, log_start_offset)
         case WindowRead(found):
             return _window_read(recovery, found)
-        case TopicIdsRead(topic_ids):
-            return _judged(recovery, topic_ids)
+        case TopicIdsRead():
+            return _judged(recovery, event)
         case DoubtResolved():
             return _doubt_resolved(recovery, event)
         case Reentered():
@@ -253,15 +252,15 @@ def _last_found(recovery: Recovery, found: Found) -> tuple[Recovery, Effect]:
     return located, ReadStarts(found) if recovery.kept is None else ReadTopicIds()
 
 
-def _judged(recovery: Recovery, topic_ids: Mapping[str, str]) -> tuple[Recovery, Effect]:
+def _judged(recovery: Recovery, event: TopicIdsRead) -> tuple[Recovery, Effect]:
     """Is the state in memory the one that the log leads to, an older one, or the only copy?"""
+    topic_ids = event.topic_ids
     kept, found, expected = _some(recovery.kept), recovery.last, recovery.expected
     increments, number = expected.increments_topic, expected.partition
     if increments not in topic_ids:
         gone = custody.missing(expected.app_id, increments, number, kept.last, expected.app)
         return _failed(recovery, gone)
-    way = custody.may_restore(kept.last, increments, topic_ids, recovery.log_start_offset)
-    match custody.verdict(kept, found, increments, topic_ids, restorable=way):
+    match custody.verdict(kept, found, increments, topic_ids, restorable=event.restorable):
         case Verdict.ONLY_COPY:
             healing = Healing.of(kept, found, increments, topic_ids)
             return _heal(replace(recovery, healing=healing), healing.doubt(kept, found))

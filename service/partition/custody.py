@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -246,16 +247,31 @@ async def last_now(context: Context) -> Found | None:
 async def restorable(context: Context, last: Increment) -> bool | None:
     """Whether what `last` points to is in the T-QuanLiang of today, or everything reaches back to the genesis; None
     when nobody answers soon. An increment that points to nothing may have lost its pointers with their topic."""
-    topic = context.snapshots.topic
     try:
         async with asyncio.timeout(LOOK_SECONDS_MAX):
-            ids = await topic_ids_now(context)
-            recorded, now = last.topic_ids.get(topic), ids.get(topic)
-            if last.pointers and now and (not recorded or recorded == now):
-                return True
-            return await _from_genesis(context, last)
+            return await _restorable(context, last, await topic_ids_now(context))
     except (SnapreplayError, TimeoutError):
         return None
+
+
+async def topic_ids_for(context: Context, kept: Kept | None) -> events.TopicIdsRead:
+    """For an owner that has claimed; `kept` is what it has in memory.
+
+    Raises:
+        Unreachable: no answer.
+    """
+    topic_ids = await topic_ids_now(context)
+    if kept is None or kept.undoable or context.increments.topic not in topic_ids:
+        return events.TopicIdsRead(topic_ids)
+    return events.TopicIdsRead(topic_ids, await _restorable(context, kept.last, topic_ids))
+
+
+async def _restorable(context: Context, last: Increment, topic_ids: Mapping[str, str]) -> bool:
+    topic = context.snapshots.topic
+    recorded, now = last.topic_ids.get(topic), topic_ids.get(topic)
+    if last.pointers and now and (not recorded or recorded == now):
+        return True
+    return await _from_genesis(context, last)
 
 
 async def _from_genesis(context: Context, last: Increment) -> bool:

@@ -17,7 +17,7 @@ from snapreplay.service.core.road import Road
 from snapreplay.service.partition import increments, inputs, starts
 from snapreplay.service.partition.advance import Tally, advance, prove
 from snapreplay.service.partition.context import Context
-from snapreplay.service.partition.custody import resolved, topic_ids_now
+from snapreplay.service.partition.custody import resolved, topic_ids_for
 from snapreplay.service.partition.decided import decisions_of
 from snapreplay.service.partition.increments import Base, ChangesLost
 from snapreplay.service.partition.loading import load_manifest, load_state, reader_reaching
@@ -69,7 +69,7 @@ class Performer:
                 found = await increments.last_in_window(reader, self._context.increments, window)
                 return events.WindowRead(found)
             case effects.ReadTopicIds():
-                return events.TopicIdsRead(await topic_ids_now(self._context))
+                return await topic_ids_for(self._context, self._kept)
             case effects.ResolveDoubt(output):
                 return await resolved(self._context, output)
             case effects.ReadStarts(last):

@@ -10,7 +10,7 @@ from snapreplay.service.core.custody import Verdict, verdict
 from snapreplay.service.core.kept import Kept
 from snapreplay.service.core.search import Found
 from snapreplay.snapshots.format.records import OWN_KIND
-from tests.support.entries import increment, pointer
+from tests.support.entries import increment
 
 TOPIC = "ledger-increments"
 OLD, NEW = {TOPIC: "old"}, {TOPIC: "new"}
@@ -100,19 +100,6 @@ def test_what_can_be_neither_undone_nor_restored_is_the_only_copy():
         Verdict.ONLY_COPY
     )
     assert verdict(KEPT, found, TOPIC, OLD, restorable=False) is Verdict.SAME
-
-
-def test_restored_is_from_todays_t_quanliang_or_from_the_genesis():
-    """A decision begins the chain anew: what is before it does not count."""
-    ids = {TOPIC: "old", "ledger-snapshots": "new"}
-    pointing = msgspec.structs.replace(made(9, epoch=30), pointers=[pointer(4)], topic_ids=ids)
-    moved = msgspec.structs.replace(pointing, topic_ids=OLD | {"ledger-snapshots": "before"})
-    assert custody.may_restore(pointing, TOPIC, ids, 7)
-    assert not custody.may_restore(pointing, TOPIC, OLD, 7)
-    assert not custody.may_restore(moved, TOPIC, ids, 7)
-    assert custody.may_restore(moved, TOPIC, ids, 0)
-    decided = msgspec.structs.replace(moved, last_decision_offset=3)
-    assert not custody.may_restore(decided, TOPIC, ids, 0)
 
 
 def test_what_is_said_names_the_state_and_the_command():

@@ -190,7 +190,7 @@ def test_a_newer_owners_state_is_loaded_and_ours_held_until_then():
 
 
 def test_what_can_be_neither_undone_nor_restored_is_written():
-    """A state that is no map, a batch that was not committed, and a T-QuanLiang that was just made again."""
+    """A state that is no map, a batch that was not committed, and what the last increment needs is not there."""
     pointing = msgspec.structs.replace(LAST, pointers=[pointer(4)])
     kept = replace(DOUBT, last=pointing, undoable=False)
     found = Found(pointing, 33)
@@ -204,7 +204,6 @@ def test_what_can_be_neither_undone_nor_restored_is_written():
     )
     _, effect = drive(*looked, events.TopicIdsRead(ids), kept=kept)
     assert effect == effects.ReadStarts(found)
-    moved = ids | {"ledger-snapshots": "new"}
-    recovery, effect = drive(*looked, events.TopicIdsRead(moved), kept=kept)
+    recovery, effect = drive(*looked, events.TopicIdsRead(ids, restorable=False), kept=kept)
     assert effect == effects.Reenter(kept.held, Warm.MERGED)
     assert begun(recovery)[1].outputs == (OUTPUT,)

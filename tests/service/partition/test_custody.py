@@ -19,6 +19,7 @@ from snapreplay.service.partition.custody import (
     require_increments,
     resolved,
     restorable,
+    topic_ids_for,
 )
 from snapreplay.service.partition.recoverer import Recoverer
 from snapreplay.service.partition.report import Reporter
@@ -208,4 +209,10 @@ async def test_without_changes_the_inputs_must_reach_back_to_the_genesis():
     topic, first = next(iter(last.genesis.start_offsets.items()))
     last = msgspec.structs.replace(last, positions={topic: first + 50})
     assert await restorable(looks(), last)
-    assert not await restorable(looks(**{topic: first + 1}), last)
+    trimmed = looks(**{topic: first + 1})
+    assert not await restorable(trimmed, last)
+    kept = Kept(last, 7)
+    assert (
+        await topic_ids_for(trimmed, kept)
+    ).restorable  # what is not committed can be undone: no need to restore
+    assert not (await topic_ids_for(trimmed, replace(kept, undoable=False))).restorable
