@@ -12,6 +12,7 @@ from snapreplay.service.clock import wall_ms
 from snapreplay.service.core.chain import Chain
 from snapreplay.service.core.custody import IncrementsReplaced
 from snapreplay.service.core.kept import Ending, Kept
+from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.tasks import ended
 from snapreplay.service.ports import CommitInDoubt, LogRecord, Producer
@@ -148,6 +149,11 @@ class Committer:
         if pending is not None:
             await ended(pending.task)
             self._doubt(pending.applied, pending.increment, self._ended)
+
+    @property
+    def lineage(self) -> Lineage:
+        """What the fence gave its producer."""
+        return self._producer.lineage
 
     async def cut(self) -> None:
         """No transaction can be committed any more: the one under way ends now, in doubt."""

@@ -44,7 +44,7 @@ class Incarnation:
         self._found: SnapreplayError | None = None  # while it was LIVE
         self._stop_at: HalfApplied | None = None
         self._stand_back = StandBack(context)
-        self._standstill = Standstill(context, self._reporter, self._taken)
+        self._standstill = Standstill(context, self._reporter, self._taken, self._end_with)
         self._retry = Retry()
         self._values = ValueChecks(context, self._reporter)
         self._topics_seen = self._new_topics_seen()
@@ -110,11 +110,13 @@ class Incarnation:
             raise live.lost from error
         finally:
             self._live = None
-            await self._standstill.left_live()
-            await self._values.end()
             self._memory.recoverable = self._reporter.is_recoverable
-            await live.close()
-            self._memory.kept, self._doubtful = live.kept(), live.doubtful
+            try:
+                await self._standstill.left_live()
+                await self._values.end()
+                await live.close()
+            finally:  # cancelled or not: it is the state that counts
+                self._memory.kept, self._doubtful = live.kept(), live.doubtful
 
     async def _process_in_time(self, live: Live, store: Store) -> None:
         """Only the work is cut off; what it leaves in memory is always noted."""

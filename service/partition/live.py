@@ -12,6 +12,7 @@ from itertools import takewhile
 
 from snapreplay.service.core.caution import Caution
 from snapreplay.service.core.kept import Kept
+from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.partition.batch_failures import HalfApplied, HandlerFailed
 from snapreplay.service.partition.committer import Committed, Committer
 from snapreplay.service.partition.context import Context
@@ -54,9 +55,7 @@ class Live:
         stop_at: HalfApplied | None = None,
     ) -> None:
         """`stop_at`: process what is before this record, then fail with its failure."""
-        self._context = context
-        self._store = store
-        self._reporter = reporter
+        self._context, self._store, self._reporter = context, store, reporter
         self._committer = Committer(context, store, recovered.producer, recovered.chain)
         self.snapshots = SnapshotKeeper(context, store, self._committer, reporter, recovered)
         self._digests = StateDigests(store, context.settings.snapshot.digest_every_batches)
@@ -72,8 +71,7 @@ class Live:
         self._flood = FloodCheck(context)
         self._reader: Reader | None = None
         self._stop_at = stop_at
-        self._stopping = False
-        self._alone = 0
+        self._stopping, self._alone = False, 0
         self._records_max = context.settings.batch.records_max
         self._caution = Caution()
         self._refused: RecordError | None = None
@@ -96,9 +94,8 @@ class Live:
         self._stopping = True
 
     def careful(self, caution: Caution, refused: RecordError | None) -> None:
-        """After a commit that failed: what caused it may be the batch. A handler that blocks must not hold up a
-        transaction under way, and the batches are as small as `caution` says. `refused`: the broker does not take what
-        the handler makes of this record."""
+        """After a commit that failed, perhaps because of the batch: no transaction is under way beside a handler, and
+        batches are as small as `caution` says. `refused`: the broker does not take what comes of this record."""
         self._alone = ALONE_BATCHES
         self._caution, self._refused = caution, refused
         self._records_max = caution.limit_at(self._positions) or self._records_max
@@ -112,6 +109,11 @@ class Live:
     def last_commit(self) -> tuple[int, float]:
         """Offset of its increment, and when it began, by the loop's clock; -inf before the first one."""
         return self._committer.chain.last_offset, self._committer.last_began
+
+    @property
+    def lineage(self) -> Lineage:
+        """What its fence gave it."""
+        return self._committer.lineage
 
     @property
     def last(self) -> Increment:
@@ -129,11 +131,10 @@ class Live:
 
     def kept(self) -> Kept | None:
         """After `close`: what the store holds. None when a part of a batch is in it for good."""
-        snapshots = self.snapshots
         return self._committer.kept(
-            records_since_snapshot=snapshots.unpointed_records,
-            fell_back=snapshots.fallback_pending,
-            seconds_since_snapshot=snapshots.unpointed_seconds,
+            records_since_snapshot=self.snapshots.unpointed_records,
+            fell_back=self.snapshots.fallback_pending,
+            seconds_since_snapshot=self.snapshots.unpointed_seconds,
         )
 
     async def run(self) -> None:
@@ -337,14 +338,12 @@ class Live:
             self._reporter.count(applied.record_count, len(applied.dead_letters))
 
     def _inputs(self) -> tuple[InputStatus, ...]:
-        reader = self._reader
+        reader, positions = self._reader, self._committer.chain.last.positions
         return tuple(
             InputStatus(
-                name,
-                position,
-                reader.end_offset(self._partition(name)) if reader is not None else None,
+                name, position, reader.end_offset(self._partition(name)) if reader else None
             )
-            for name, position in self._committer.chain.last.positions.items()
+            for name, position in positions.items()
         )
 
     async def _last_snapshot(self, reason: str, *, even_unchanged: bool = False) -> None:

@@ -61,6 +61,7 @@ class PartitionRunner(Incarnation):
         self._pauses = RetryPauses()
         self._taken_back = asyncio.Event()
         self._dead = False
+        self._left = False
         self._absent: set[str] = set()  # of the topics that a recovery waits for
 
     @property
@@ -81,11 +82,13 @@ class PartitionRunner(Incarnation):
             self._live.stop()
 
     def take_back(self) -> bool:
-        """The partition is ours again while `run` goes on for its state only: it processes again. False when it does
-        not go on for that: it ends."""
-        if not self._holding:
+        """The partition is ours again while `run` still finishes a batch, or goes on for its state only: it processes
+        again. False when it has ended."""
+        if self._left:
             return False
         self._stop.clear()
+        if self._refused is None:
+            self._interrupted.clear()
         self._holding = False
         self._taken_back.set()
         self._stand_back.given_again()
@@ -136,6 +139,7 @@ class PartitionRunner(Incarnation):
                     while not self._stop.is_set():
                         await self._incarnation()
                     if await self._memory.is_proven() and self._stop.is_set():
+                        self._left = True
                         break
                     if self._stop.is_set():
                         await self._hold()
@@ -243,12 +247,13 @@ class PartitionRunner(Incarnation):
             await self._reacted(error)
 
     async def _yielded(self) -> bool:
-        """Whether a newer owner was found, or the log could not be asked; then all is done that is to be done."""
+        """Whether a newer owner was found, or the log could not be asked; then all is done that is to be done. Who is
+        stopped meanwhile does not wait for the answer."""
         owner_epoch = self._reporter.status.owner_epoch
         try:
             newer = None
             if owner_epoch is not None:
-                newer = await newer_owner(self._context, owner_epoch)
+                newer = await unless(self._interrupted, newer_owner(self._context, owner_epoch))
         except SnapreplayError as unknown:
             await self._reacted(unknown)
             return True

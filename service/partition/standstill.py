@@ -7,11 +7,13 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.ownership import newer_owner
 from snapreplay.service.partition.report import Reporter
 from snapreplay.service.partition.tasks import ended
-from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.service.ports import Fenced
+from snapreplay.snapshots.errors import SnapreplayError, StopError
 from snapreplay.snapshots.format.records import Claim
 
 log = logging.getLogger("snapreplay.partition")
@@ -27,18 +29,28 @@ class Commits(Protocol):
     def last_commit(self) -> tuple[int, float]:
         """Offset of its increment, and when it began, by the loop's clock; -inf before the first one."""
 
+    @property
+    def lineage(self) -> Lineage:
+        """What its fence gave it."""
+
 
 class Standstill:
     """One per runner. A LIVE partition is doubtful from a standstill until a commit that began after it was answered
-    OK, or the log shows no newer claim. It goes on meanwhile: nothing can be committed if another process owns it."""
+    OK, or the log shows no newer claim and the coordinator of transactions no other fence. It goes on meanwhile:
+    nothing can be committed if another process owns it."""
 
     def __init__(
-        self, context: Context, reporter: Reporter, taken: Callable[[Claim], None]
+        self,
+        context: Context,
+        reporter: Reporter,
+        taken: Callable[[Claim], None],
+        fenced: Callable[[Fenced], None],
     ) -> None:
-        """`taken` hears of a newer owner."""
+        """`taken` hears of a newer owner; `fenced`: its claim cannot be seen yet, or our transaction timed out."""
         self._context = context
         self._reporter = reporter
         self._taken = taken
+        self._fenced = fenced
         self._live: Commits | None = None
         self._since: float | None = None  # loop's clock: what is known from before is not enough
         self._asking: asyncio.Task[None] | None = None
@@ -81,6 +93,7 @@ class Standstill:
                 break
             try:
                 newer = await newer_owner(self._context, self._newest_known(offset))
+                fenced = newer is None and await self._is_fenced(live)
             except SnapreplayError as error:
                 log.warning(
                     "partition %d: cannot find out whether it is still ours: %s",
@@ -96,10 +109,20 @@ class Standstill:
             if newer is not None:
                 self._taken(newer)
                 return
+            if fenced:
+                self._fenced(Fenced("another producer of our transactional id was started since"))
+                return
             if asked_at > self._since:
                 break
         self._since = None
         self._reporter.doubt("")
+
+    async def _is_fenced(self, live: Commits) -> bool:
+        try:
+            last = await self._context.cluster.last_fence(self._context.transactional_id)
+        except StopError:
+            return False  # a cluster that does not tell
+        return last is not None and last.lineage != live.lineage
 
     def _newest_known(self, committed_offset: int) -> int:
         """A newer claim lies behind everything that we committed: that need not be read."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 async def ended(task: asyncio.Task[Any]) -> None:
@@ -15,14 +17,13 @@ async def ended(task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
-async def unless(interrupted: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Do `work`, but no longer than until `interrupted` is set. An error of `work` is raised."""
+async def unless(interrupted: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """Do `work`, but no longer than until `interrupted` is set: then None. An error of `work` is raised."""
     loop = asyncio.get_running_loop()
     working, waiting = loop.create_task(work), loop.create_task(interrupted.wait())
     try:
         await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            working.result()
+        return working.result() if working.done() else None
     finally:
         await ended(working)
         await ended(waiting)

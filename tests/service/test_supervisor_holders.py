@@ -209,7 +209,6 @@ async def test_a_defect_in_what_decides_about_an_end_fails_the_partition(monkeyp
 async def test_a_holder_that_waits_for_the_log_goes_on_when_it_is_taken_back(monkeypatch):
     """It holds nothing any more, and a retry is answered by what it is: FAILED."""
     runner, _, _ = runner_of()
-    assert not runner.take_back()
     never = asyncio.Event()
     monkeypatch.setattr(runner._memory, "until_proven", lambda *_: never.wait())
     runner.stop(final_snapshot=False)

@@ -25,6 +25,7 @@ from snapreplay.service.partition.recoverer import Recoverer
 from snapreplay.service.partition.report import Reporter
 from snapreplay.service.ports import Bounds, LogRecord, NewTopic, TopicPartition
 from snapreplay.service.status import StatusBoard
+from snapreplay.snapshots.format.envelope import encode, headers_of
 from snapreplay.snapshots.program.record import Output
 from snapreplay.snapshots.state.store import store_of
 from tests.support.entries import increment, pointer
@@ -57,6 +58,19 @@ async def test_a_log_that_holds_our_last_batch_is_a_copy_of_the_state(past):
         await require_increments(context, kept)
     await context.cluster.create_topics([NewTopic(then.increments, 1)])
     assert await looked_up(context, kept) is Verdict.ONLY_COPY
+
+
+async def test_a_damaged_tail_is_no_copy(past):
+    """The next owner could not go on from it; that is no answer that is missing."""
+    then = await past()
+    context = await then.here.context()
+    producer, kept = await owned(context)
+    damaged = bytearray(encode(kept.last))
+    damaged[-1] ^= 1
+    record = LogRecord(then.increments, bytes(damaged), headers=headers_of(kept.last))
+    await producer.commit(0, (), (record,))
+    assert await looked_up(context, kept) is Verdict.ONLY_COPY
+    await producer.discard()
 
 
 async def test_who_has_fenced_since_is_known_without_the_log(past):

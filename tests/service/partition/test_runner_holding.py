@@ -19,7 +19,7 @@ def holding():
     async def noted(*given):
         calls.append(given)
 
-    runner._holding, runner._refused, runner._live = True, None, None
+    runner._holding, runner._refused, runner._live, runner._left = True, None, None, False
     runner._interrupted, runner._stop = asyncio.Event(), asyncio.Event()
     runner._stop.set()
     runner._taken_back = asyncio.Event()

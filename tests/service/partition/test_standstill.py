@@ -62,6 +62,17 @@ async def test_a_zombie_without_input_finds_out_that_it_is_one(bench):
     assert ("live", False) not in seen
 
 
+async def test_a_fence_without_a_claim_is_noticed(bench):
+    """Somebody is about to own the partition, or died before it did: nothing can be committed any more. It recovers."""
+    one = await bench.owner()
+    epoch = (await one.phase("live")).owner_epoch
+    context = one.runner._context
+    await (await context.cluster.fence(context.transactional_id)).discard()
+    bench.stand_still()
+    await until(lambda: (one.status.owner_epoch or 0) > epoch, "recovered")
+    assert (await one.phase("live")).ownership_doubt == ""
+
+
 async def test_the_owner_stays_live_and_is_sure_again(bench):
     """Asked, not restored."""
     one = await bench.owner()

@@ -42,7 +42,8 @@ async def test_errors_and_results_of_what_nobody_wants_are_dropped():
 
 
 async def test_work_goes_on_unless_interrupted():
-    """Interrupted it is over; its own error is the caller's."""
+    """Interrupted it is over; its own result and its own error are the caller's."""
+    assert await unless(asyncio.Event(), asyncio.sleep(0, "done")) == "done"
     interrupted, steps = asyncio.Event(), []
 
     async def works():
@@ -55,7 +56,7 @@ async def test_work_goes_on_unless_interrupted():
         raise ValueError("late")
 
     asyncio.get_running_loop().call_soon(interrupted.set)
-    await unless(interrupted, works())
+    assert await unless(interrupted, works()) is None
     assert steps == ["cleaned up"]
     with pytest.raises(ValueError, match="late"):
         await unless(asyncio.Event(), fails())
