@@ -81,6 +81,8 @@ def unique() -> Callable[[str], str]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     rank = {Path(__file__).parent / name: number for number, name in enumerate(LONGEST_FILES)}
+    if len({item.nodeid for item in items}) < len(items):  # workers would run one of each
+        raise pytest.UsageError("two tests have the same id")
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
     for item in items:
         fixtures = getattr(item, "fixturenames", ())

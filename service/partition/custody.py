@@ -13,9 +13,9 @@ from snapreplay.service.core.kept import Kept
 from snapreplay.service.core.lineage import unbroken
 from snapreplay.service.core.search import Found
 from snapreplay.service.core.topic_changes import TopicChange, changes
+from snapreplay.service.partition import loading
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.increments import last_increment
-from snapreplay.service.partition.loading import STALE_LEADER_SECONDS
 from snapreplay.service.ports import Bounds, OffsetBeyondEnd, OffsetTrimmed, Reader, TopicPartition
 from snapreplay.snapshots.errors import (
     DamagedError,
@@ -99,7 +99,7 @@ async def may_fence(context: Context, kept: Kept | None, since: float, *, insist
 async def _require_any(context: Context, since: float) -> None:
     """A log without any increment of a partition that had owners. A stale leader may say so, too. Orphans are none:
     nothing leads to them. One that is not committed yet may be the new beginning, which a fence would end."""
-    is_early = asyncio.get_running_loop().time() - since < STALE_LEADER_SECONDS
+    is_early = asyncio.get_running_loop().time() - since < loading.STALE_LEADER_SECONDS
     ids = await topic_ids_now(context)
     reader = await context.cluster.reader()
     try:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import schemathesis
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from schemathesis.checks import not_a_server_error
 
 from snapreplay.api.app import create_app
@@ -59,14 +61,17 @@ def test_two_applications_do_not_mix():
     assert len(full.get("/api/v1/partitions").json()["items"]) == 4
 
 
-@schema.parametrize()
+@pytest.mark.parametrize("operation", sorted(OPERATIONS), ids=" ".join)
+@given(data=st.data())
 @settings(
     max_examples=40,
     derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
-def test_answers_are_as_documented(case):
+def test_answers_are_as_documented(operation, data):
     """No input gives a 500, an undocumented status, media type or shape."""
+    method, path = operation
+    case = data.draw(schema[path][method].as_strategy())
     # 503 is what a probe says when a partition is not live: the only 5xx that is no defect here.
     expected = [not_a_server_error] if case.operation.path == "/readyz" else []
     case.call_and_validate(excluded_checks=expected)

@@ -30,7 +30,7 @@ async def replaced_under(stage: Stage, service: Any, monkeypatch: pytest.MonkeyP
         topic = f"{stage.app.app_id}-increments"
         await asyncio.to_thread(recreate, stage.bootstrap_servers, topic, 1, KEPT)
         await send(stage, 2)
-        await until(lambda: service.restore_status()[0].error, "noticed")
+        await until(lambda: service.restore_status()[0].decisions, "begun anew")
         await phase(service, "live")
         await stage.all_processed(service)
 
@@ -58,6 +58,7 @@ async def healed(broker: Any, unique: Any, monkeypatch: pytest.MonkeyPatch) -> S
     return stage
 
 
+@pytest.mark.slow
 async def test_everybody_finds_it_good(spark: SparkSession, healed: Stage) -> None:
     """No finding of the audit, no violation for the checker; both tell what was decided, and what leads nowhere. The
     doctor would recover it."""

@@ -11,6 +11,7 @@ from tests.support.stage import until
 
 pytestmark = pytest.mark.kafka
 
+RECORDS = 2500  # some seconds of replay
 ANSWER_SECONDS = 1.0  # noisy machines; 100 ms are the aim, docs/benchmarks.md has figures
 
 
@@ -47,7 +48,7 @@ async def test_b7_a_restore_that_computes_keeps_membership_and_answers(stage, un
     """Replay of thousands of records by a handler that computes: answers come in time, and show progress."""
     here = await stage(apps.ledger(unique("busy"), apps.compute))
     async with here.running() as service:
-        await here.feed(5000)
+        await here.feed(RECORDS)
         await here.all_processed(service)
     child = children.start("busy", here.app.app_id, restore__road="replay")
     await asyncio.to_thread(child.wait_http)
@@ -55,4 +56,4 @@ async def test_b7_a_restore_that_computes_keeps_membership_and_answers(stage, un
     seconds = await asyncio.to_thread(ask_while, child, lambda: not child.live())
     assert len(seconds) > 20
     assert max(seconds) < ANSWER_SECONDS
-    assert child.partitions()[0]["records_replayed"] == 5000
+    assert child.partitions()[0]["records_replayed"] == RECORDS

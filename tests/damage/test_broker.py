@@ -42,8 +42,9 @@ QUICK = (
 
 @pytest.fixture(autouse=True)
 def attentive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An idle partition looks for news every 10 ms."""
+    """An idle partition looks for news every 10 ms, and no leader is stale."""
     monkeypatch.setattr(live, "IDLE_POLL_MS", 10)
+    monkeypatch.setattr(loading, "STALE_LEADER_SECONDS", 0.1)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from snapreplay.service.partition import custody, inputs, ownership
+from snapreplay.service.partition import inputs, ownership
 from tests.hints.following import Operator
 from tests.service.conftest import attentive, stage
 from tests.service.partition.conftest import past
@@ -22,7 +22,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No leader is stale here."""
     monkeypatch.setattr(inputs, "STALE_LEADER_SECONDS", 0.3)
     monkeypatch.setattr(inputs, "ASK_AGAIN_SECONDS", 0.1)
-    monkeypatch.setattr(custody, "STALE_LEADER_SECONDS", 0.3)
     monkeypatch.setattr(ownership, "STALE_LEADER_SECONDS", 1.0)
 
 

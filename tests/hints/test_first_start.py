@@ -116,6 +116,18 @@ async def test_a_transaction_timeout_above_the_brokers_is_lowered(newcomer):
     await who.healthy()
 
 
+async def test_a_state_that_cannot_roll_back_gets_the_policy_that_is_named(newcomer):
+    """Dead letters are for states that can; with the policy of the hint it starts."""
+    who = newcomer()
+    who.change(f"apps.tape({who.here.app.app_id!r})")
+    await prepared(who)
+    who.settings["errors"] = {"policy": "dead_letter"}
+    await who.follow(await refusal(who))  # the topic of the dead letters
+    (named,) = re.findall(r"errors\.policy = (\w+)$", await refusal(who))
+    who.settings["errors"] = {"policy": named}
+    await who.healthy()
+
+
 @pytest.mark.slow
 async def test_inputs_get_equally_many_partitions(newcomer):
     """Told by both counts; named in the app, a topic with as many is taken."""

@@ -43,6 +43,7 @@ async def test_a_deleted_topic_is_created_as_printed_while_its_owner_runs(operat
         assert service.view(0)["k0"]["n"] == 6
 
 
+@pytest.mark.slow
 async def test_a_disputed_state_is_given_up_by_a_restart_and_the_next_error_leads_on(
     operator, broker
 ):

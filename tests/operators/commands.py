@@ -66,6 +66,7 @@ def _trim_input(ground: Ground, before: int) -> None:
 
 def _fed_and_trimmed(ground: Ground) -> None:
     """Records that nobody has processed are gone, or none: a running app may be quicker."""
+    ground.removed = set(range(POSITION, POSITION + 20))
     ground.feed(20)
     _trim_input(ground, POSITION + 20)
 

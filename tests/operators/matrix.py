@@ -66,7 +66,7 @@ def carried_out(cell: Cell, ground: Ground) -> Ending:
     _carry_out(ground, cell, command)
     if not _processes(ground, command, ending):
         return ending
-    decided = ground.decisions()
+    decided, since = ground.decisions(), ground.next_number
     ground.feed(KEYS)
     ground.until(ground.has_processed_all, "processed")
     ground.kill()
@@ -74,7 +74,7 @@ def carried_out(cell: Cell, ground: Ground) -> Ending:
     if _processes(ground, command, ending):
         ground.feed(KEYS)
         ground.until(ground.has_processed_all, "processed after a kill")
-        ending.wrong += judged(ground, decided + ground.decisions())
+        ending.wrong += judged(ground, decided + ground.decisions(), since)
     return ending
 
 
@@ -177,28 +177,37 @@ def _followed(ground: Ground, seen: Seen, ending: Ending) -> bool:
     return bool(typed)
 
 
-def judged(ground: Ground, decided: str) -> list[str]:
-    """What the outputs and the state have lost or doubled without a word."""
-    wrong = []
+def judged(ground: Ground, decided: str, since: int) -> list[str]:
+    """What the outputs and the state have lost or doubled without a word. What `decided` tells excuses payments below
+    `since` only, those that were sent before the app processed again; and only those whose records an operator deleted
+    may never be processed."""
     outputs = ground.outputs()
     counts = Counter(each["number"] for each in outputs)
-    expected = set(range(ground.outputs_gone, ground.next_number))
-    missing = sorted(expected - counts.keys())
-    doubled = sorted(number for number, count in counts.items() if count > 1)
-    if missing and "never processed" not in decided:
-        wrong.append(f"payments {missing[:5]}… ({len(missing)}) have no output")
-    if doubled and "second time" not in decided:
-        wrong.append(f"payments {doubled[:5]}… ({len(doubled)}) have two outputs")
-    applied = set(range(ground.next_number)) - set(missing)
-    probes = range(ground.next_number - KEYS, ground.next_number)
-    last = {f"k{each['number'] % KEYS}": each for each in outputs if each["number"] in probes}
-    for key, account in sorted(last.items()):
-        numbers = [n for n in applied if f"k{n % KEYS}" == key]
-        if (account["n"], account["sum"]) != (
-            len(numbers),
-            sum(numbers),
-        ) and "effect" not in decided:
-            wrong.append(
-                f"{key} is {account['n']} payments, {account['sum']}; by hand {len(numbers)}, {sum(numbers)}"
-            )
-    return wrong[:4]
+    missing = set(range(ground.outputs_gone, ground.next_number)) - counts.keys()
+    doubled = {number for number, count in counts.items() if count > 1}
+    lost = missing - (ground.removed if "never processed" in decided else set())
+    again = doubled - set(range(since if "second time" in decided else 0))
+    wrong = []
+    if lost:
+        wrong.append(f"payments {sorted(lost)[:5]}… ({len(lost)}) have no output")
+    if again:
+        wrong.append(f"payments {sorted(again)[:5]}… ({len(again)}) have two outputs")
+    first = since if "effect" in decided else 0
+    applied = set(range(first, ground.next_number)) - missing
+    return [*wrong, *_wrong_accounts(outputs, applied, from_nothing=first == 0)][:4]
+
+
+def _wrong_accounts(
+    outputs: list[dict[str, int]], applied: set[int], *, from_nothing: bool
+) -> list[str]:
+    """Per key, how its account grew over these payments; the first one says where it stood, or it was empty."""
+    last = {each["number"]: each for each in outputs}
+    wrong = []
+    for key in range(KEYS):
+        numbers = sorted(number for number in applied if number % KEYS == key)
+        before = {"n": 0, "sum": 0} if from_nothing else last[numbers[0]]
+        counted = numbers if from_nothing else numbers[1:]
+        grown = [last[numbers[-1]][field] - before[field] for field in ("n", "sum")]
+        if grown != [len(counted), sum(counted)]:
+            wrong.append(f"k{key} grew by {grown}; by hand by {[len(counted), sum(counted)]}")
+    return wrong

@@ -86,7 +86,7 @@ async def owns_by_the_log(here, child):
         pids = [read_entry(each[-1].value).pid for each in claims]
 
 
-@pytest.mark.parametrize("busy", [True, False])
+@pytest.mark.parametrize("busy", [pytest.param(True, marks=pytest.mark.slow), False])
 async def test_the_older_of_two_with_one_instance_id_steps_down_until_it_is_alone(
     stage, unique, children, busy
 ):

@@ -270,6 +270,7 @@ async def test_leaving_before_anything_happened_ends_at_once(broker, unique):
     assert member.task.done()
 
 
+@pytest.mark.slow
 async def test_a_broker_that_is_away_at_start_or_later_is_waited_for():
     """Unreachable, then there, then killed and restarted: a member again each time, nothing left over."""
     with LocalBroker() as local:

@@ -40,6 +40,7 @@ def beside(root: Path) -> list[str]:
     return sorted(path.name for path in root.parent.iterdir() if path.suffix != ".lock")
 
 
+@pytest.mark.slow
 def test_the_command_fetches_once_and_tells_what_and_how_big(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

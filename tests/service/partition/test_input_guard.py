@@ -224,7 +224,7 @@ async def test_an_input_that_is_brought_back_as_it_was_is_gone_on_with(
     """While it is missing that is said; then there is one warning with both ids, the new id is recorded from the next
     increment on, and every record counts once."""
     # However long the copying takes, an input that ends too early meanwhile is waited for.
-    monkeypatch.setattr(inputs, "AGREED_TIMES", 1000, raising=False)
+    monkeypatch.setattr(inputs, "AGREED_TIMES", 1000)
     here = await stage(apps.ledger(unique("back")))
     servers, topic = here.bootstrap_servers, here.app.inputs[0].name
     async with here.running() as service:

@@ -8,6 +8,10 @@ from snapreplay.snapshots.jobs.audit import Topics, as_text, freeze, main
 from snapreplay.snapshots.jobs.report import AuditReport, Decision, Finding
 from tests.support.audited_log import Story
 
+pytestmark = pytest.mark.timeout(
+    300
+)  # whichever is first pays for Spark's start and for what all share
+
 
 @pytest.fixture(scope="module")
 def story(broker, unique):

@@ -28,6 +28,10 @@ from tests.support.audited_log import (
     snapshot_of,
 )
 
+pytestmark = pytest.mark.timeout(
+    300
+)  # whichever is first pays for Spark's start and for what all share
+
 
 def last(**fields):
     """The stage's last record (its increment) with other fields."""
