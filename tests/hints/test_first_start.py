@@ -1,6 +1,7 @@
 """From nothing to a healthy service, and back from settings that refuse to start: each step is what was printed."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -122,6 +123,7 @@ async def test_a_state_that_cannot_roll_back_gets_the_policy_that_is_named(newco
     who.change(f"apps.tape({who.here.app.app_id!r})")
     await prepared(who)
     who.settings["errors"] = {"policy": "dead_letter"}
+    Path("snapreplay.toml").write_text('[errors]\npolicy = "dead_letter"\n')
     await who.follow(await refusal(who))  # the topic of the dead letters
     (named,) = re.findall(r"errors\.policy = (\w+)$", await refusal(who))
     who.settings["errors"] = {"policy": named}
