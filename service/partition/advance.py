@@ -24,6 +24,7 @@ from snapreplay.snapshots.format.changes import check_changes
 from snapreplay.snapshots.format.records import DEFAULT_STORE, ChangesRecord, Increment
 from snapreplay.snapshots.program.ways import go_on
 from snapreplay.snapshots.state.contract import Store
+from snapreplay.snapshots.state.digest import Digest
 
 
 @dataclass
@@ -33,12 +34,14 @@ class Tally:
     Attributes:
         damage: the first increment that could not be read; the digest of the next one shows that nothing is missing.
         has_changes: each batch with records has its changes in the log, too.
+        computed: the digest of the state as it is, if it was computed at the end of the way.
     """
 
     digests: int = 0
     records: int = 0
     damage: str | None = None
     has_changes: bool = True
+    computed: Digest | None = None
 
 
 async def advance(
@@ -74,7 +77,7 @@ async def advance(
                 sent = await _replay(comparison, replayer, step)
             store.stream_time_ms = step.increment.stream_time_ms
             await comparison.batch(step, sent)
-            tally.digests = comparison.digests
+            tally.digests, tally.computed = comparison.digests, comparison.computed
             tally.records += step.increment.record_count
             tally.damage = tally.damage or next((u.error.message for u in step.unread), None)
             reporter.progress(
@@ -122,7 +125,9 @@ async def prove(store: Store, last: Increment, tally: Tally) -> DigestProof | No
     """
     if last.digest is None:
         return None
-    computed = await in_steps(store.digesting())
+    computed = tally.computed
+    if computed is None:
+        computed = await in_steps(store.digesting())
     if computed != last.digest:
         raise DigestMismatch(
             f"restored state has digest {computed}, batch {last.batch} recorded {last.digest}",
