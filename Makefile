@@ -37,7 +37,8 @@ jars: ## The same, and the Kafka and Spark jars by Maven into .jars/ (no-op when
 
 # A second, older broker for tests only: neither the demo nor `dev` waits for it.
 .PHONY: jars-3.9.1
-jars-3.9.1: setup
+jars-3.9.1:
+	@$(SETUP) --for-jars 3.9.1
 	@$(BIN)/python -m snapreplay.service.localbroker.jars 3.9.1
 
 .PHONY: lock
@@ -63,7 +64,7 @@ demo: $(if $(WITHOUT_JAVA),setup,jars) ## Real broker, real flights, kill -9, re
 # ---------------------------------------------------------------- quality
 
 .PHONY: test
-test: jars jars-3.9.1 ## Run all default tests, real broker and Spark included (ARGS="-k claim", JOBS=1)
+test: jars-3.9.1 jars ## Run all default tests, real broker and Spark included (ARGS="-k claim", JOBS=1)
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Known to work beside the version of all other tests; the first one is in the default run.

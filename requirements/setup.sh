@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Makes .venv from the hashed lock files; nothing happens when it is whole. Called by make:
 #
-#   PYTHON=python3 requirements/setup.sh [--for-jars]
+#   PYTHON=python3 requirements/setup.sh [--for-jars [VERSION]]
 #
-# --for-jars: Java and Maven are looked for as well, before anything is downloaded. Interrupted or
-# killed at any moment, the next run repairs it.
+# --for-jars: Java and Maven are looked for as well, before anything is downloaded; for this other
+# VERSION of Kafka, too. Interrupted or killed at any moment, the next run repairs it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -65,6 +65,7 @@ check_python() {
 # The standard library is enough for this; says itself what is missing.
 check_tools() {
   "$PYTHON" -B -m snapreplay.service.localbroker.jars --check
+  if (($#)); then "$PYTHON" -B -m snapreplay.service.localbroker.jars --check "$1"; fi
   "$PYTHON" -B -m snapreplay.snapshots.jobs.jars --check
 }
 
@@ -130,7 +131,7 @@ failed() {
 
 if is_whole; then exit 0; fi
 check_python
-if [[ ${1-} == --for-jars ]]; then check_tools; fi
+if [[ ${1-} == --for-jars ]]; then check_tools "${@:2}"; fi
 trap 'echo "setup: interrupted. The next make setup begins anew, with what was downloaded" >&2; exit 130' INT TERM
 only_one
 if is_whole; then exit 0; fi # the other one has done it

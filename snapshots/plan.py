@@ -101,7 +101,7 @@ def _nowhere(
     tried = "; ".join(f"snapshot {name}: {reason}" for name, reason in reasons.items())
     genesis = f"the increments log starts at offset {starts.increments_offset}, not at 0"
     if _decided(last):
-        genesis = "an operator's decision began the chain anew since"
+        genesis = "a decision (see `decisions` of the partition) began the chain anew since"
     return NoUsableSnapshot(
         f"nothing to restore batch {last.batch} (increment at offset {last_offset}) from:"
         f" {tried or 'it points to no snapshot'}; genesis: {genesis}",

@@ -239,6 +239,27 @@ def test_java_and_maven_are_missed_before_anything_is_downloaded(
     assert not (checkout / ".venv").exists()
 
 
+def test_maven_is_missed_for_the_older_broker_of_the_tests_alone(
+    checkout: Path, tmp_path: Path
+) -> None:
+    """All other jars are there."""
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    for path in (Path(shutil.which("java") or ""), *Path("/usr/bin").iterdir()):
+        if path.name != "mvn" and not (commands / path.name).exists():
+            (commands / path.name).symlink_to(path)
+    for name in ("kafka", "spark"):
+        (tmp_path / name).symlink_to((ROOT / ".jars" / name).resolve())
+    places = {
+        "SNAPREPLAY_JARS_DIR": str(tmp_path / "kafka"),
+        "SNAPREPLAY_SPARK_JARS_DIR": str(tmp_path / "spark"),
+    }
+    code, out, errors = make(checkout, "test", PATH=str(commands), JAVA_HOME="", **places)
+    assert (code, out) == (2, "")
+    assert "(Kafka 3.9.1) are not here yet, and there is no mvn command" in errors
+    assert not (checkout / ".venv").exists()
+
+
 def test_a_demo_without_broker_and_spark_asks_for_no_java(checkout: Path) -> None:
     """With --bootstrap-servers and --skip-audit the target needs `setup` alone."""
     given = "--bootstrap-servers=k:9092 --skip-audit"

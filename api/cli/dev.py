@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,25 +34,16 @@ def run_dev(
     Raises:
         LocalBrokerUnavailable: Java, Maven or the jars are missing, or the broker failed.
     """
-    with _local_broker(data_dir) as broker:
-        note(f"Kafka:    {broker.bootstrap_servers}" + (f" in {data_dir}" if data_dir else ""))
-        kafka = settings.kafka | {"bootstrap.servers": broker.bootstrap_servers}
-        here = settings.model_copy(update={"kafka": kafka})
-        asyncio.run(_prepare(app, here, partitions))
-        return run(app, here, http=http)
-
-
-@contextmanager
-def _local_broker(data_dir: Path | None) -> Iterator[LocalBroker]:
-    broker = LocalBroker(data_dir=data_dir, properties=KEEP_OLD_RECORDS, report=note)
     try:
-        broker.start()
+        with LocalBroker(data_dir=data_dir, properties=KEEP_OLD_RECORDS, report=note) as broker:
+            note(f"Kafka:    {broker.bootstrap_servers}" + (f" in {data_dir}" if data_dir else ""))
+            kafka = settings.kafka | {"bootstrap.servers": broker.bootstrap_servers}
+            here = settings.model_copy(update={"kafka": kafka})
+            asyncio.run(_prepare(app, here, partitions))
+            return run(app, here, http=http)
     except ToolsMissing as error:
-        raise error.or_else(INSTEAD) from error
-    try:
-        yield broker
-    finally:
-        broker.stop()
+        error.or_else(INSTEAD)
+        raise
 
 
 async def _prepare(app: App[Any], settings: Settings, partitions: int) -> None:

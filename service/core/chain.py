@@ -115,8 +115,6 @@ class Chain:
         )
         if applied is None:
             return common
-        topics = [output.topic for output in applied.outputs]
-        topics += [output.topic for output in applied.dead_letters]
         return msgspec.structs.replace(
             common,
             ranges=applied.ranges,
@@ -124,7 +122,7 @@ class Chain:
             record_count=applied.record_count,
             skipped=applied.skipped,
             anchors=self.last.anchors | applied.anchors,
-            outputs=_counted(topics),
+            outputs=_counted(applied),
             outputs_xxh64=applied.outputs_xxh64,
             stream_time_ms=applied.stream_time_ms,
             digest=digest or applied.sealed.digest,
@@ -137,11 +135,11 @@ class Chain:
         return kept[: self.pointers_max]
 
 
-def _counted(topics: list[str]) -> dict[str, int]:
-    """How often each occurs. Nearly always there is one, and counting that is five times as fast (measured)."""
-    if topics and topics.count(topics[0]) == len(topics):
-        return {topics[0]: len(topics)}
-    return dict(Counter(topics))
+def _counted(applied: Applied) -> dict[str, int]:
+    """How many went to each topic. Nearly always there is one, as the hashes say: then nothing is looked through."""
+    if len(applied.outputs_xxh64) == 1 and not applied.dead_letters:
+        return dict.fromkeys(applied.outputs_xxh64, len(applied.outputs))
+    return dict(Counter(output.topic for output in (*applied.outputs, *applied.dead_letters)))
 
 
 def decided_at(increment: Increment, offset: int) -> int:

@@ -125,7 +125,10 @@ def unsaved(increments: str, partition: int, last: Increment, app: str = MODULE)
     )
 
 
-def disputed(increments: str, partition: int, kept: Kept, found: Found | None) -> StopError:
+def disputed(
+    increments: str, partition: int, kept: Kept, found: Found | None, app: str = MODULE
+) -> StopError:
+    """`app` is what a command takes."""
     there = (
         f"ends with batch {found.increment.batch} of owner epoch {found.increment.owner_epoch}"
         if found is not None
@@ -134,8 +137,9 @@ def disputed(increments: str, partition: int, kept: Kept, found: Found | None) -
     return StateDisputed(
         f"{increments}-{partition} does not lead to the state in this process's memory ({_described(kept.last)}):"
         f" it {there}; and another process has owned the partition since, so its state may be newer than this one",
-        hint="if the other process still runs, it writes its own state by itself; the state of this process is held in"
-        " memory until this process is restarted",
+        hint="if the other process still runs, it writes its own state by itself. If none does: stop this process,"
+        " which gives its state up, and start it again,"
+        f" `snapreplay run {app}`: the next hint names what can be accepted",
         batch=kept.last.batch,
         found_batch=found.increment.batch if found is not None else None,
     )

@@ -265,7 +265,7 @@ def _judged(recovery: Recovery, event: TopicIdsRead) -> tuple[Recovery, Effect]:
             healing = Healing.of(kept, found, increments, topic_ids)
             return _heal(replace(recovery, healing=healing), healing.doubt(kept, found))
         case Verdict.DISPUTED:
-            return recovery, Fail(custody.disputed(increments, number, kept, found))
+            return recovery, Fail(custody.disputed(increments, number, kept, found, expected.app))
         case outcome:
             last = _some(found)
             problem = stops.refuse(expected, recovery.owner_epoch, last)

@@ -93,7 +93,7 @@ def no_genesis(expected: Expected) -> SnapreplayError:
     return NotInitialised(
         f"partition {expected.partition} of {expected.increments_topic} holds no increment of"
         f" app {expected.app_id!r}, not even the genesis",
-        hint="a new app: `snapreplay init MODULE:APP`; an app that ran before: its increments were deleted,"
+        hint=f"a new app: `snapreplay init {expected.app}`; an app that ran before: its increments were deleted,"
         " restore the topic, do not initialise it again",
         topic=expected.increments_topic,
         partition=expected.partition,

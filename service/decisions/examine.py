@@ -10,7 +10,7 @@ from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.recovery import Recovery, step
 from snapreplay.service.core.road import Road
 from snapreplay.service.core.search import Found
-from snapreplay.service.partition import increments
+from snapreplay.service.partition import increments, inputs
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.performer import Performer
 from snapreplay.service.partition.recoverer import preferred_road
@@ -133,13 +133,14 @@ class Examiner:
         """Make the state that of the start, brought forward by this code; recorded digests are not compared.
 
         Raises:
-            StopError: a handler refuses a record that was processed.
+            StopError: a handler refuses a record that was processed, or an input is another log by now.
         """
         await self._load_start()
         base, last, context = self._performer.base, self.last, self._context
         if base is None or last is None:
             raise AssertionError("replaying comes after loading")
-        replayer = Replayer(context, self.store, base.positions, last.increment.positions)
+        ids = (await inputs.check_inputs(context, last.increment)).topic_ids
+        replayer = Replayer(context, self.store, base.positions, last.increment.positions, ids)
         walk = increments.walk(
             await self._performer.reader(), context.increments, base, last.offset
         )

@@ -1,6 +1,6 @@
 """The broker's jars: found in a cache directory, or fetched there once by Maven.
 
-    python -m snapreplay.service.localbroker.jars [VERSION | --check]
+    python -m snapreplay.service.localbroker.jars [--check] [VERSION]
 
 VERSION is another one of Kafka than pom.xml's. --check fetches nothing: it says what is missing to fetch and run the
 jars, by the standard library alone.
@@ -11,6 +11,7 @@ orderly stop of a broker a class archive that halves the time of later starts; t
 the stamp. How it is filled, whole or not at all: snapshots/jars.py.
 """
 
+import argparse
 import re
 import shutil
 import sys
@@ -24,9 +25,9 @@ from pathlib import Path
 from snapreplay.service.localbroker import properties
 from snapreplay.service.localbroker.errors import LocalBrokerUnavailable, ToolsMissing
 from snapreplay.service.localbroker.files import KafkaFiles
-from snapreplay.service.localbroker.tools import find_java
 from snapreplay.snapshots import jars
 from snapreplay.snapshots.counted import counted
+from snapreplay.snapshots.java import JavaUnavailable, find_java
 
 JARS_DIR_VARIABLE = "SNAPREPLAY_JARS_DIR"
 _WHAT = "the local broker"
@@ -50,9 +51,9 @@ def ensure(report: Report = to_stderr, version: str | None = None) -> KafkaFiles
 
     Raises ToolsMissing: no java, Java older than 17, no mvn to fetch with, or Maven failed.
     """
-    kafka = KafkaFiles(find_java(), cache_dir(version))
     started = time.monotonic()
     with _unavailable():
+        kafka = KafkaFiles(find_java(_WHAT.capitalize()), cache_dir(version))
         fetched = jars.fill(kafka.root, pom(version), partial(_fetch, kafka, report, version))
     if fetched:
         sizes = [jar.stat().st_size for jar in (kafka.root / "lib").glob("*.jar")]
@@ -63,24 +64,27 @@ def ensure(report: Report = to_stderr, version: str | None = None) -> KafkaFiles
     return kafka
 
 
-def check() -> None:
+def check(version: str | None = None) -> None:
     """Raises ToolsMissing if `ensure` could not succeed for want of java or mvn."""
-    whole = jars.is_whole(cache_dir(), pom())
-    try:
-        find_java()
-    except ToolsMissing as error:
-        if not whole and not shutil.which("mvn"):
-            error.hint += "; there is no mvn command either: apt-get install maven"
-        raise
+    whole = jars.is_whole(cache_dir(version), pom(version))
     with _unavailable():
+        try:
+            find_java(_WHAT.capitalize())
+        except JavaUnavailable as error:
+            if not whole and not shutil.which("mvn"):
+                error.hint += "; there is no mvn command either: apt-get install maven"
+            raise
         if not whole:
-            jars.find_maven(_WHAT)
+            jars.find_maven(f"{_WHAT} (Kafka {version or kafka_version()})")
 
 
 @contextmanager
 def _unavailable() -> Iterator[None]:
+    """What is missing, in the words of the local broker's errors."""
     try:
         yield
+    except JavaUnavailable as error:
+        raise ToolsMissing(error.message, error.hint) from error
     except jars.JarsUnavailable as error:
         before = f"{error.hint}; or " if error.hint else ""
         hint = f"{before}{JARS_DIR_VARIABLE}=DIR that was filled elsewhere"
@@ -143,19 +147,29 @@ def _format(kafka: KafkaFiles, settings: Path) -> None:
     settings.unlink()
 
 
-def main(version: str | None = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Fetch the jars if they are not here, and say so. Returns the process's exit code."""
+    parser = argparse.ArgumentParser(description="Fetch the jars of a Kafka broker.")
+    parser.add_argument("version", nargs="?", type=_version, help=f"{kafka_version()} if not given")
+    parser.add_argument("--check", action="store_true", help="only say what is missing")
+    options = parser.parse_args(arguments)
     try:
-        if version == "--check":
-            check()
+        if options.check:
+            check(options.version)
             return 0
-        kafka = ensure(print, version)
+        kafka = ensure(print, options.version)
     except LocalBrokerUnavailable as error:
         to_stderr(str(error))
         return 1
-    print(f"local broker: Kafka {version or kafka_version()} is in {kafka.root}")
+    print(f"local broker: Kafka {options.version or kafka_version()} is in {kafka.root}")
     return 0
 
 
+def _version(given: str) -> str:
+    if re.fullmatch(r"\d+\.\d+\.\d+", given) is None:
+        raise argparse.ArgumentTypeError(f"{given!r} is no version of Kafka, such as 3.9.1")
+    return given
+
+
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:2]))
+    sys.exit(main())

@@ -17,13 +17,14 @@ from snapreplay.service.partition.increments import Base, ChangesLost, Step
 from snapreplay.service.partition.mismatch import CodeChanged, DigestMismatch, OutputsDiffer
 from snapreplay.service.partition.replay import InputDiffers, Replayer, ReplayFailed
 from snapreplay.service.partition.report import Reporter
-from snapreplay.service.partition.slices import in_steps
+from snapreplay.service.partition.slices import Pauses, in_steps
 from snapreplay.service.status import DigestProof
 from snapreplay.snapshots.errors import DamagedError
 from snapreplay.snapshots.format.changes import check_changes
 from snapreplay.snapshots.format.records import DEFAULT_STORE, ChangesRecord, Increment
 from snapreplay.snapshots.program.ways import go_on
 from snapreplay.snapshots.state.contract import Store
+from snapreplay.snapshots.state.digest import Digest
 
 
 @dataclass
@@ -33,12 +34,14 @@ class Tally:
     Attributes:
         damage: the first increment that could not be read; the digest of the next one shows that nothing is missing.
         has_changes: each batch with records has its changes in the log, too.
+        computed: the digest of the state as it is, if it was computed at the end of the way.
     """
 
     digests: int = 0
     records: int = 0
     damage: str | None = None
     has_changes: bool = True
+    computed: Digest | None = None
 
 
 async def advance(
@@ -58,7 +61,7 @@ async def advance(
         OffsetTrimmed: by replay only; the input is gone.
         OutputsDiffer, DigestMismatch, CodeChanged: STOP.
     """
-    tally = Tally()
+    tally, pauses = Tally(), Pauses()
     comparison = Comparison(store, road, context.app.version, context.partition)
     replayer = None
     if road is Road.REPLAY:
@@ -69,12 +72,12 @@ async def advance(
             sent = None
             if replayer is None:
                 _apply_unread(context, step, store)
-                _apply_changes(context, step, store)
+                await _apply_changes(context, step, store, pauses)
             else:
                 sent = await _replay(comparison, replayer, step)
             store.stream_time_ms = step.increment.stream_time_ms
             await comparison.batch(step, sent)
-            tally.digests = comparison.digests
+            tally.digests, tally.computed = comparison.digests, comparison.computed
             tally.records += step.increment.record_count
             tally.damage = tally.damage or next((u.error.message for u in step.unread), None)
             reporter.progress(
@@ -86,6 +89,7 @@ async def advance(
             reporter.restore(
                 records_replayed=tally.records if replayer else 0, entries=_entries(store)
             )
+            await pauses.when_due()  # what was polled at once holds many small batches
         comparison.end()
     except (CodeChanged, DigestMismatch, OutputsDiffer, ReplayFailed, InputDiffers) as error:
         if replayer is not None:
@@ -122,7 +126,9 @@ async def prove(store: Store, last: Increment, tally: Tally) -> DigestProof | No
     """
     if last.digest is None:
         return None
-    computed = await in_steps(store.digesting())
+    computed = tally.computed
+    if computed is None:
+        computed = await in_steps(store.digesting())
     if computed != last.digest:
         raise DigestMismatch(
             f"restored state has digest {computed}, batch {last.batch} recorded {last.digest}",
@@ -144,7 +150,7 @@ def _apply_unread(context: Context, step: Step, store: Store) -> None:
             store.apply_changes(record.stores.get(DEFAULT_STORE, {}))
 
 
-def _apply_changes(context: Context, step: Step, store: Store) -> None:
+async def _apply_changes(context: Context, step: Step, store: Store, pauses: Pauses) -> None:
     log, increment = context.increments, step.increment
     where = f"{log} offset {step.offset}: batch {increment.batch}"
     if increment.changes is None:
@@ -154,6 +160,7 @@ def _apply_changes(context: Context, step: Step, store: Store) -> None:
     try:
         for stores in check_changes(increment.changes, step.changes):
             store.apply_changes(stores.get(DEFAULT_STORE, {}))
+            await pauses.when_due()
     except DamagedError as error:
         raise DamagedError(f"{where}: {error.message}", hint=error.hint, **error.facts) from error
 

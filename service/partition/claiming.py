@@ -20,7 +20,7 @@ from snapreplay.snapshots.errors import StopError
 from snapreplay.snapshots.format.envelope import encode, headers_of
 from snapreplay.snapshots.format.records import Claim
 from snapreplay.snapshots.program.record import InputRecord
-from snapreplay.snapshots.program.ways import app_name, go_on
+from snapreplay.snapshots.program.ways import look_again
 
 # `end <= F` is normal for up to 73 ms after the commit on a healthy cluster (measured).
 ASK_AGAIN_SECONDS = 0.02
@@ -110,8 +110,7 @@ async def _delivered(
         raise ForeignClaim(
             f"{log} offset {effect.offset} does not hold our claim {effect.claim_id} but {claim!r}",
             hint="the topic was re-created, or an unclean election shortened it, while we looked:"
-            f" {go_on(context.partition)}, `snapreplay run {app_name(context.app)}`, and the recovery says what is"
-            " missing",
+            f" {look_again(context.partition)}, and the recovery says what is missing",
         )
     newer = None
     if bounds.end_offset - 2 > effect.offset:

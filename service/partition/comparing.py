@@ -9,6 +9,7 @@ from snapreplay.service.partition.mismatch import Place
 from snapreplay.service.partition.slices import in_steps
 from snapreplay.snapshots.errors import SnapreplayError
 from snapreplay.snapshots.state.contract import Store
+from snapreplay.snapshots.state.digest import Digest
 
 
 class Comparison:
@@ -20,6 +21,7 @@ class Comparison:
 
     Attributes:
         digests: compared, and equal.
+        computed: the digest of the state as it is; None: not known, as something was applied since.
     """
 
     def __init__(self, store: Store, road: Road, version: str, partition: int) -> None:
@@ -31,6 +33,7 @@ class Comparison:
         self._differs: SnapreplayError | None = None
         self._unproven: SnapreplayError | None = None
         self.digests = 0
+        self.computed: Digest | None = None
 
     async def batch(self, step: Step, outputs_xxh64: dict[str, int] | None) -> None:
         """`outputs_xxh64`: as replayed; None by changes, which say nothing about outputs.
@@ -39,20 +42,22 @@ class Comparison:
             OutputsDiffer, DigestMismatch, CodeChanged: STOP.
             DamagedError: increments before it cannot be read, and its digest does not show that nothing is missing.
         """
-        increment, recorded, computed = step.increment, step.increment.digest, None
+        increment, recorded = step.increment, step.increment.digest
         place = self._place_of(step)
+        if increment.ranges or increment.changes is not None or step.unread:
+            self.computed = None
         if outputs_xxh64 is not None:
             self._compare_outputs(place, outputs_xxh64)
-        if recorded is not None:
-            computed = await in_steps(self._store.digesting())
-        if recorded is not None and computed == recorded:
+        if recorded is not None and self.computed is None:
+            self.computed = await in_steps(self._store.digesting())
+        if recorded is not None and self.computed == recorded:
             self.digests += 1
             self._differs = self._unproven = None
             return
         for each in step.unread:  # nothing else proves that nothing of them is missing
             raise each.error
         if recorded is not None:
-            raise self._differs or mismatch.state_differs(place, computed)
+            raise self._differs or mismatch.state_differs(place, self.computed)
         if place.code_changed and increment.record_count:
             self._unproven = self._unproven or mismatch.not_proven(place)
 

@@ -27,7 +27,7 @@ async def pause() -> None:
         await asyncio.sleep(0)
 
 
-class _Pauses:
+class Pauses:
     """One when a millisecond has passed since the last one, or since this was made."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class _Pauses:
 
 async def in_steps(steps: Steps[T]) -> T:
     """Run to the end, with pauses. Raises whatever a step raises."""
-    pauses = _Pauses()
+    pauses = Pauses()
     while True:
         try:
             next(steps)
@@ -61,7 +61,7 @@ async def feed(fold: Fold, records: Sequence[InputRecord]) -> None:
     Raises:
         RecordError: as `Fold.feed`; the batch must be abandoned.
     """
-    loop, pauses = asyncio.get_running_loop(), _Pauses()
+    loop, pauses = asyncio.get_running_loop(), Pauses()
     start, size = 0, 1
     while start < len(records):
         began = loop.time()
@@ -80,7 +80,7 @@ async def isolate(
 ) -> Applied:
     """As `Fold.isolate`: an abandoned batch again, one record at a time. `refused` is not applied but taken for an
     error of the record it names."""
-    pauses = _Pauses()
+    pauses = Pauses()
     fold.begin_alone(positions)
     for record in records:
         named = refused is not None and id_of(record) == refused.record_id

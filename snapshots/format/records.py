@@ -39,7 +39,7 @@ class Claim(msgspec.Struct, frozen=True):
     app_id: str
     cluster_id: str
     process_id: str  # random per process start
-    instance_id: str
+    instance_id: str  # group.instance.id of a static member, else a generated name
     host: str
     pid: int
     started_at_ms: int
@@ -106,7 +106,7 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
     # Output topic -> XXH64 of what the handlers sent to it in this batch, in order; dead letters are not covered.
     outputs_xxh64: dict[str, int] = {}
     fallback_from: str | None = None  # newer snapshot that the last restore could not use: its id
-    decision: dict[str, str] | None = None  # an operator's accepted finding
+    decision: dict[str, str] | None = None  # of an operator, or of the owner itself
     migrated_from: str | None = None  # state schema version before a migration
     last_decision_offset: int = NO_OFFSET  # of the newest increment before this one with a decision
 

@@ -139,7 +139,7 @@ class App(Generic[S]):
                 " each partition needs its own",
                 hint="state=lambda: MapState(…)",
             )
-        _ = self.version  # of the code as it was loaded: files may be replaced while it runs
+        _ = self.version  # taken now: files may be replaced while it runs
 
 
 def fingerprint() -> str:

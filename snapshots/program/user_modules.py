@@ -2,24 +2,38 @@
 
 Not the author's: the standard library, snapreplay, what is installed (site-packages, dist-packages);
 of an app that is installed itself, its own top-level package is. Imports are read from the source
-text, so one inside a function counts, too, if the module has been imported. A module's code is that
-of its source without docstrings: comments, lines and the place of the file make no difference.
+text, so one inside a function counts, too, whether or not it has happened yet: what nobody has
+imported is searched for as an import would, and not imported. A module's code is that of its source
+without docstrings: comments, lines and the place of the file make no difference.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
+import pkgutil
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
 from functools import cache
-from importlib.util import resolve_name
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec, resolve_name
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType
+from typing import NamedTuple
+
+from snapreplay.snapshots.errors import UsageError
 
 _STDLIB = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
 INSTALLED = frozenset({"site-packages", "dist-packages"})
+
+
+class _Place(NamedTuple):
+    """Of a module: its file, the package that its relative imports begin at, and where its own modules are."""
+
+    file: str | None
+    package: str
+    inside: Iterable[str] | None
 
 
 def own_modules(roots: Iterable[str]) -> dict[str, bytes]:
@@ -29,26 +43,64 @@ def own_modules(roots: Iterable[str]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     while waiting:
         name = waiting.pop()
-        module = sys.modules.get(name)
-        if name in found or module is None or not is_own(name, tops):
+        place = _place_of(name) if name not in found else None
+        if place is None or not _is_own(name, place, tops):
             continue
-        source = _source_of(module)
+        source = _source_of(place)
         if source is None:
             continue
-        found[name], imported = _read(*source, _package_of(module))
+        found[name], imported = _read(*source, place.package)
         waiting += imported
     return found
 
 
 def is_own(name: str, tops: Iterable[str] = ()) -> bool:
     """Whether the author of an app in the top-level packages `tops` is taken to be the module's, too."""
-    top, module = _top(name), sys.modules.get(name)
-    if module is None or top == "snapreplay":
+    place = _place_of(name)
+    return place is not None and _is_own(name, place, tops)
+
+
+def _is_own(name: str, place: _Place, tops: Iterable[str]) -> bool:
+    top, file = _top(name), place.file
+    if file is None or top == "snapreplay":
         return False
-    file = getattr(module, "__file__", None)
-    if file is None or (top in sys.stdlib_module_names and _is_in_stdlib(Path(file))):
+    if top in sys.stdlib_module_names and _is_in_stdlib(Path(file)):
         return False
     return top in tops or INSTALLED.isdisjoint(Path(file).parts)
+
+
+def _place_of(name: str) -> _Place | None:
+    """The same before and after somebody imports it; None: there is no such module."""
+    module = sys.modules.get(name)
+    if module is not None:
+        package = getattr(module, "__package__", None) or name.rpartition(".")[0]
+        file = getattr(module, "__file__", None)
+        return _Place(file, package, getattr(module, "__path__", None))
+    spec = _spec_of(name)
+    if spec is None:
+        return None
+    file = spec.origin if spec.has_location else None
+    return _Place(file, spec.parent or "", spec.submodule_search_locations)
+
+
+def _spec_of(name: str) -> ModuleSpec | None:
+    """As an import finds it, but that no package on the way is imported."""
+    parent = name.rpartition(".")[0]
+    if not parent:
+        return find_spec(name) if name else None
+    package = _place_of(parent)
+    portions: list[str] = []
+    for folder in (package and package.inside) or ():
+        importer = pkgutil.get_importer(folder)
+        spec = importer.find_spec(name) if importer is not None else None
+        if spec is not None and spec.loader is not None:
+            return spec
+        portions += (spec and spec.submodule_search_locations) or ()
+    if not portions:
+        return None
+    namespace = ModuleSpec(name, None, is_package=True)
+    namespace.submodule_search_locations = portions
+    return namespace
 
 
 def _is_in_stdlib(file: Path) -> bool:
@@ -90,13 +142,9 @@ def _top(name: str) -> str:
     return name.partition(".")[0]
 
 
-def _package_of(module: ModuleType) -> str:
-    return getattr(module, "__package__", None) or module.__name__.rpartition(".")[0]
-
-
-def _source_of(module: ModuleType) -> tuple[str, int, int] | None:
+def _source_of(place: _Place) -> tuple[str, int, int] | None:
     """Path, and what changes when somebody writes to the file; None: there is no source."""
-    file = getattr(module, "__file__", None)
+    file = place.file
     if file is None or not file.endswith(".py"):
         return None
     try:
@@ -113,8 +161,19 @@ def _read(
     size_bytes: int,  # noqa: ARG001 - part of the key
     package: str,
 ) -> tuple[bytes, tuple[str, ...]]:
-    """Hash of the code, and the names that it may import."""
-    tree = ast.parse(Path(file).read_bytes())
+    """Hash of the code, and the names that it may import.
+
+    Raises:
+        UsageError: it is no Python, or only half of it has been written.
+    """
+    try:
+        return _parsed(Path(file).read_bytes(), package)
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(f"{file}, a module of the app, cannot be compiled: {error}") from error
+
+
+def _parsed(source: bytes, package: str) -> tuple[bytes, tuple[str, ...]]:
+    tree = ast.parse(source)
     imported: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):

@@ -159,6 +159,8 @@ APPS = {
 }
 
 REQUESTS = {
+    "service/partition/claiming.py::_delivered": f"{RUNNING}::"
+    "test_a_claim_that_is_not_ours_is_looked_for_again_by_a_retry",
     "api/cli/audit_command.py::_app_id": f"{ASKING}::test_the_option_that_is_named_is_taken",
     "api/cli/client.py::Client._ask": f"{ASKING}::test_a_service_is_asked_where_it_is",
     "api/cli/options.py::_split": f"{ASKING}::test_the_option_that_is_named_is_taken",
@@ -230,7 +232,6 @@ OPEN_BECAUSE: dict[str, tuple[str, ...]] = {
     ),
     "needs a moment that cannot be met from outside: a topic exchanged, trimmed or deleted between two requests": (
         "service/core/custody.py::unresolved",
-        "service/partition/claiming.py::_delivered",
         "service/partition/custody.py::resolved",
         "snapshots/jobs/audit.py::audit",
     ),

@@ -26,6 +26,11 @@ async def refusal(who: Operator) -> str:
     return refused.value.hint
 
 
+def in_a_file(table: str, name: str, value: str) -> None:
+    """A setting that every command reads."""
+    Path("snapreplay.toml").write_text(f'[{table}]\n{name} = "{value}"\n')
+
+
 async def prepared(who: Operator) -> None:
     """All its topics, initialised."""
     await who.here.prepare()
@@ -123,7 +128,7 @@ async def test_a_state_that_cannot_roll_back_gets_the_policy_that_is_named(newco
     who.change(f"apps.tape({who.here.app.app_id!r})")
     await prepared(who)
     who.settings["errors"] = {"policy": "dead_letter"}
-    Path("snapreplay.toml").write_text('[errors]\npolicy = "dead_letter"\n')
+    in_a_file("errors", "policy", "dead_letter")
     await who.follow(await refusal(who))  # the topic of the dead letters
     (named,) = re.findall(r"errors\.policy = (\w+)$", await refusal(who))
     who.settings["errors"] = {"policy": named}

@@ -62,11 +62,12 @@ async def test_a_disputed_state_is_given_up_by_a_restart_and_the_next_error_lead
         await other.commit(0, (), (LogRecord(then.here.app.outputs[0].name, b"{}"),))
         await other.discard()
         await who.follow(created)
-        assert "until this process is restarted" in await hint_of(service, "StateDisputed")
+        restart = await hint_of(service, "StateDisputed")
     finally:
         lost = (await asyncio.gather(service.stop(), return_exceptions=True))[0]
     assert isinstance(lost, StateUnsaved)
     assert "start again: the partition's error names the command" in lost.hint
+    await who.follow(restart)
     await who.follow(way_with(await who.failure(), "snapreplay accept"))
     await who.healthy()
 

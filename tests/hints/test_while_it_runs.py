@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from snapreplay.service.partition import recoverer
+from snapreplay.service.partition.claiming import claim_record
 from tests.attacks.test_b8_what_fails_for_ever import keyless, payments, timed
 from tests.hints.following import all_of, way_with
 from tests.support.stage import phase, until
@@ -31,6 +33,20 @@ async def test_what_was_accepted_is_looked_at_again_by_the_process_that_runs(ope
         await phase(service, "live")
         await all_of(service, then.here.sent)
         assert service.view(0)["k0"]["n"] == 6
+
+
+async def test_a_claim_that_is_not_ours_is_looked_for_again_by_a_retry(operator, monkeypatch):
+    """Another record is where the first claim was written, as after an exchange of the topic in this moment."""
+    _, who = await operator()
+    ids = iter(["another's"])
+    monkeypatch.setattr(
+        recoverer, "claim_record", lambda here, ours: claim_record(here, next(ids, ours))
+    )
+    async with who.served() as service:
+        error = (await phase(service, "failed")).error
+        assert error.kind == "ForeignClaim"
+        await who.follow(error.hint)
+        await service.wait_live(30)
 
 
 @pytest.mark.slow

@@ -51,11 +51,11 @@ def test_a_whole_increments_log_leads_back_to_genesis() -> None:
 
 
 @pytest.mark.parametrize("since", [{"decision": {"finding": "x"}}, {"last_decision_offset": 20}])
-def test_a_chain_that_an_operator_began_anew_has_no_way_from_genesis(since) -> None:
+def test_a_chain_that_a_decision_began_anew_has_no_way_from_genesis(since) -> None:
     """The log may be whole: what was decided is in a snapshot and in no increment before it."""
     last = increment(40, pointers=[P30], **since)
     assert plan_start(last, 122, WHOLE, {}) == FromSnapshot(P30)
-    with pytest.raises(NoUsableSnapshot, match="an operator's decision began the chain anew"):
+    with pytest.raises(NoUsableSnapshot, match=r"a decision .* began the chain anew"):
         plan_start(last, 122, WHOLE, {"s30": "damaged"})
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,6 +58,25 @@ def test_the_next_increment_covers_what_was_applied():
     assert (made.digest, made.stream_time_ms, made.written_at_ms) == (DIGEST, 1000, 123)
     assert made.changes == ChangesRef(1, 2, 3)
     assert made.genesis == GENESIS
+
+
+@pytest.mark.parametrize(
+    ("sent", "dead", "counted"),
+    [
+        (["alerts"] * 3, [], {"alerts": 3}),
+        (["alerts"] * 3, ["dead"], {"alerts": 3, "dead": 1}),
+        ([], ["dead"], {"dead": 1}),
+        ([], [], {}),
+    ],
+)
+def test_what_goes_to_each_topic_is_counted(sent, dead, counted):
+    """Outputs of one topic or none, with and without dead letters."""
+    batch = applied(
+        outputs=[output(topic) for topic in sent],
+        outputs_xxh64=dict.fromkeys(sent, 11),
+        dead_letters=[output(topic) for topic in dead],
+    )
+    assert chain().next_increment(batch, None, 123).outputs == counted
 
 
 def test_an_empty_increment_changes_nothing_but_the_pointers():

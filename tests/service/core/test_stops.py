@@ -118,9 +118,9 @@ def test_of_two_processes_with_one_instance_id_exactly_one_stays_down():
 
 def test_no_genesis_is_never_a_new_app():
     """Two remedies: one for a new app, one for an app that ran before."""
-    problem = stops.no_genesis(EXPECTED)
+    problem = stops.no_genesis(replace(EXPECTED, app="shop:app"))
     assert isinstance(problem, NotInitialised)
-    assert "snapreplay init" in problem.hint
+    assert "`snapreplay init shop:app`" in problem.hint
     assert "restore" in problem.hint
 
 

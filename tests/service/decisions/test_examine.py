@@ -3,7 +3,7 @@
 import pytest
 
 from snapreplay.service.decisions.examine import Examiner
-from snapreplay.service.partition.inputs import InputShorter
+from snapreplay.service.partition.inputs import InputReplaced, InputShorter
 from snapreplay.snapshots.format.envelope import Kind
 from snapreplay.snapshots.state.store import store_of
 from tests.support.tampering import flip, recreate, tamper, trim
@@ -86,5 +86,20 @@ async def test_the_state_comes_by_changes_where_the_input_is_gone(past):
         assert examiner.store.digest != examiner.last.increment.digest
         assert await examiner.bring_forward()
         assert examiner.store.digest == examiner.last.increment.digest
+    finally:
+        await examiner.close()
+
+
+async def test_another_topic_of_the_same_name_is_not_replayed(past):
+    """It holds as many records, and came after the examination."""
+    then = await past()
+    context = await then.here.context(restore={"road": "replay"})
+    examiner = Examiner(context, store_of(context.app.state()))
+    try:
+        assert await examiner.examine() is None
+        recreate(then.here.bootstrap_servers, then.input, 1)
+        await then.here.send([("k0", {"amount": 7})] * then.here.sent, then.input)
+        with pytest.raises(InputReplaced):
+            await examiner.replay()
     finally:
         await examiner.close()

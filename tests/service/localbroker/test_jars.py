@@ -74,6 +74,18 @@ def test_another_version_has_a_place_of_its_own(root: Path) -> None:
     assert other != jars.pom()
 
 
+@pytest.mark.parametrize("given", ["--chekc", "4", "kafka"])
+def test_what_is_no_version_is_not_fetched(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A mistyped option is none; --help helps."""
+    with pytest.raises(SystemExit) as refused:
+        jars.main([given])
+    assert refused.value.code == 2
+    assert f"{given}" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as helped:
+        jars.main(["--help"])
+    assert helped.value.code == 0
+
+
 def test_a_failing_maven_is_quoted(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,25 +134,25 @@ def test_a_check_names_what_is_missing_and_fetches_nothing(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With Java and Maven it is silent; without Maven it says so, unless the jars are there."""
-    assert jars.main("--check") == 0
+    assert jars.main(["--check"]) == 0
     java = shutil.which("java")
     assert java is not None
     (tmp_path / "java").symlink_to(java)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    assert jars.main("--check") == 1
+    assert jars.main(["--check"]) == 1
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "no mvn command to fetch them" in printed.err
     (tmp_path / "java").rename(tmp_path / "no-java")
-    assert jars.main("--check") == 1
+    assert jars.main(["--check"]) == 1
     assert capsys.readouterr().err.splitlines()[1] == (
         "apt-get install default-jre-headless; there is no mvn command either: apt-get install maven"
     )
     (tmp_path / "no-java").rename(tmp_path / "java")
     assert not root.exists()
     monkeypatch.delenv(jars.JARS_DIR_VARIABLE)
-    assert jars.main("--check") == 0, "the checkout has them"
+    assert jars.main(["--check"]) == 0, "the checkout has them"
 
 
 def test_without_java_the_command_says_so_in_two_lines(root: Path) -> None:
@@ -153,7 +165,8 @@ def test_without_java_the_command_says_so_in_two_lines(root: Path) -> None:
     assert done.stdout == ""
     said = done.stderr.splitlines()
     assert len(said) == 2
-    assert "there is no java command" in said[0]
+    assert said[0].startswith("The local broker needs Java 17")
+    assert said[0].endswith("there is no java command")
     assert said[1] == "apt-get install default-jre-headless"
     assert not root.exists()
 

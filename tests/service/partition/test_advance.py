@@ -1,17 +1,25 @@
 """From the snapshot to the last increment on a real broker: both roads, the fallback, and every mismatch."""
 
+import asyncio
 import re
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from snapreplay.service.core.chain import genesis_increment
-from snapreplay.service.partition.advance import Tally, prove
+from snapreplay.service.core.road import Road
+from snapreplay.service.partition.advance import Tally, advance, prove
+from snapreplay.service.partition.increments import Base, Step
 from snapreplay.service.partition.mismatch import DigestMismatch
+from snapreplay.service.partition.report import Reporter
+from snapreplay.service.partition.tasks import ended
+from snapreplay.service.status import StatusBoard
 from snapreplay.snapshots.format.envelope import Kind
 from snapreplay.snapshots.state.digest import EMPTY, Digest
 from snapreplay.snapshots.state.map import MapState
 from tests.support import apps
-from tests.support.entries import GENESIS, ORIGIN
+from tests.support.entries import GENESIS, ORIGIN, increment
 from tests.support.stage import states, until
 from tests.support.tampering import flip, tamper, trim, with_fields
 
@@ -144,6 +152,31 @@ async def test_replay_that_raises_under_the_same_version_names_the_record(past):
     assert status.error.kind == "ReplayFailed"
     assert status.error.record_id == f"{then.input}-0-80"
     assert "replaying batch 7" in status.error.message
+
+
+async def test_a_way_of_many_small_batches_lets_others_in():
+    """What was polled at once holds hundreds: no step of them takes long, all of them do."""
+    turns: list[None] = []
+    loop = asyncio.get_running_loop()
+
+    async def steps():
+        began = loop.time()
+        while loop.time() - began < 0.1:
+            yield Step(increment(1), 3, ())
+
+    async def others():
+        while True:
+            turns.append(None)
+            await asyncio.sleep(0)
+
+    here: Any = SimpleNamespace(app=apps.ledger("x"), partition=0, increments="x-increments-0")
+    store, last = MapState(str, int).__snapreplay_store__(), increment(1)
+    counting = asyncio.create_task(others())
+    reporter = Reporter(StatusBoard(), 0)
+    base = Base(0, 2, 3, last.positions)
+    await advance(here, store, steps(), Road.CHANGES, reporter, base, last)
+    await ended(counting)
+    assert len(turns) > 10
 
 
 async def test_another_state_than_the_last_increments_is_not_live():

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from snapreplay.service.core.road import Road
+from snapreplay.service.partition.advance import Tally, prove
 from snapreplay.service.partition.comparing import Comparison
 from snapreplay.service.partition.increments import Step, Unread
 from snapreplay.service.partition.mismatch import CodeChanged, DigestMismatch, OutputsDiffer
@@ -13,6 +14,8 @@ from snapreplay.service.partition.replay import ReplayFailed
 from snapreplay.snapshots.errors import DamagedError
 from snapreplay.snapshots.program.ranges import InputRange
 from snapreplay.snapshots.state.digest import Digest, digest_of
+from snapreplay.snapshots.state.objects import ObjectStore
+from snapreplay.snapshots.state.steps import Steps
 from snapreplay.snapshots.state.store import store_of
 from tests.support import apps
 from tests.support.entries import ORIGIN, increment
@@ -67,6 +70,27 @@ async def test_another_digest_is_not_believed() -> None:
     """By the same code it is no changed code."""
     with pytest.raises(DigestMismatch, match="batch 2"):
         await compared(SAME, [(step(1), SENT), (step(2, WRONG), SENT)])
+
+
+async def test_the_same_state_is_hashed_once() -> None:
+    """Empty increments carry the digest of the batch before them, and the proof at the end asks for it once more; a
+    batch of records is hashed anew."""
+    empty = step(3, RIGHT, ranges=[], record_count=0, outputs_xxh64={})
+    with pytest.MonkeyPatch.context() as patch:
+        hashed: list[object] = []
+        digesting = ObjectStore.digesting
+
+        def counted(store: ObjectStore) -> Steps[Digest]:
+            hashed.append(store)
+            return digesting(store)
+
+        patch.setattr(ObjectStore, "digesting", counted)
+        found = await compared(SAME, [(step(2, RIGHT), SENT), (empty, {})])
+        proof = await prove(store_of(apps.Tape()), empty.increment, Tally(computed=found.computed))
+        assert (found.digests, len(hashed), proof is not None) == (2, 1, True)
+        found = await compared(SAME, [(step(2, RIGHT), SENT), (step(3, RIGHT), SENT)])
+        assert (found.digests, len(hashed)) == (2, 3)
+        assert (await compared(SAME, [(step(2, RIGHT), SENT), (step(3), SENT)])).computed is None
 
 
 async def test_changed_code_is_believed_up_to_the_last_digest() -> None:

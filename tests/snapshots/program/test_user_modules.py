@@ -1,6 +1,7 @@
 """Which modules make an app's version, and what in them."""
 
 import ast
+import importlib
 import itertools
 import sys
 from collections.abc import Callable
@@ -9,7 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from snapreplay.snapshots.program.user_modules import is_own
+from snapreplay.snapshots.errors import UsageError
+from snapreplay.snapshots.program.user_modules import is_own, own_modules
 from tests.support.files import app_in, changed
 
 Files = dict[str, str]
@@ -27,11 +29,16 @@ app = App("shop", inputs=[payments], state=Book, version="1")
 def on_payment(record, state, out):
     \"\"\"What it does.\"\"\"
     from late import LIMIT
+    from far.off.places import HERE
     state.add(fee(record.value) * RATES["a"])
 """,
     "helpers.py": "import deep.inner as inner\ndef fee(x):\n    return inner.BY_NAME['one'](x)\n",
     "tables.py": "RATES = {'a': 3}\n",
     "late.py": "LIMIT = 5\n",
+    "far/off/places.py": "from .maps import HERE\n",
+    "far/off/maps.py": "from sibling import HERE\n",
+    "sibling/__init__.py": "from .inner import HERE\n",
+    "sibling/inner.py": "HERE = 7\n",
     "book.py": """
 class Book:
     \"\"\"A state.\"\"\"
@@ -74,20 +81,40 @@ def version_of(tmp_path: Path) -> VersionOf:
         ("book.py", "self.total += x", "self.total -= x"),
         ("deep/inner.py", "x * BASE", "x + BASE"),
         ("deep/settings.py", "2", "3"),
+        ("late.py", "5", "6"),
+        ("sibling/inner.py", "7", "8"),
     ],
 )
 def test_a_change_in_any_module_of_the_app_is_another_version(version_of, name, old, new):
-    """The state's class, a helper's helper, a table of which only the value is imported, a lambda in a dict; a given
-    version that nobody raised makes no difference."""
+    """The state's class, a helper's helper, a table of which only the value is imported, a lambda in a dict, what a
+    handler imports when it runs; a given version that nobody raised makes no difference."""
     assert version_of(BASE).startswith("1+code:")
     assert version_of(changed(BASE, name, old, new)) != version_of(BASE)
 
 
-def test_a_module_that_is_imported_late_counts_once_it_is_imported(version_of):
-    """An import inside a function, of a module that something else has imported."""
-    early = changed(BASE, "helpers.py", "import deep", "import late, deep")
-    other = early | {"late.py": "LIMIT = 6\n"}
-    assert version_of(early) != version_of(other)
+def test_it_makes_no_difference_what_has_been_imported(tmp_path, monkeypatch):
+    """The same modules before any of them is imported and after all of them are; asking imports nothing."""
+    for name, text in BASE.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = own_modules(["shop"])
+    expected = {name.removesuffix(".py").replace("/", ".") for name in BASE} - {"unused"}
+    assert set(before) == {name.removesuffix(".__init__") for name in expected}
+    assert not set(before) & set(sys.modules)
+    try:
+        for name in before:
+            importlib.import_module(name)
+        assert own_modules(["shop"]) == before
+    finally:
+        for name in ("far", "far.off", *before):
+            sys.modules.pop(name, None)
+
+
+def test_half_a_file_is_named(version_of):
+    """Somebody is writing it: no SyntaxError without a place."""
+    with pytest.raises(UsageError, match=r"late\.py, a module of the app, .*line 1"):
+        version_of(BASE | {"late.py": "LIMIT = (\n"})
 
 
 @pytest.mark.parametrize(
