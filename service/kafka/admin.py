@@ -25,6 +25,7 @@ from aiokafka.errors import (
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition as ClientPartition
 
+from snapreplay.service.kafka.clients import admin_client
 from snapreplay.service.kafka.closing import close_client
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.describe_group import DescribeGroup
@@ -185,7 +186,7 @@ class KafkaAdmin:
         self, doing: str, operation: str = "Describe", name: str = ""
     ) -> AsyncIterator[AIOKafkaAdminClient]:
         """`operation` is the one that needs a permission, `name` of what it is asked for."""
-        client = AIOKafkaAdminClient(**client_arguments(self._settings))
+        client = admin_client(client_arguments(self._settings))
         try:
             async with asyncio.timeout(self._deadline_s):
                 await entered(client.start(), self._settings)

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer
-from aiokafka.client import AIOKafkaClient, ConnectionGroup
+from aiokafka.client import ConnectionGroup
 from aiokafka.conn import CloseReason
 from aiokafka.protocol.fetch import FetchRequest
 
+from snapreplay.service.kafka.clients import BareClient
 from snapreplay.service.kafka.fetch_requests import FetchById
 
 _NO_ERROR = 0
@@ -75,7 +76,7 @@ class FetchWatch:
         self._epochs[source] = epoch
 
 
-class _WatchedClient(AIOKafkaClient):
+class _WatchedClient(BareClient):
     watch: FetchWatch
 
     async def send(

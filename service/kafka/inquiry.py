@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from aiokafka import codec
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import (
     GroupAuthorizationFailedError,
@@ -34,6 +33,7 @@ from aiokafka.protocol.transaction import (
 )
 
 from snapreplay.service.clock import wall_ms
+from snapreplay.service.kafka.clients import admin_client
 from snapreplay.service.kafka.closing import close_client
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.entry import entered
@@ -135,7 +135,7 @@ class KafkaInquiry:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._deadline_s = 3 * settings.request_timeout_ms / 1000
-        self._client = AIOKafkaAdminClient(**client_arguments(settings))
+        self._client = admin_client(client_arguments(settings))
 
     async def __aenter__(self) -> Self:
         try:

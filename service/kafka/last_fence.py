@@ -9,6 +9,7 @@ from aiokafka.errors import IncompatibleBrokerVersion, for_code
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 
 from snapreplay.service.core.lineage import LastFence, Lineage
+from snapreplay.service.kafka.clients import admin_client
 from snapreplay.service.kafka.closing import close_client, unbroken
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
@@ -22,7 +23,7 @@ _NO_SUCH_ID = 105  # TRANSACTIONAL_ID_NOT_FOUND
 
 async def last_fence(settings: Settings, transactional_id: str) -> LastFence | None:
     """See `ports.Cluster.last_fence`."""
-    client = AIOKafkaAdminClient(**client_arguments(settings))
+    client = admin_client(client_arguments(settings))
     try:
         async with asyncio.timeout(3 * settings.request_timeout_ms / 1000):
             await unbroken(client.start())

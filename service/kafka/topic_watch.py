@@ -11,6 +11,7 @@ from typing import Any
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import for_code
 
+from snapreplay.service.kafka.clients import admin_client
 from snapreplay.service.kafka.closing import close_client, unbroken
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, client_error
@@ -51,7 +52,7 @@ class KafkaTopicWatch:
 
     async def _connected(self) -> AIOKafkaAdminClient:
         if self._client is None:
-            self._client = AIOKafkaAdminClient(**client_arguments(self._settings))
+            self._client = admin_client(client_arguments(self._settings))
             await unbroken(self._client.start())
         return self._client
 
