@@ -258,6 +258,7 @@ class TopicWatch(Protocol):
 
     async def ids(self, names: Collection[str]) -> dict[str, str]:
         """Topic id of each; "" when the cluster has none. A topic that no broker knows is absent. Creates nothing.
+        What is not told of a topic (it may not be described) is as before, else "", and a warning says why.
 
         One small request, and one more per broker only when something is missing. A broker that lags behind the
         controllers may still name the id of a topic that is gone.
