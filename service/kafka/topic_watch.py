@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient
@@ -87,7 +87,9 @@ class KafkaTopicWatch:
             log.warning("a topic is not watched: %s%s", error, more)
 
 
-async def told_ids(client: AIOKafkaAdminClient, names: list[str], before: dict[str, str]) -> Told:
+async def told_ids(
+    client: AIOKafkaAdminClient, names: Sequence[str], before: Mapping[str, str]
+) -> Told:
     """A broker that lags behind the controllers does not know the newest topics, or still names an old id: what the
     first one does not name, or names otherwise than `before`, the others are asked for."""
     first = client._client.get_random_node()
