@@ -257,7 +257,7 @@ class TopicWatch(Protocol):
     """Asks again and again which topics there are, on connections that are kept. One task at a time."""
 
     async def ids(self, names: Collection[str]) -> dict[str, str]:
-        """Topic id of each; "" when the cluster has none. A topic that no broker knows is absent. Creates nothing.
+        """As `Cluster.topic_ids`; but what may not be described is as before, else "", and a warning says why.
 
         One small request, and one more per broker only when something is missing. A broker that lags behind the
         controllers may still name the id of a topic that is gone.
@@ -308,6 +308,14 @@ class Cluster(Protocol):
 
     async def topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
         """Facts of those that exist; missing ones are absent. Never creates a topic."""
+
+    async def topic_ids(self, names: Collection[str]) -> dict[str, str]:
+        """Topic id of each; "" when the cluster has none. A topic that no broker knows is absent. Creates nothing.
+
+        Raises:
+            NotAuthorized: one may not be described, so it is not known whether it exists.
+            Unreachable: no answer.
+        """
 
     def topic_watch(self) -> TopicWatch:
         """Not connected yet."""

@@ -147,11 +147,7 @@ class Supervisor:
         increments = own_topics(self._app, self._settings)[0]
         while True:
             try:
-                watch = self._cluster.topic_watch()
-                try:
-                    there = increments in await watch.ids([increments])
-                finally:
-                    await watch.close()
+                there = increments in await self._cluster.topic_ids([increments])
             except SnapreplayError as error:
                 log.warning("partitions are not released yet: %s", error)
                 await asyncio.sleep(TOPIC_WATCH_SECONDS)

@@ -75,6 +75,18 @@ def transaction_limits(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def accidental_topics(facts: Facts) -> Iterator[Finding]:
+    """We never create a topic by asking for it; other clients may."""
+    if facts.broker_config.get("auto.create.topics.enable") == "true":
+        yield Finding(
+            "accidental topics",
+            "brokers",
+            "auto.create.topics.enable=true: whoever asks for a topic that was deleted, or for a mistyped name, creates"
+            " it, with the brokers' retention and number of partitions",
+            "set auto.create.topics.enable=false on every broker",
+        )
+
+
 def clock(facts: Facts) -> Iterator[Finding]:
     """The transaction coordinator's clock against ours. Records carry our time, retention goes by the brokers'."""
     probe = facts.probe

@@ -19,6 +19,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     cluster_checks.brokers,
     cluster_checks.transaction_limits,
     cluster_checks.transaction_log,
+    cluster_checks.accidental_topics,
     cluster_checks.clock,
     access_checks.refusals,
     access_checks.writes,

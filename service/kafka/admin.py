@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,12 +25,13 @@ from aiokafka.errors import (
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition as ClientPartition
 
+from snapreplay.service.kafka.clients import admin_client
 from snapreplay.service.kafka.closing import close_client
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.describe_group import DescribeGroup
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
-from snapreplay.service.kafka.requests import TopicIds
+from snapreplay.service.kafka.topic_watch import Told, told_ids
 from snapreplay.service.ports import (
     ClusterFacts,
     NewTopic,
@@ -91,6 +92,11 @@ class KafkaAdmin:
             )
             for name, partitions in found.items()
         }
+
+    async def topic_ids(self, names: Collection[str]) -> dict[str, str]:
+        """See `ports.Cluster.topic_ids`."""
+        async with self._client("asking for topic ids") as client:
+            return await _topic_ids(client, sorted(names))
 
     async def topic_names(self) -> list[str]:
         """See `ports.Cluster.topic_names`."""
@@ -185,7 +191,7 @@ class KafkaAdmin:
         self, doing: str, operation: str = "Describe", name: str = ""
     ) -> AsyncIterator[AIOKafkaAdminClient]:
         """`operation` is the one that needs a permission, `name` of what it is asked for."""
-        client = AIOKafkaAdminClient(**client_arguments(self._settings))
+        client = admin_client(client_arguments(self._settings))
         try:
             async with asyncio.timeout(self._deadline_s):
                 await entered(client.start(), self._settings)
@@ -290,11 +296,10 @@ async def _topic_config(
 
 async def _topic_ids(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, str]:
     """Name → id; topics that vanished meanwhile are absent."""
-    if not names:
-        return {}
-    anywhere = client._client.get_random_node()
-    answer = await client._send_request_to_node(anywhere, TopicIds(names))
-    return {name: topic_id for code, name, topic_id, *_ in answer.topics if not code and topic_id}
+    told = await told_ids(client, names, {}) if names else Told({}, {})
+    for hidden in told.hidden.values():
+        raise hidden
+    return told.ids
 
 
 async def _config(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from aiokafka import AIOKafkaProducer
-
+from snapreplay.service.kafka.clients import producer_client
 from snapreplay.service.kafka.closing import CLOSE_S, bounded, cut_producer
 from snapreplay.service.kafka.config import producer_arguments
 from snapreplay.service.kafka.entry import entered
@@ -20,7 +19,7 @@ class KafkaAppender:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._deadline_s = settings.timeouts.commit_ms / 1000
-        self._producer = AIOKafkaProducer(**producer_arguments(settings, None))
+        self._producer = producer_client(producer_arguments(settings, None))
         self._healthy = False
         self._closed = False
 

@@ -89,6 +89,10 @@ class KafkaCluster:
         """See `ports.Cluster.topics`."""
         return await self._admin.topics(names)
 
+    async def topic_ids(self, names: Collection[str]) -> dict[str, str]:
+        """See `ports.Cluster.topic_ids`."""
+        return await self._admin.topic_ids(names)
+
     def topic_watch(self) -> KafkaTopicWatch:
         """See `ports.Cluster.topic_watch`."""
         return KafkaTopicWatch(self._settings)

@@ -38,7 +38,13 @@ class InvalidRecord(kafka.BrokerResponseError):
 
 kafka.kafka_errors[InvalidRecord.errno] = InvalidRecord
 
-CLIENT_ERRORS = (kafka.KafkaError, kafka.IllegalOperation, AssertionError, OSError, TimeoutError)
+_NOT_SPOKEN = (kafka.IncompatibleBrokerVersion, NotImplementedError)
+"""The broker has no such request, or none of its versions that we know."""
+
+CLIENT_ERRORS = (
+    *(kafka.KafkaError, kafka.IllegalOperation, AssertionError, OSError, TimeoutError),
+    NotImplementedError,
+)
 """All that a call into aiokafka is seen to raise."""
 
 _FENCED = (kafka.ProducerFenced, kafka.InvalidProducerEpoch)
@@ -119,6 +125,11 @@ def client_error(error: BaseException, doing: str, asked: Asked | None = None) -
         return NotAuthenticated(
             f"Kafka denies access, while {doing}: {describe(error)}",
             hint="correct kafka.sasl.* and kafka.security.protocol",
+        )
+    if isinstance(error, _NOT_SPOKEN):
+        return StopError(
+            f"a broker does not speak our version of a request, while {doing}: {describe(error)}",
+            hint="upgrade the brokers: snapreplay needs Kafka 3.0 or newer",
         )
     if isinstance(error, kafka.UnsupportedCodecError):
         return StopError(

@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer
-from aiokafka.client import AIOKafkaClient, ConnectionGroup
+from aiokafka.client import ConnectionGroup
 from aiokafka.conn import CloseReason
+from aiokafka.errors import for_code
 from aiokafka.protocol.fetch import FetchRequest
 
+from snapreplay.service.kafka.clients import BareClient
 from snapreplay.service.kafka.fetch_requests import FetchById
 
 _NO_ERROR = 0
@@ -49,7 +51,16 @@ class FetchWatch:
         return FetchById(fetch, self.ids) if known else fetch
 
     def answered(self, answer: Any) -> bool:
-        """Look at an answer. Whether a topic of it is missing."""
+        """Look at an answer. Whether a topic of it is missing.
+
+        Raises:
+            KafkaError: it has no topics, only an error. The client's fetcher takes that for nothing new, and would ask
+                again at once; for an error it makes a pause.
+        """
+        code = getattr(answer, "error_code", _NO_ERROR)  # since version 7
+        if code != _NO_ERROR:
+            self.disturbances += 1
+            raise for_code(code)("the whole fetch was refused")
         missing = False
         for topic, partitions in answer.topics:
             for partition, error_code, *rest in partitions:
@@ -75,7 +86,7 @@ class FetchWatch:
         self._epochs[source] = epoch
 
 
-class _WatchedClient(AIOKafkaClient):
+class _WatchedClient(BareClient):
     watch: FetchWatch
 
     async def send(

@@ -104,6 +104,7 @@ class Fetched(NamedTuple):
     """An answer as the client's fetcher reads it: by name, in the order of fields of version 11."""
 
     API_VERSION: int
+    error_code: int
     topics: list[tuple[str, list[tuple[Any, ...]]]]
 
 
@@ -159,7 +160,7 @@ class FetchById(FetchRequest):
             (names[topic_id], [_as_version_11(partition) for partition in partitions])
             for topic_id, partitions, _ in answer.topics
         ]
-        return Fetched(11, topics)
+        return Fetched(11, answer.error_code, topics)
 
 
 # The client takes the newest that both sides know.

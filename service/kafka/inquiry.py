@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 from aiokafka import codec
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import (
     GroupAuthorizationFailedError,
@@ -34,14 +33,18 @@ from aiokafka.protocol.transaction import (
 )
 
 from snapreplay.service.clock import wall_ms
+from snapreplay.service.kafka.clients import admin_client
 from snapreplay.service.kafka.closing import close_client
 from snapreplay.service.kafka.config import client_arguments
+from snapreplay.service.kafka.describe_group import DescribeGroup
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
+from snapreplay.service.kafka.leave import LeaveGroup
 from snapreplay.service.kafka.requests import (
     DescribeProducers,
     DescribeTransactions,
     ListTransactions,
+    TopicIds,
 )
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.settings import Settings
@@ -52,11 +55,12 @@ NEEDED: tuple[type[Request[Any]], ...] = (
     *(ProduceRequest, FetchRequest, OffsetRequest, MetadataRequest, FindCoordinatorRequest),
     *(InitProducerIdRequest, AddPartitionsToTxnRequest, EndTxnRequest),
     *(group_requests.JoinGroupRequest, group_requests.SyncGroupRequest),
-    *(HeartbeatRequest, group_requests.LeaveGroupRequest),
+    *(HeartbeatRequest, LeaveGroup),
     *(admin_requests.CreateTopicsRequest, admin_requests.DeleteRecordsRequest),
-    *(admin_requests.DescribeConfigsRequest, admin_requests.DescribeGroupsRequest),
+    *(admin_requests.DescribeConfigsRequest, DescribeGroup),
+    *(TopicIds, DescribeProducers, DescribeTransactions, ListTransactions),
 )
-"""What the service asks of brokers."""
+"""What the service and `doctor` ask of brokers: all since Kafka 3.0. A fetch by id (3.1) can be one by name."""
 
 _COORDINATOR_OF_GROUPS = 0
 _COORDINATOR_OF_TRANSACTIONS = 1
@@ -135,7 +139,7 @@ class KafkaInquiry:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._deadline_s = 3 * settings.request_timeout_ms / 1000
-        self._client = AIOKafkaAdminClient(**client_arguments(settings))
+        self._client = admin_client(client_arguments(settings))
 
     async def __aenter__(self) -> Self:
         try:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import IncompatibleBrokerVersion, for_code
+from aiokafka.errors import for_code
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 
 from snapreplay.service.core.lineage import LastFence, Lineage
+from snapreplay.service.kafka.clients import admin_client
 from snapreplay.service.kafka.closing import close_client, unbroken
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
 from snapreplay.service.kafka.requests import DescribeTransactions
 from snapreplay.service.settings import Settings
-from snapreplay.snapshots.errors import StopError
 
 _COORDINATOR_OF_TRANSACTIONS = 1
 _NO_SUCH_ID = 105  # TRANSACTIONAL_ID_NOT_FOUND
@@ -22,13 +22,11 @@ _NO_SUCH_ID = 105  # TRANSACTIONAL_ID_NOT_FOUND
 
 async def last_fence(settings: Settings, transactional_id: str) -> LastFence | None:
     """See `ports.Cluster.last_fence`."""
-    client = AIOKafkaAdminClient(**client_arguments(settings))
+    client = admin_client(client_arguments(settings))
     try:
         async with asyncio.timeout(3 * settings.request_timeout_ms / 1000):
             await unbroken(client.start())
             return await _asked(client, transactional_id)
-    except IncompatibleBrokerVersion as error:
-        raise StopError(f"this broker does not describe transactions: {error}") from error
     except CLIENT_ERRORS as error:
         asked = Asked(settings, "Write", transactional_id)
         raise client_error(error, f"asking who has fenced {transactional_id}", asked) from error

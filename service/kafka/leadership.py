@@ -13,6 +13,7 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.offset import OffsetRequest
 
+from snapreplay.service.kafka.clients import BareClient
 from snapreplay.service.kafka.closing import close_client, unbroken
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.errors import CLIENT_ERRORS
@@ -34,7 +35,7 @@ class _View(NamedTuple):
 
 async def agreed_end_offset(settings: Settings, partition: TopicPartition) -> int | None:
     """See `ports.Cluster.agreed_end_offset`. Bounded by two request timeouts, never raises an error of the client."""
-    client = AIOKafkaClient(**client_arguments(settings))
+    client = BareClient(**client_arguments(settings))
     try:
         async with asyncio.timeout(2 * settings.request_timeout_ms / 1000):
             await unbroken(client.bootstrap())

@@ -25,6 +25,7 @@ from aiokafka.structs import TopicPartition as ClientPartition
 
 from snapreplay.service.core.aside import Aside
 from snapreplay.service.kafka.admin import KafkaAdmin
+from snapreplay.service.kafka.clients import consumer_client
 from snapreplay.service.kafka.closing import CLOSE_S, bounded, close_consumer
 from snapreplay.service.kafka.config import membership_arguments
 from snapreplay.service.kafka.entry import entered, refusal
@@ -182,7 +183,7 @@ class Membership:
 
     async def _be_member(self) -> None:
         """One client's life: returns when we leave or stand aside, raises when the client is of no use any more."""
-        consumer = AIOKafkaConsumer(**membership_arguments(self._settings, self._group_id))
+        consumer = consumer_client(membership_arguments(self._settings, self._group_id))
         try:
             await entered(consumer.start(), self._settings)
             self._consumer = consumer

@@ -9,10 +9,10 @@ import contextlib
 import uuid
 from collections.abc import Awaitable
 
-from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 
+from snapreplay.service.kafka.clients import admin_client, producer_client
 from snapreplay.service.kafka.closing import cut_producer
 
 PROBE_TOPIC_PREFIX = "__snapreplay_probe"
@@ -50,7 +50,7 @@ async def commit_probe(bootstrap_servers: str, deadline_s: float) -> None:
 
 async def _attempt(bootstrap_servers: str) -> None:
     topic = f"{PROBE_TOPIC_PREFIX}-{uuid.uuid4().hex}"
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
+    admin = admin_client({"bootstrap_servers": bootstrap_servers})
     try:
         await admin.start()
         await _create(admin, topic)
@@ -73,11 +73,13 @@ async def _create(admin: AIOKafkaAdminClient, topic: str) -> None:
 
 
 async def _one_transaction(bootstrap_servers: str, topic: str) -> None:
-    producer = AIOKafkaProducer(
-        bootstrap_servers=bootstrap_servers,
-        transactional_id=topic,
-        transaction_timeout_ms=10_000,
-        retry_backoff_ms=20,
+    producer = producer_client(
+        {
+            "bootstrap_servers": bootstrap_servers,
+            "transactional_id": topic,
+            "transaction_timeout_ms": 10_000,
+            "retry_backoff_ms": 20,
+        }
     )
     try:
         await producer.start()

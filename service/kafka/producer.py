@@ -16,7 +16,6 @@ from itertools import zip_longest
 from typing import Any
 
 import aiokafka.producer.sender as aiokafka_sender
-from aiokafka import AIOKafkaProducer
 from aiokafka.errors import InvalidTimestampError, NodeNotReadyError
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest
@@ -26,6 +25,7 @@ from snapreplay.service.clock import wall_ms
 from snapreplay.service.core.kept import Ending
 from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.kafka.batching import Batches, TopicShape
+from snapreplay.service.kafka.clients import producer_client
 from snapreplay.service.kafka.clocks import clock_refused
 from snapreplay.service.kafka.closing import cut_producer
 from snapreplay.service.kafka.config import MIB, producer_arguments
@@ -80,7 +80,7 @@ class KafkaProducer:
         self._discarded = False
         self._began_ms = 0
         self._ending = Ending(asked=False)
-        self._producer = AIOKafkaProducer(**producer_arguments(settings, transactional_id))
+        self._producer = producer_client(producer_arguments(settings, transactional_id))
         self._watch_requests()
 
     @property

@@ -19,6 +19,7 @@ from aiokafka.errors import (
 )
 from aiokafka.structs import TopicPartition as ClientPartition
 
+from snapreplay.service.kafka.clients import consumer_client
 from snapreplay.service.kafka.closing import close_consumer
 from snapreplay.service.kafka.config import consumer_arguments
 from snapreplay.service.kafka.damaged import DamagedBatches
@@ -244,8 +245,8 @@ class KafkaReader:
             consumer.seek(ClientPartition(*partition), offset)
 
     async def _connect(self) -> AIOKafkaConsumer:
-        consumer = AIOKafkaConsumer(
-            **consumer_arguments(
+        consumer = consumer_client(
+            consumer_arguments(
                 self._settings,
                 read_committed=self._read_committed,
                 large=self._large,

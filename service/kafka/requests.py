@@ -59,6 +59,12 @@ class _TopicIdsResponse(Response):
     )
 
 
+class _TopicIdsResponseV11(Response):
+    API_KEY = 3
+    API_VERSION = 11
+    SCHEMA = _TopicIdsResponse.SCHEMA
+
+
 class _TopicIdsRequest(RequestStruct):
     FLEXIBLE_VERSION = True
     API_KEY = 3
@@ -72,7 +78,17 @@ class _TopicIdsRequest(RequestStruct):
     )
 
 
-class TopicIds(Request[_TopicIdsRequest]):
+class _TopicIdsRequestV11(RequestStruct):
+    """Version 12 (Kafka 3.1) can ask by id as well; by name the two are the same."""
+
+    FLEXIBLE_VERSION = True
+    API_KEY = 3
+    API_VERSION = 11
+    RESPONSE_TYPE = _TopicIdsResponseV11
+    SCHEMA = _TopicIdsRequest.SCHEMA
+
+
+class TopicIds(Request[_TopicIdsRequestV11 | _TopicIdsRequest]):
     """Metadata of topics by name, with their ids and leader epochs. To any broker; creates nothing."""
 
     API_KEY = 3
@@ -80,7 +96,7 @@ class TopicIds(Request[_TopicIdsRequest]):
     def __init__(self, names: Sequence[str]) -> None:
         self._topics = [("", name, NO_TAGS) for name in names]
 
-    def build(self, request_struct_class: type[_TopicIdsRequest]) -> Any:
+    def build(self, request_struct_class: type[_TopicIdsRequestV11 | _TopicIdsRequest]) -> Any:
         return request_struct_class(self._topics, False, False, NO_TAGS)
 
 

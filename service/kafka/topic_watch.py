@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import Counter
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import for_code
+from aiokafka.errors import KafkaError, for_code
 
+from snapreplay.service.core.repeats import Repeats
+from snapreplay.service.kafka.clients import admin_client
 from snapreplay.service.kafka.closing import close_client, unbroken
 from snapreplay.service.kafka.config import client_arguments
-from snapreplay.service.kafka.errors import CLIENT_ERRORS, client_error
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
 from snapreplay.service.kafka.requests import TopicIds
 from snapreplay.service.settings import Settings
+from snapreplay.snapshots.counted import counted
+from snapreplay.snapshots.errors import SnapreplayError
+
+log = logging.getLogger("snapreplay.topics")
 
 _UNKNOWN_TOPIC = 3
+_DOING = "asking for topic ids"
+
+
+class Told(NamedTuple):
+    """`ids` of the topics that are there; why nothing is said of the `hidden` ones, which may be there or not."""
+
+    ids: dict[str, str]
+    hidden: dict[str, KafkaError]
 
 
 class KafkaTopicWatch:
@@ -25,23 +40,29 @@ class KafkaTopicWatch:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._asked = Asked(settings, "Describe")
         self._deadline_s = 3 * settings.request_timeout_ms / 1000
         self._client: AIOKafkaAdminClient | None = None
         self._before: dict[str, str] = {}  # what was answered last
+        self._repeats = Repeats()
 
     async def ids(self, names: Collection[str]) -> dict[str, str]:
         """See `ports.TopicWatch.ids`."""
         try:
             async with asyncio.timeout(self._deadline_s):
                 client = await self._connected()
-                self._before = await _ids(client, sorted(names), self._before)
-                return dict(self._before)
+                told = await told_ids(client, sorted(names), self._before)
         except CLIENT_ERRORS as error:
             await self.close()
-            raise client_error(error, "asking for topic ids") from error
+            raise client_error(error, _DOING, self._asked) from error
         except BaseException:
             await self.close()
             raise
+        for hidden in told.hidden.values():
+            self._say(client_error(hidden, _DOING, self._asked))
+        as_before = {name: self._before.get(name, "") for name in told.hidden}
+        self._before = told.ids | as_before
+        return dict(self._before)
 
     async def close(self) -> None:
         """See `ports.TopicWatch.close`."""
@@ -51,32 +72,42 @@ class KafkaTopicWatch:
 
     async def _connected(self) -> AIOKafkaAdminClient:
         if self._client is None:
-            self._client = AIOKafkaAdminClient(**client_arguments(self._settings))
+            self._client = admin_client(client_arguments(self._settings))
             await unbroken(self._client.start())
         return self._client
 
+    def _say(self, error: SnapreplayError) -> None:
+        now = asyncio.get_running_loop().time()
+        said = self._repeats.met(error.message, now)
+        if said is not None:
+            again = counted(said.left_out, "time")
+            more = (
+                f" ({again} more in the last {now - said.said_at:.0f} s)" if said.left_out else ""
+            )
+            log.warning("a topic is not watched: %s%s", error, more)
 
-async def _ids(
-    client: AIOKafkaAdminClient, names: list[str], before: dict[str, str]
-) -> dict[str, str]:
+
+async def told_ids(
+    client: AIOKafkaAdminClient, names: Sequence[str], before: Mapping[str, str]
+) -> Told:
     """A broker that lags behind the controllers does not know the newest topics, or still names an old id: what the
     first one does not name, or names otherwise than `before`, the others are asked for."""
     first = client._client.get_random_node()
-    found = _known(await client._send_request_to_node(first, TopicIds(names)))
+    found, hidden = _told(await client._send_request_to_node(first, TopicIds(names)))
     told = {name: [found[name]] for name in found if before.get(name, found[name]) != found[name]}
     for broker in client._client.cluster.brokers():
-        asked = [name for name in names if name not in found or name in told]
+        asked = [name for name in names if name not in found | hidden or name in told]
         if not asked:
             break
         if broker.nodeId == first:
             continue
         with contextlib.suppress(*CLIENT_ERRORS):  # it is away
-            for name, topic_id in _known(
-                await client._client.send(broker.nodeId, TopicIds(asked))
-            ).items():
+            others = _told(await client._client.send(broker.nodeId, TopicIds(asked)))
+            for name, topic_id in others.ids.items():
                 told.get(name, []).append(topic_id)
                 found.setdefault(name, topic_id)
-    return found | {name: _believed(before[name], ids) for name, ids in told.items()}
+    believed = {name: _believed(before[name], ids) for name, ids in told.items()}
+    return Told(found | believed, hidden)
 
 
 def _believed(before: str, told: list[str]) -> str:
@@ -85,12 +116,12 @@ def _believed(before: str, told: list[str]) -> str:
     return newest if 2 * count > len(told) else before
 
 
-def _known(answer: Any) -> dict[str, str]:
-    """Name → id. A topic that this user may not describe is not one that is missing."""
-    found: dict[str, str] = {}
+def _told(answer: Any) -> Told:
+    """A topic that this user may not describe is not one that is missing."""
+    ids, hidden = {}, {}
     for code, name, topic_id, *_ in answer.topics:
         if topic_id or not code:
-            found[name] = topic_id
+            ids[name] = topic_id
         elif code != _UNKNOWN_TOPIC:
-            raise for_code(code)(name)
-    return found
+            hidden[name] = for_code(code)(name)
+    return Told(ids, hidden)

@@ -37,11 +37,7 @@ async def topic_ids_now(context: Context) -> dict[str, str]:
     Raises:
         Unreachable: no answer.
     """
-    watch = context.cluster.topic_watch()
-    try:
-        return await watch.ids([context.increments.topic, context.snapshots.topic])
-    finally:
-        await watch.close()
+    return await context.cluster.topic_ids([context.increments.topic, context.snapshots.topic])
 
 
 def missing(context: Context, last: Increment) -> SnapreplayError:

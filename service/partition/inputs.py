@@ -90,11 +90,7 @@ async def topic_ids(context: Context) -> dict[str, str]:
         Unreachable: the cluster could not be asked.
     """
     names = (*context.input_names, context.increments.topic, context.snapshots.topic)
-    watch = context.cluster.topic_watch()
-    try:
-        ids = await watch.ids(names)
-    finally:
-        await watch.close()
+    ids = await context.cluster.topic_ids(names)
     for name in context.input_names:
         if name not in ids:
             raise InputMissing(

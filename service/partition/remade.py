@@ -41,11 +41,7 @@ async def with_cause(
 async def _remade(context: Context, last: Found | None) -> tuple[TopicChange, ...]:
     own = (context.increments.topic, context.snapshots.topic)
     recorded = last.increment.topic_ids if last is not None else await _in_newest_manifest(context)
-    watch = context.cluster.topic_watch()
-    try:
-        return changes(own, recorded, await watch.ids(own))
-    finally:
-        await watch.close()
+    return changes(own, recorded, await context.cluster.topic_ids(own))
 
 
 async def _in_newest_manifest(context: Context) -> Mapping[str, str]:

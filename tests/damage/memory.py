@@ -96,10 +96,7 @@ class MemoryCluster:
     async def topics(self, names: Any) -> dict[str, TopicFacts]:
         return {name: TopicFacts(name, 1, 1, {}) for name in names}
 
-    def topic_watch(self) -> MemoryCluster:
-        return self
-
-    async def ids(self, names: Any) -> dict[str, str]:
+    async def topic_ids(self, names: Any) -> dict[str, str]:
         """A cluster that has none."""
         return dict.fromkeys(names, "")
 

@@ -73,6 +73,8 @@ COMMANDS = {
 }
 
 SETTINGS = {
+    "service/doctor/cluster_checks.py::accidental_topics": f"{DOCTOR}::"
+    "test_a_broker_that_creates_whatever_is_asked_for_is_set_right",
     "service/doctor/cluster_checks.py::transaction_limits": f"{DOCTOR}::"
     "test_a_transaction_timeout_above_the_brokers_is_found_and_lowered",
     "service/kafka/entry.py::_Door._untrusted": f"{ENTRY}::test_settings_that_a_hint_names_let_us_in",

@@ -3,13 +3,20 @@
 import json
 import re
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
 
 from snapreplay.api.server import HttpServer
+from snapreplay.service.doctor import cluster_checks
+from snapreplay.service.doctor.facts import Finding
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.localbroker.broker import LocalBroker
+from snapreplay.service.settings import Settings
 from tests.hints.following import Operator, way_with
+from tests.support.healthy import facts
 from tests.support.stage import phase
 from tests.support.tampering import configure, delete, grow, trim
 
@@ -208,3 +215,19 @@ async def test_a_transaction_timeout_above_the_brokers_is_found_and_lowered(oper
     remedy = (await remedies(who, *too_long))["transaction limits"]
     (lowered,) = re.findall(r"--set (timeouts\.transaction_ms=\d+)", remedy)
     assert "transaction limits" not in await remedies(who, "--set", lowered)
+
+
+async def test_a_broker_that_creates_whatever_is_asked_for_is_set_right(tmp_path):
+    """Started again with the property of the remedy."""
+    properties = {"auto.create.topics.enable": "true"}
+    (finding,) = await accidental_topics(properties, tmp_path)
+    (name, value) = re.findall(r"set (\S+)=(\S+) on every broker", finding.remedy)[0]
+    assert not await accidental_topics(properties | {name: value}, tmp_path)
+
+
+async def accidental_topics(properties: dict[str, str], data_dir: Path) -> list[Finding]:
+    """What is found on a broker with these properties."""
+    async with LocalBroker(data_dir=data_dir, properties=properties) as broker:
+        settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers})
+        seen = await KafkaCluster(settings).facts()
+    return list(cluster_checks.accidental_topics(facts(broker_config=seen.broker_config)))

@@ -12,6 +12,7 @@ import pytest
 
 from snapreplay.service.genesis import init_app
 from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.topic_watch import KafkaTopicWatch
 from snapreplay.service.ports import NotAuthorized, TopicPartition
 from snapreplay.service.topics import ensure_topics
 from snapreplay.snapshots.program import names
@@ -20,6 +21,7 @@ from tests.support.child import PROGRAM, ROOT
 from tests.support.guarded import USER, Guarded, bindings, guarded_broker
 from tests.support.kafka import until_async
 from tests.support.stage import Stage, processed, settings_for, snapshot, until
+from tests.support.tampering import delete
 
 pytestmark = pytest.mark.kafka
 
@@ -191,10 +193,46 @@ async def test_a_revoked_acl_stops_a_partition_until_it_is_given_back(here, uniq
             await stage.feed(count)
             named = re.compile(said)
             await until(lambda: named.search(not_ready(service)), said)  # noqa: B023 - awaited here
+            if acl is inputs:  # the next attempt asks for ids first
+                unseen = f"may not Describe topic {stage.app.inputs[0].name}"
+                await until(lambda: unseen in not_ready(service), unseen)  # noqa: B023 - as above
+                assert all("OPERATION" not in hint for hint in hints_of(service))
             assert [s.phase for s in service.restore_status() if s.phase == "failed"] == []
             await asyncio.to_thread(here.allow, acl)
             await until(service.control.ready, f"ready again, with {acl}")
             await stage.assert_exactly_once(service)
+
+
+async def test_one_topic_that_may_not_be_seen_does_not_hide_the_others(here, unique, caplog):
+    """The watch tells of the rest, names the permission once, and takes nothing for missing."""
+    stage = await Restricted(here, apps.ledger(unique("one"))).allowed()
+    settings = stage.settings()
+    source, own = stage.app.inputs[0].name, names.increments_topic(stage.app.app_id)
+    watch = KafkaTopicWatch(settings)
+    try:
+        before = await watch.ids([source, own])
+        assert all(before.values())
+        await asyncio.to_thread(here.revoke, stage.mine[0])
+        await until_async(lambda: asked(watch, [source, own]), lambda _: warnings(caplog))
+        await asyncio.to_thread(delete, here.open, own)
+        assert await watch.ids([source, own]) == {source: before[source]}
+        (said,) = warnings(caplog)
+        assert f"User:{USER} may not Describe topic {source}" in said
+        assert re.search(KAFKA_ACLS, said)
+    finally:
+        await watch.close()
+
+
+def warnings(caplog) -> list[str]:
+    """Of the watch."""
+    return [each.getMessage() for each in caplog.records if each.name == "snapreplay.topics"]
+
+
+async def asked(watch, topics) -> dict[str, str]:
+    """As before, whatever may be seen."""
+    found: dict[str, str] = await watch.ids(topics)
+    assert sorted(found) == sorted(topics)
+    return found
 
 
 async def test_a_topic_that_may_not_even_be_seen_is_not_waited_for(here, unique):

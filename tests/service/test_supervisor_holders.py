@@ -57,11 +57,16 @@ class Runner:
 MADE: list[Runner] = []
 
 
+async def topic_ids(names: Any) -> dict[str, str]:
+    """Every topic has one."""
+    return dict.fromkeys(names, "A")
+
+
 class Watch:
-    """Every topic has an id."""
+    """Asks again and again."""
 
     async def ids(self, names: Any) -> dict[str, str]:
-        return dict.fromkeys(names, "A")
+        return await topic_ids(names)
 
     async def close(self) -> None: ...
 
@@ -73,7 +78,7 @@ async def supervisor(monkeypatch):
     monkeypatch.setattr(module, "PartitionRunner", Runner)
     monkeypatch.setattr(module, "TOPIC_WATCH_SECONDS", 0.01)
     settings = Settings(kafka={"bootstrap.servers": "127.0.0.1:1"}, timeouts={"revoke_ms": 100})
-    cluster: Any = SimpleNamespace(topic_watch=Watch)
+    cluster: Any = SimpleNamespace(topic_watch=Watch, topic_ids=topic_ids)
     nothing: Any = None
     made = Supervisor(
         apps.ledger("held"), settings, cluster, nothing, nothing, StatusBoard(), lambda _: None

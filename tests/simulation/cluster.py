@@ -92,9 +92,16 @@ class SimCluster:
             if name in counts
         }
 
+    async def topic_ids(self, names: Collection[str]) -> dict[str, str]:
+        """See `ports.Cluster.topic_ids`."""
+        known = self._broker.topic_ids
+        return await self._link.call(
+            "admin", lambda: {name: known[name] for name in names if name in known}, ADMIN_SECONDS
+        )
+
     def topic_watch(self) -> SimTopicWatch:
         """See `ports.Cluster.topic_watch`."""
-        return SimTopicWatch(self._link)
+        return SimTopicWatch(self)
 
     async def member_count(self, group_id: str) -> int:
         """See `ports.Cluster.member_count`."""
@@ -140,15 +147,12 @@ class SimCluster:
 class SimTopicWatch:
     """See `ports.TopicWatch`."""
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster = cluster
 
     async def ids(self, names: Collection[str]) -> dict[str, str]:
         """See `ports.TopicWatch.ids`."""
-        known = self._link.network.broker.topic_ids
-        return await self._link.call(
-            "admin", lambda: {name: known[name] for name in names if name in known}, ADMIN_SECONDS
-        )
+        return await self._cluster.topic_ids(names)
 
     async def close(self) -> None:
         """Nothing to close."""

@@ -53,6 +53,14 @@ def test_transactional_ids_that_expire_at_once():
     assert "60000" in only(checks.transaction_limits, seen).problem
 
 
+def test_topics_that_are_created_by_accident():
+    """Not by us; a broker that does not say so is no finding."""
+    seen = facts(broker_config={"auto.create.topics.enable": "true"})
+    assert "deleted" in only(checks.accidental_topics, seen).problem
+    allowed = {"auto.create.topics.enable": "false"}
+    assert not list(checks.accidental_topics(facts(broker_config=allowed)))
+
+
 @pytest.mark.parametrize(("coordinator_ms", "said"), [(3000, "ahead of"), (-3000, "behind")])
 def test_clocks_that_differ(coordinator_ms, said):
     """Only what the time between question and answer does not explain."""

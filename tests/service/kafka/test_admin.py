@@ -5,6 +5,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from snapreplay.service.kafka import admin
 from snapreplay.service.kafka.admin import TOPIC_CONFIG, KafkaAdmin
+from snapreplay.service.kafka.requests import TopicIds
 from snapreplay.service.ports import (
     LogRecord,
     NewTopic,
@@ -33,6 +34,16 @@ async def test_topic_facts_are_those_of_the_cluster(cluster, new_topic, unique):
     assert missing not in names
     assert names == sorted(names)
     assert await cluster.topics([]) == {}
+
+
+async def test_brokers_that_are_too_old_are_refused_by_their_name(cluster, new_topic, monkeypatch):
+    """The client only says that it has no code for it."""
+    topic = await new_topic(1)
+    future = type("Future", (TopicIds._CLASSES[-1],), {"API_VERSION": 99})
+    monkeypatch.setattr(TopicIds, "_CLASSES", (future,))
+    with pytest.raises(StopError, match="our version of a request") as refused:
+        await cluster.topics([topic])
+    assert "Kafka 3.0" in refused.value.hint
 
 
 async def test_a_topic_that_is_made_again_has_another_id(cluster, new_topic, broker):

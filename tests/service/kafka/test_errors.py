@@ -70,6 +70,7 @@ def test_inside_a_transaction(error, ours):
         (TimeoutError(), Unreachable),
         (AssertionError(), Unreachable),
         (kafka.InvalidTransactionTimeout(), StopError),
+        (kafka.IncompatibleBrokerVersion(), StopError),
         (kafka.GroupAuthorizationFailedError("g"), NotAuthorized),
         (kafka.AuthenticationFailedError("bad password"), NotAuthenticated),
     ],

@@ -2,9 +2,11 @@
 
 import asyncio
 import struct
+from io import BytesIO
 from types import SimpleNamespace
 
 import pytest
+from aiokafka.errors import UnknownError
 from aiokafka.protocol.fetch import FetchRequest
 
 from snapreplay.service.kafka.fetch_by_id import FetchWatch
@@ -14,6 +16,7 @@ from tests.support.kafka import until_async
 from tests.support.tampering import recreate, topic_id
 
 FETCH = FetchRequest(10, 1, 100, 1, [("t", [(0, 7, 100)])])
+UNKNOWN_SERVER_ERROR = -1
 TOPIC_ID = "AAECAwQFBgcICQoLDA0ODw"
 
 
@@ -52,6 +55,18 @@ async def test_what_counts_as_a_disturbance(answers, expected):
     for each in answers:
         watch.answered(each)
     assert watch.disturbances == expected
+
+
+@pytest.mark.parametrize("version", [11, 13])
+async def test_a_fetch_that_is_refused_as_a_whole_is_an_error(version):
+    """By name and by id; the client's fetcher looks at topics only, and there is none."""
+    by_id = FetchById(FETCH, {"t": TOPIC_ID})
+    kind = by_id.prepare({1: (0, version)}).RESPONSE_TYPE
+    values = (0, UNKNOWN_SERVER_ERROR, 0, [], *([{}] if version == 13 else []))
+    watch = FetchWatch({"t": TOPIC_ID})
+    with pytest.raises(UnknownError):
+        watch.answered(by_id.named(kind.decode(BytesIO(kind(*values).encode()))))
+    assert watch.disturbances == 1
 
 
 async def test_a_topic_is_missing_until_a_later_answer_has_it():

@@ -11,7 +11,7 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.inquiry import KafkaInquiry, missing_codecs
+from snapreplay.service.kafka.inquiry import KafkaInquiry, _missing, missing_codecs
 from snapreplay.service.kafka.requests import DescribeTransactions
 from snapreplay.service.localbroker.broker import LocalBroker
 from snapreplay.service.ports import NewTopic, TopicPartition, Unreachable
@@ -67,6 +67,7 @@ async def test_brokers_are_connected_to_one_by_one(broker):
     assert found.address == broker.bootstrap_servers
     assert found.apis[0][1] >= 3
     assert found.missing == ()
+    assert _missing(found.apis | {3: (0, 9), 15: (0, 3)}) == ("DescribeGroup", "TopicIds")
     assert (nobody.reachable, nobody.apis, nobody.missing) == (False, None, ())
 
 

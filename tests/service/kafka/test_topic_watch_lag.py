@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from snapreplay.service.kafka.topic_watch import _ids
+from snapreplay.service.kafka.topic_watch import told_ids
 
 
 def client(*told: str | None) -> Any:
@@ -36,4 +36,4 @@ def client(*told: str | None) -> Any:
 async def test_one_broker_that_lags_does_not_change_an_id(before, told, found):
     """Most of them do; who names none is asked for by the others."""
     known = {"log": before} if before else {}
-    assert await _ids(client(*told), ["log"], known) == {"log": found}
+    assert (await told_ids(client(*told), ["log"], known)).ids == {"log": found}

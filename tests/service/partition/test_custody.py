@@ -192,9 +192,7 @@ def looks(**starts):
         return None
 
     return SimpleNamespace(
-        cluster=SimpleNamespace(
-            topic_watch=lambda: SimpleNamespace(ids=ids, close=close), reader=reader
-        ),
+        cluster=SimpleNamespace(topic_ids=ids, reader=reader),
         increments=SimpleNamespace(topic="incs"),
         snapshots=SimpleNamespace(topic="snaps"),
         partition=0,

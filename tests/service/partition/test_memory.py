@@ -103,10 +103,9 @@ def unasked():
     async def nobody():
         raise Unreachable("no broker")
 
-    watch = SimpleNamespace(ids=lambda _: nobody(), close=nobody)
     context: Any = SimpleNamespace(
         app=apps.ledger("a"),
-        cluster=SimpleNamespace(topic_watch=lambda: watch),
+        cluster=SimpleNamespace(topic_ids=lambda _: nobody()),
         increments=SimpleNamespace(topic="a-increments"),
         snapshots=SimpleNamespace(topic="a-snapshots"),
         partition=0,

@@ -1,0 +1,59 @@
+"""Every Kafka client of ours is made here: none of them creates a topic by asking for it.
+
+aiokafka 0.14.0 lets the brokers create each topic that it asks for, and has no option against that. On a cluster with
+Kafka's default auto.create.topics.enable=true a topic that was deleted under a running service would be back at once,
+with the brokers' retention and number of partitions.
+
+Only our clients are changed: a program that embeds a service may have others, which rely on it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.client import AIOKafkaClient, ConnectionGroup
+from aiokafka.conn import AIOKafkaConnection
+from aiokafka.protocol.metadata import MetadataRequest
+
+
+class _Connection(AIOKafkaConnection):
+    def send(self, request: Any, **how: Any) -> Any:
+        if isinstance(request, MetadataRequest):
+            request._allow_auto_topic_creation = False
+        return super().send(request, **how)
+
+
+class BareClient(AIOKafkaClient):
+    """What consumers, producers and admin clients have inside; `bootstrap` it where that is enough."""
+
+    async def _get_conn(
+        self, node_id: Any, *, group: int = ConnectionGroup.DEFAULT, no_hint: bool = False
+    ) -> AIOKafkaConnection | None:
+        connection = await super()._get_conn(node_id, group=group, no_hint=no_hint)
+        if connection is not None:
+            # The client makes its connections itself.
+            connection.__class__ = _Connection
+        return connection
+
+
+def consumer_client(arguments: dict[str, Any]) -> AIOKafkaConsumer:
+    """Not started."""
+    consumer = AIOKafkaConsumer(**arguments)
+    consumer._client.__class__ = BareClient  # it makes its client itself, like the other two
+    return consumer
+
+
+def producer_client(arguments: dict[str, Any]) -> AIOKafkaProducer:
+    """Not started."""
+    producer = AIOKafkaProducer(**arguments)
+    producer.client.__class__ = BareClient
+    return producer
+
+
+def admin_client(arguments: dict[str, Any]) -> AIOKafkaAdminClient:
+    """Not started."""
+    admin = AIOKafkaAdminClient(**arguments)
+    admin._client.__class__ = BareClient
+    return admin
