@@ -218,11 +218,11 @@ def _owner_hint(context: Context, *, running: bool) -> str:
         "bring the increments topic back from a backup or mirror",
         f"begin anew under a new app id: {new_app()}",
     ]
-    if not running:
-        ways.append(
-            "if no process has the state in memory any more, begin with an empty one:"
-            f" `snapreplay init {app_name(context.app)} --state-is-lost`"
-        )
+    stop = "stop all processes of the app and " if running else ""
+    ways.append(
+        f"if no process has the state in memory any more, {stop}begin with an empty one:"
+        f" `snapreplay init {app_name(context.app)} --state-is-lost`"
+    )
     return "; or ".join(ways)
 
 

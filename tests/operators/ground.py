@@ -72,6 +72,7 @@ class Ground:
             0  # payments below it may have lost their outputs: their topic was deleted or trimmed
         )
         self.removed: set[int] = set()  # payments that an operator deleted unprocessed
+        self.state_is_lost = False  # the operator has said so: all is processed from the start
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self._http = httpx2.Client(trust_env=False, timeout=10)

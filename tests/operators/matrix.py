@@ -24,6 +24,8 @@ KEPTS = tuple(
 ROUNDS_MAX = 5
 PROCESSES = "processes"
 SAID_FOR_LONG_SECONDS = 40.0
+NEW_APP = 'App("NEW-ID"'
+STATE_IS_LOST = "--state-is-lost"
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,12 @@ class Ending:
     said: list[str] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
+    processes: bool = False
 
     def __str__(self) -> str:
         if self.wrong:
             return "WRONG: " + "; ".join(self.wrong)
-        last = () if COMMANDS[self.cell.command].final and self.said else (PROCESSES,)
+        last = (PROCESSES,) if self.processes else ()
         return " → ".join([*self.said, *last])
 
 
@@ -74,6 +77,7 @@ def carried_out(cell: Cell, ground: Ground) -> Ending:
     if _processes(ground, command, ending):
         ground.feed(KEYS)
         ground.until(ground.has_processed_all, "processed after a kill")
+        ending.processes = True
         ending.wrong += judged(ground, decided + ground.decisions(), since)
     return ending
 
@@ -87,8 +91,8 @@ def _processes(ground: Ground, command: Command, ending: Ending) -> bool:
             return True
         if not ending.said or ending.said[-1] != seen.kind:
             ending.said.append(seen.kind)
-        if command.final:  # said, and nothing helps
-            return False
+        if command.final or (NEW_APP in seen.hint and not commands_in(seen.hint)):
+            return False  # said, and nothing helps this app
         if _followed(ground, seen, ending):
             continue
         if ending.wrong:
@@ -153,8 +157,9 @@ def _settled(ground: Ground) -> Seen:
 
 
 def commands_in(hint: str) -> list[str]:
-    """What a hint says to type, without the words that only look."""
-    typed = re.findall(r"`snapreplay ([^`]+)`", hint)
+    """What a hint says to type, without the words that only look, and without the way to a new app id."""
+    ways = [way for way in hint.split("; or ") if NEW_APP not in way]
+    typed = re.findall(r"`snapreplay ([^`]+)`", "; or ".join(ways))
     return [words for words in typed if not words.startswith(("run", "audit", "doctor"))]
 
 
@@ -162,19 +167,33 @@ def _followed(ground: Ground, seen: Seen, ending: Ending) -> bool:
     """Type what the hint says, then let the app look again. False: it holds no command of ours."""
     typed = commands_in(seen.hint)
     for words in typed[:1] if typed and typed[0].startswith("accept") else typed:
-        ready = (
-            words.replace("MODULE:APP", "PROGRAM")
-            .replace("TEXT", "tried")
-            .replace("--partitions N", "--partitions 1")
-        )
-        done = ground.command(ready)
-        ending.done.append(words.split()[0])
-        if done.returncode != 0:
-            ending.wrong.append(f"`snapreplay {words}` failed: {done.stderr.strip()[-600:]}")
+        if not _typed(ground, words, ending):
             return False
     if typed:
         ground.look_again()
     return bool(typed)
+
+
+def _typed(ground: Ground, words: str, ending: Ending) -> bool:
+    """As printed; one that is refused may say itself what to type instead, after the app was stopped."""
+    ready = (
+        words.replace("MODULE:APP", "PROGRAM")
+        .replace("TEXT", "tried")
+        .replace("--partitions N", "--partitions 1")
+    )
+    ending.done.append(words.split(maxsplit=1)[0])
+    done = ground.command(ready)
+    if done.returncode == 0:
+        return True
+    instead = commands_in(done.stderr.partition("hint: ")[2])
+    if instead and STATE_IS_LOST in instead[-1]:
+        ground.state_is_lost = True
+        ground.kill()
+        # It is a member of the group until its session is over.
+        ground.until(lambda: ground.command(instead[-1]).returncode == 0, "begun anew")
+        return True
+    ending.wrong.append(f"`snapreplay {words}` failed: {done.stderr.strip()[-600:]}")
+    return False
 
 
 def judged(ground: Ground, decided: str, since: int) -> list[str]:
@@ -186,7 +205,8 @@ def judged(ground: Ground, decided: str, since: int) -> list[str]:
     missing = set(range(ground.outputs_gone, ground.next_number)) - counts.keys()
     doubled = {number for number, count in counts.items() if count > 1}
     lost = missing - (ground.removed if "never processed" in decided else set())
-    again = doubled - set(range(since if "second time" in decided else 0))
+    told_again = ground.state_is_lost or "second time" in decided
+    again = doubled - set(range(since if told_again else 0))
     wrong = []
     if lost:
         wrong.append(f"payments {sorted(lost)[:5]}… ({len(lost)}) have no output")
