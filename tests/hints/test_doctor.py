@@ -9,6 +9,8 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from snapreplay.api.server import HttpServer
+from snapreplay.service.clock import wall_ms
+from snapreplay.service.doctor import collect
 from tests.hints.following import Operator, way_with
 from tests.support.stage import phase
 from tests.support.tampering import configure, delete, grow, trim
@@ -175,6 +177,27 @@ async def test_the_settings_of_topics_are_changed_as_printed(operator):
     lean = ["--set", "changes=false"]
     await who.follow(way_with((await remedies(who, *lean))["retention"], "kafka-configs.sh"))
     assert "retention" not in await remedies(who, *lean)
+    await who.healthy()
+
+
+@pytest.mark.slow
+async def test_a_snapshot_that_its_input_outlives_no_longer_is_written_again(operator, monkeypatch):
+    """Found an hour later, and done as printed: there is a newer snapshot, and the input is kept for longer."""
+    then, who = await operator(changes=False)
+    who.settings["changes"] = False
+    configure(then.here.bootstrap_servers, then.input, "retention.ms", "3600000")
+    lean = ["--set", "changes=false"]
+    async with served(who, monkeypatch) as service:
+        await service.wait_live(30)
+        before = service.restore_status()[0].restore.snapshot.snapshot_id
+        with monkeypatch.context() as later:
+            later.setattr(collect, "wall_ms", lambda: wall_ms() + 3_600_000)
+            remedy = (await remedies(who, *lean))["snapshot age"]
+        await who.follow(remedy)
+        assert "snapshot age" not in await remedies(who, *lean)
+        assert service.control.snapshots()[0].snapshot_id != before
+        (topic,) = (await then.here.cluster.topics([then.input])).values()
+        assert int(topic.config["retention.ms"]) > 7_000_000
     await who.healthy()
 
 
