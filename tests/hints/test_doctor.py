@@ -13,7 +13,7 @@ from snapreplay.service.clock import wall_ms
 from snapreplay.service.doctor import collect
 from tests.hints.following import Operator, way_with
 from tests.support.stage import phase
-from tests.support.tampering import configure, delete, grow, trim
+from tests.support.tampering import bring_back, configure, copy_again, delete, grow, trim
 
 pytestmark = pytest.mark.kafka
 
@@ -178,6 +178,22 @@ async def test_the_settings_of_topics_are_changed_as_printed(operator):
     await who.follow(way_with((await remedies(who, *lean))["retention"], "kafka-configs.sh"))
     assert "retention" not in await remedies(who, *lean)
     await who.healthy()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whose", ["input", "own"])
+async def test_a_topic_that_was_made_again_is_gone_on_with_as_a_copy(operator, whose):
+    """The same records at the same offsets: started as printed, and the next batch records the new id."""
+    then, who = await operator()
+    if whose == "input":
+        await copy_again(then.here, then.input, then.here.sent)
+    else:
+        (backup,) = await then.here.read(then.increments)
+        bring_back(then.here.bootstrap_servers, then.increments, backup)
+    remedy = (await remedies(who))["topic ids"]
+    await who.follow(way_with(remedy, "snapreplay run") if whose == "own" else remedy)
+    await who.healthy()
+    assert "topic ids" not in await remedies(who)
 
 
 @pytest.mark.slow
