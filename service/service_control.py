@@ -24,7 +24,7 @@ from snapreplay.service.operations import Operations
 from snapreplay.service.partition.context import ClusterView, Identity
 from snapreplay.service.partition.snapshot_keeper import OnDone
 from snapreplay.service.pulse import Pulse
-from snapreplay.service.status import PartitionStatus, SnapshotStatus, StatusBoard
+from snapreplay.service.status import PartitionStatus, SnapshotStatus, SnapshotUsed, StatusBoard
 from snapreplay.snapshots.errors import SnapreplayError
 from snapreplay.snapshots.program.app import App
 
@@ -234,10 +234,10 @@ class ServiceControl:
         return Check(f"partition {number}", live and not doubt, detail)
 
     def _remember(self, status: PartitionStatus) -> None:
+        used = status.restore.snapshot if status.restore and status.phase is Phase.LIVE else None
         with self._lock:
-            used = _used(status)
-            if used is not None:
-                self._snapshots.setdefault(used.snapshot_id, used)
+            if used is not None and used.snapshot_id not in self._snapshots:
+                self._snapshots[used.snapshot_id] = _restored(status.partition, used)
             if status.snapshot is not None:
                 self._snapshots[status.snapshot.snapshot_id] = status.snapshot
             while len(self._snapshots) > SNAPSHOTS_KEPT:
@@ -249,13 +249,10 @@ class ServiceControl:
             loop.call_soon_threadsafe(event.set)
 
 
-def _used(status: PartitionStatus) -> SnapshotStatus | None:
+def _restored(partition: int, used: SnapshotUsed) -> SnapshotStatus:
     """What a LIVE partition was restored from. Who wrote it and why, only its writer knew."""
-    used = status.restore.snapshot if status.restore and status.phase is Phase.LIVE else None
-    if used is None:
-        return None
     return SnapshotStatus(
-        status.partition,
+        partition,
         used.snapshot_id,
         "pointed",
         "restored",

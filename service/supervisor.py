@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.core.stops import DuplicateInstance
 from snapreplay.service.partition.context import ClusterView, Context, Identity
 from snapreplay.service.partition.runner import PartitionRunner
@@ -144,12 +145,15 @@ class Supervisor:
     async def _shrink(self, partitions: set[int]) -> None:
         """A group assigns no partitions of a topic that was deleted: such an assignment is ignored. It rebalances again
         when the topic is back."""
-        increments = own_topics(self._app, self._settings)[0]
+        increments, said = own_topics(self._app, self._settings)[0], Repeats()
         while True:
             try:
                 there = increments in await self._cluster.topic_ids([increments])
             except SnapreplayError as error:
-                log.warning("partitions are not released yet: %s", error)
+                now = asyncio.get_running_loop().time()
+                line = said.line(f"partitions are not released yet: {error}", now)
+                if line is not None:
+                    log.warning("%s", line)
                 await asyncio.sleep(TOPIC_WATCH_SECONDS)
                 continue
             break

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+from snapreplay.snapshots.counted import counted
+
 QUIET_SECONDS = 60.0
 
 
@@ -16,6 +18,12 @@ class Cause:
     said_at: float
     times: int = 1
     left_out: int = 0
+
+    def more(self, now: float) -> str:
+        """To be put behind a line that is said once more: " (3 times more in the last 60 s)"; "" behind a new one."""
+        if not self.left_out:
+            return ""
+        return f" ({counted(self.left_out, 'time')} more in the last {now - self.said_at:.0f} s)"
 
 
 class Repeats:
@@ -34,6 +42,11 @@ class Repeats:
         known.times += 1
         known.left_out += 1
         return self.told(cause, now) if now - known.said_at >= QUIET_SECONDS else None
+
+    def line(self, text: str, now: float) -> str | None:
+        """As `met`, where the cause is the text: the whole line."""
+        said = self.met(text, now)
+        return None if said is None else text + said.more(now)
 
     def told(self, cause: Hashable, now: float) -> Cause:
         """What to say of it now; the next minute begins."""

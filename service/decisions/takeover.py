@@ -38,6 +38,7 @@ from snapreplay.snapshots.program import names
 from snapreplay.snapshots.program.app import App
 from snapreplay.snapshots.state.contract import Store
 from snapreplay.snapshots.state.store import store_of
+from snapreplay.snapshots.state.values import StoredValueUnreadable
 
 Begin = Literal["earliest", "latest", "positions"]
 
@@ -231,17 +232,13 @@ def _check_schema(source: Context, last: Found) -> None:
 
 def _check_entries(source: Context, store: Store) -> None:
     """Each key and value is read as this app's types, which the handlers would do only when they meet them."""
-    if not store.keeps_changes:
-        return  # restore() has read them
-    view = store.committed_view()
-    entries = 0
     try:
-        for _ in view.items():
-            entries += 1
-    except (msgspec.MsgspecError, StopError) as error:
+        for _ in store.checking():
+            pass
+    except StoredValueUnreadable as error:
         raise CannotTakeOver(
             f"the state of app {source.app.app_id}, partition {source.partition}, is of other types than this app's:"
-            f" {error.message if isinstance(error, StopError) else error} (entry {entries + 1} of {len(view)})"
+            f" {error.message}"
         ) from error
 
 

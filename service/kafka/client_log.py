@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 
 from snapreplay.service.core.repeats import QUIET_SECONDS, Cause, Repeats
-from snapreplay.snapshots.counted import counted
 
 CLIENT_LOGGER = "aiokafka"
 CAUSES_MAX = 1000  # then the quiet ones are forgotten
@@ -84,8 +83,7 @@ class Summary(logging.Handler):
 
     def _tell(self, key: _Key, said: Cause, now: float) -> None:
         record = copy.copy(self._last.pop(key))
-        again = counted(said.left_out, "time")
-        record.msg = f"{record.getMessage()} ({again} more in the last {now - said.said_at:.0f} s)"
+        record.msg = record.getMessage() + said.more(now)
         record.args, record.exc_info, record.exc_text = None, None, None
         self._target.callHandlers(record)
 

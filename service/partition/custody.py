@@ -88,7 +88,9 @@ async def may_fence(context: Context, kept: Kept | None, since: float, *, insist
     is_new = bool(changes([topic], kept.last.topic_ids, ids))  # in the old one only a claim tells
     if is_new and await looked_up(context, replace(kept, unbroken=False)) is Verdict.DISPUTED:
         found = await last_now(context)
-        raise custody.disputed(context.increments.topic, context.partition, kept, found)
+        raise custody.disputed(
+            context.increments.topic, context.partition, kept, found, app_name(context.app)
+        )
     return False
 
 

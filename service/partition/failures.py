@@ -32,13 +32,8 @@ class Failures:
         said = self._repeats.met(self._last, now)
         if said is None:
             return
-        if said.times == 1:
-            again, text = "", f"{type(error).__name__}: {error}"
-        else:
-            again = (
-                f" ({counted(said.left_out, 'time')} more in the last {now - said.said_at:.0f} s)"
-            )
-            text = self._last
+        text = f"{type(error).__name__}: {error}" if said.times == 1 else self._last
+        again = said.more(now)
         log.warning("partition %d: %s%s; it is tried again", self._partition, text, again)
 
     def over(self) -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from snapreplay.service.core.custody import Verdict
 from snapreplay.service.core.kept import Kept
+from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.core.search import Found
 from snapreplay.service.core.topic_changes import changes
 from snapreplay.service.partition.context import Context
@@ -53,6 +54,7 @@ class Memory:
         self.recoverable = True
         self.proven: bool | None = None
         self.last: Found | None = None
+        self._said = Repeats()
 
     def take(self) -> tuple[Store, Kept | None]:
         """For an incarnation, which gives `kept` back when it ends."""
@@ -105,9 +107,11 @@ class Memory:
 
     async def is_to_be_written(self, owner_epoch: int | None) -> bool:
         """Whether we must write the state ourselves: a newer owner gets some seconds to go on from the log."""
-        log.error(
-            "partition %d: its state is kept in memory: %s", self._context.partition, self.unsaved
+        line = self._said.line(
+            f"its state is kept in memory: {self.unsaved}", asyncio.get_running_loop().time()
         )
+        if line is not None:
+            log.error("partition %d: %s", self._context.partition, line)
         if await self.is_others(owner_epoch):
             await self.until_proven(OTHERS_SECONDS)
             return not await self.is_proven()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from snapreplay.service.core.lineage import Lineage
+from snapreplay.service.core.repeats import Repeats
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.ownership import newer_owner
 from snapreplay.service.partition.report import Reporter
@@ -84,7 +85,7 @@ class Standstill:
             self._asking = asyncio.get_running_loop().create_task(self._settle(live))
 
     async def _settle(self, live: Commits) -> None:
-        loop = asyncio.get_running_loop()
+        loop, said = asyncio.get_running_loop(), Repeats()
         await asyncio.sleep(COMMIT_TELLS_SECONDS)
         while self._since is not None:
             asked_at = loop.time()
@@ -95,11 +96,9 @@ class Standstill:
                 newer = await newer_owner(self._context, self._newest_known(offset))
                 fenced = newer is None and await self._is_fenced(live)
             except SnapreplayError as error:
-                log.warning(
-                    "partition %d: cannot find out whether it is still ours: %s",
-                    self._context.partition,
-                    error,
-                )
+                line = said.line(f"cannot find out whether it is still ours: {error}", loop.time())
+                if line is not None:
+                    log.warning("partition %d: %s", self._context.partition, line)
                 await asyncio.sleep(ASK_AGAIN_SECONDS)
                 continue
             except Exception:  # else the doubt would stay, and nobody would ask any more

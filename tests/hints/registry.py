@@ -49,6 +49,12 @@ COMMANDS = {
     "test_where_positions_mean_nothing_another_beginning_is_named",
     "service/decisions/takeover.py::_not_to_be_had": f"{FAILED}::"
     "test_a_lean_state_is_taken_over_once_its_app_has_written_a_snapshot",
+    "service/doctor/access_checks.py::_remedy": "tests/service/test_access.py::"
+    "test_what_doctor_names_is_given_until_it_names_nothing",
+    "service/doctor/state_checks.py::same_topics": f"{DOCTOR}::"
+    "test_a_topic_that_was_made_again_is_gone_on_with_as_a_copy",
+    "service/doctor/state_checks.py::snapshot_age": f"{DOCTOR}::"
+    "test_a_snapshot_that_its_input_outlives_no_longer_is_written_again",
     "service/doctor/state_checks.py::recoverable": f"{DOCTOR}::test_without_an_owner_no_trigger_is_recommended",
     "service/doctor/state_checks.py::_remedy": f"{DOCTOR}::"
     "test_while_the_owner_lives_its_memory_is_written_once_more",
@@ -128,6 +134,7 @@ APPS = {
             "service/kafka/batching.py::_no_such_partition",
             "snapshots/format/changes.py::_groups",
             "snapshots/format/chunks.py::ChunkWriter._halves",
+            "snapshots/format/envelope.py::_too_large",
             "snapshots/program/app.py::App.handler",
             "snapshots/program/app.py::App.validate",
             "snapshots/program/app.py::check_handler",
@@ -194,6 +201,8 @@ SURROUNDINGS = {
     "service/kafka/errors.py::client_error": "tests/service/kafka/test_compression.py::"
     "test_a_codec_that_is_missing_stops_and_says_what_to_install",
     "service/localbroker/files.py::_cannot_keep": f"{MACHINE}::test_a_directory_that_can_be_written_is_taken",
+    "service/localbroker/node.py::LocalNode._fail": f"{MACHINE}::"
+    "test_the_log_of_a_broker_that_failed_is_where_the_hint_says",
     "service/localbroker/jars.py::_unavailable": f"{MACHINE}::"
     "test_without_maven_the_package_is_installed_or_the_jars_are_named",
     "service/localbroker/jars.py::check": f"{MACHINE}::test_java_and_maven_are_installed_as_one_hint_says",
@@ -240,15 +249,10 @@ OPEN_BECAUSE: dict[str, tuple[str, ...]] = {
     "shown in a test, and not carried out in it": (
         "service/core/stops.py::pinned",
         "service/decisions/publish.py::_claim",
+        "service/doctor/access_checks.py::refusals",
         "service/doctor/topic_checks.py::partition_counts",
         "service/kafka/admin.py::KafkaAdmin.delete_records",
         "service/kafka/cluster.py::_no_topic",
-        "service/doctor/access_checks.py::_remedy",
-        "service/doctor/access_checks.py::refusals",
-        "service/doctor/state_checks.py::same_topics",
-        "service/doctor/state_checks.py::snapshot_age",
-        "service/localbroker/node.py::LocalNode._fail",
-        "snapshots/format/envelope.py::_too_large",
     ),
 }
 """Places whose hint nobody has carried out yet, and why: they only become fewer."""

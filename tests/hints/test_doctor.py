@@ -10,7 +10,8 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from snapreplay.api.server import HttpServer
-from snapreplay.service.doctor import cluster_checks
+from snapreplay.service.clock import wall_ms
+from snapreplay.service.doctor import cluster_checks, collect
 from snapreplay.service.doctor.facts import Finding
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.localbroker.broker import LocalBroker
@@ -18,7 +19,7 @@ from snapreplay.service.settings import Settings
 from tests.hints.following import Operator, way_with
 from tests.support.healthy import facts
 from tests.support.stage import phase
-from tests.support.tampering import configure, delete, grow, trim
+from tests.support.tampering import bring_back, configure, copy_again, delete, grow, trim
 
 pytestmark = pytest.mark.kafka
 
@@ -182,6 +183,43 @@ async def test_the_settings_of_topics_are_changed_as_printed(operator):
     lean = ["--set", "changes=false"]
     await who.follow(way_with((await remedies(who, *lean))["retention"], "kafka-configs.sh"))
     assert "retention" not in await remedies(who, *lean)
+    await who.healthy()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whose", ["input", "own"])
+async def test_a_topic_that_was_made_again_is_gone_on_with_as_a_copy(operator, whose):
+    """The same records at the same offsets: started as printed, and the next batch records the new id."""
+    then, who = await operator()
+    if whose == "input":
+        await copy_again(then.here, then.input, then.here.sent)
+    else:
+        (backup,) = await then.here.read(then.increments)
+        bring_back(then.here.bootstrap_servers, then.increments, backup)
+    remedy = (await remedies(who))["topic ids"]
+    await who.follow(way_with(remedy, "snapreplay run") if whose == "own" else remedy)
+    await who.healthy()
+    assert "topic ids" not in await remedies(who)
+
+
+@pytest.mark.slow
+async def test_a_snapshot_that_its_input_outlives_no_longer_is_written_again(operator, monkeypatch):
+    """Found an hour later, and done as printed: there is a newer snapshot, and the input is kept for longer."""
+    then, who = await operator(changes=False)
+    who.settings["changes"] = False
+    configure(then.here.bootstrap_servers, then.input, "retention.ms", "3600000")
+    lean = ["--set", "changes=false"]
+    async with served(who, monkeypatch) as service:
+        await service.wait_live(30)
+        before = service.restore_status()[0].restore.snapshot.snapshot_id
+        with monkeypatch.context() as later:
+            later.setattr(collect, "wall_ms", lambda: wall_ms() + 3_600_000)
+            remedy = (await remedies(who, *lean))["snapshot age"]
+        await who.follow(remedy)
+        assert "snapshot age" not in await remedies(who, *lean)
+        assert service.control.snapshots()[0].snapshot_id != before
+        (topic,) = (await then.here.cluster.topics([then.input])).values()
+        assert int(topic.config["retention.ms"]) > 7_000_000
     await who.healthy()
 
 

@@ -14,15 +14,18 @@ from snapreplay.service.kafka.batching import Batches
 from snapreplay.snapshots.errors import SnapreplayError
 from snapreplay.snapshots.format.changes import split_changes
 from snapreplay.snapshots.format.chunks import ChunkWriter
-from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX
+from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, encode
+from snapreplay.snapshots.format.records import ChunkRef, Increment
 from snapreplay.snapshots.program.fold import ErrorPolicy
 from snapreplay.snapshots.program.load import load_app
+from snapreplay.snapshots.program.ranges import SkippedRange
 from snapreplay.snapshots.program.record import Output
 from snapreplay.snapshots.state.store import store_of
 from snapreplay.testing import Harness
 from tests.service.kafka.test_batching import SHAPES
 from tests.snapshots.format.test_chunks import slice_of
 from tests.support import apps
+from tests.support.entries import increment, manifest
 
 IN, OUT = Topic("in"), Topic("out")
 
@@ -154,6 +157,20 @@ def batched(partition: int | None) -> Batches:
 
 STRICT = Topic("strict", value=i64)
 LOOSE = Topic("strict", value=nullable(i64))
+
+
+def skipping(count: int) -> Increment:
+    """Of a batch in which every other record was refused."""
+    start = 1 << 40
+    return increment(
+        1, skipped=[SkippedRange("in", start + 2 * n, start + 2 * n + 1) for n in range(count)]
+    )
+
+
+def chunks(count: int) -> list[ChunkRef]:
+    return [ChunkRef((1 << 40) + n, n, 900_000, n) for n in range(count)]
+
+
 BIG = "x" * 2_000_000
 STRICT_OUT = Topic("outt")
 
@@ -277,6 +294,14 @@ CASES: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
     "a state": (
         "state= is a function that returns a new MapState(str, ...)",
         lambda: store_of({}), lambda: store_of(MapState(str, int)),
+    ),
+    "an increment of a smaller batch": (
+        "make batches smaller: the setting `batch.records_max`",
+        lambda: encode(skipping(60_000)), lambda: encode(skipping(15_000)),
+    ),
+    "a manifest of a partition with less state": (
+        "spread the state over more partitions",
+        lambda: encode(manifest("s", chunks(90_000))), lambda: encode(manifest("s", chunks(22_500))),
     ),
 }  # fmt: skip
 

@@ -3,13 +3,15 @@
 import re
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.localbroker import jars
-from snapreplay.service.localbroker.errors import LocalBrokerUnavailable
+from snapreplay.service.localbroker.broker import LocalBroker
+from snapreplay.service.localbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
 from snapreplay.service.settings import Settings
 from snapreplay.snapshots.errors import UsageError
 
@@ -68,6 +70,20 @@ def test_java_and_maven_are_installed_as_one_hint_says(
     (bare / "java").symlink_to(java)
     (bare / "mvn").symlink_to("/bin/true")
     jars.check()
+
+
+def test_the_log_of_a_broker_that_failed_is_where_the_hint_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole of it, and what is quoted is in it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(LocalBrokerFailed) as refused:
+        LocalBroker(heap_mb=1).start()
+    named = re.match(r"Its whole log: (.+)\. It ends with:\n(.+)", refused.value.hint, re.DOTALL)
+    assert named is not None
+    log = Path(named[1]).read_text()
+    assert all(line in log for line in named[2].splitlines())
+    assert "Too small maximum heap" in log
 
 
 def test_a_directory_that_can_be_written_is_taken(

@@ -182,7 +182,7 @@ MUTANTS = (
         "digest-unchecked-by-batch",
         "advancing compares the digest after every batch, and names the first that differs",
         "service/partition/comparing.py",
-        "        if recorded is not None and computed == recorded:\n",
+        "        if recorded is not None and self.computed == recorded:\n",
         "        if recorded is not None:\n",
         ("tests/service/partition/test_advance.py",),
     ),

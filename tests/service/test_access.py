@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from snapreplay.service.doctor.collect import examine
 from snapreplay.service.genesis import init_app
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.topic_watch import KafkaTopicWatch
@@ -104,6 +105,32 @@ async def test_every_missing_acl_is_named_by_the_command_that_gives_it(here, uni
     assert wanted(given) - described <= wanted(stage.mine)
     spared = wanted(stage.mine) - wanted(given)
     assert {each for each in spared if "-snapshots" not in each[1] and each[2] != "DELETE"} == set()
+
+
+async def test_what_doctor_names_is_given_until_it_names_nothing(here, unique):
+    """Each remedy as printed, with the user's name."""
+    stage = Restricted(here, apps.ledger(unique("doctor")))
+    plain = settings_for(here.open)
+    cluster = KafkaCluster(plain)
+    await ensure_topics(stage.app, plain, cluster, create_io_partitions=1)
+    await init_app(stage.app, plain, cluster)
+    given: set[str] = set()
+    while found := await access_remedies(stage):
+        assert found - given, f"it did not help: {found}"
+        for command in found - given:
+            await asyncio.to_thread(here.allow, command.replace("User:NAME", f"User:{USER}"))
+        given |= found
+    assert {"--transactional-id", "--topic", "--group"} <= set(" ".join(given).split())
+
+
+async def access_remedies(stage: Restricted) -> set[str]:
+    findings = (await examine(stage.app, stage.settings())).findings
+    return {
+        command.strip()
+        for each in findings
+        if each.check == "access"
+        for command in re.findall(KAFKA_ACLS, each.remedy)
+    }
 
 
 async def refused_init(stage: Restricted) -> NotAuthorized | None:

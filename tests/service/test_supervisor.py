@@ -270,6 +270,24 @@ async def test_nothing_starts_after_stop(bench):
     assert not [t for t in asyncio.all_tasks() if t.get_name().startswith("partition-")]
 
 
+async def test_who_cannot_look_before_a_release_says_so_once(bench, monkeypatch, caplog):
+    """It looks every second until the cluster answers."""
+    monkeypatch.setattr(module, "TOPIC_WATCH_SECONDS", 0.0)
+    answers = [Unreachable("no broker")] * 3
+
+    async def ids(_):
+        if answers:
+            raise answers.pop()
+        return {}
+
+    watch = SimpleNamespace(ids=ids, close=lambda: asyncio.sleep(0))
+    monkeypatch.setattr(bench.supervisor, "_cluster", SimpleNamespace(topic_watch=lambda: watch))
+    await bench.supervisor._shrink(set())
+    assert answers == []
+    said = [each for each in caplog.messages if "not released yet" in each]
+    assert said == ["partitions are not released yet: no broker"]
+
+
 async def test_runners_hear_about_every_second_which_topics_there_are(bench, monkeypatch):
     """Of the inputs and of both own topics, as long as the supervisor lives; then its connection is closed."""
     monkeypatch.setattr(module, "TOPIC_WATCH_SECONDS", 0.05)

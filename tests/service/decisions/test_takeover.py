@@ -1,5 +1,6 @@
 """`init --state-of` on real logs: another app's state, proven, is where a new app id begins."""
 
+import msgspec
 import pytest
 
 from snapreplay import MapState, Topic
@@ -164,7 +165,20 @@ async def test_state_that_is_no_map_is_taken_over_from_its_last_snapshot(stage, 
         assert outputs[-1].value.endswith(b'"n":25}')
 
 
+class Picky(msgspec.Struct):
+    """Raises what no codec knows."""
+
+    n: int = 0
+
+    def __post_init__(self):
+        raise KeyError("no such account")
+
+
 OTHER_STATES = {
+    "what a type raises": (
+        lambda: MapState(str, Picky),
+        "is of other types than this app's.*no such account",
+    ),
     "values": (lambda: MapState(str, list), "is of other types than this app's"),
     "keys": (lambda: MapState(int, dict), "is of other types than this app's"),
     "no map": (apps.Tape, "is a MapState, that of this app is no map"),

@@ -88,9 +88,14 @@ async def test_who_has_claimed_since_is_not_disturbed(held):
     assert await memory._outcome() is Verdict.SAME
 
 
-async def test_what_would_be_lost_is_named(held):
-    """Partition, batch, entries, and the command."""
+async def test_what_would_be_lost_is_named(held, caplog):
+    """Partition, batch, entries, and the command; in the log once, however often it is looked."""
     memory, _, _ = held
+    for _ in range(3):
+        assert await memory.is_to_be_written(None)
+    assert [each for each in caplog.messages if "is kept in memory" in each] == [
+        f"partition 0: its state is kept in memory: {memory.unsaved}"
+    ]
     assert "partition 0 (batch 8, 20 entries)" in memory.unsaved.message
     assert "snapreplay topics ensure" in memory.unsaved.hint
     memory.forget()

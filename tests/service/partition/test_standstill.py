@@ -108,9 +108,14 @@ async def test_a_commit_that_began_later_answers_the_question(bench, monkeypatch
     await until(lambda: not one.status.ownership_doubt, "no doubt")
 
 
-async def test_without_an_answer_the_doubt_stays(bench, monkeypatch):
-    """Asked again until there is one, also after a defect."""
-    answers = [Unreachable("no broker"), ZeroDivisionError("a defect"), None]
+async def test_without_an_answer_the_doubt_stays(bench, monkeypatch, caplog):
+    """Asked again until there is one, also after a defect; why there is none is said once."""
+    answers = [
+        Unreachable("no broker"),
+        ZeroDivisionError("a defect"),
+        Unreachable("no broker"),
+        None,
+    ]
 
     async def answered(*_):
         assert one.status.ownership_doubt
@@ -125,6 +130,9 @@ async def test_without_an_answer_the_doubt_stays(bench, monkeypatch):
     bench.stand_still()
     await until(lambda: not one.status.ownership_doubt, "no doubt")
     assert answers == []
+    assert [each for each in caplog.messages if "still ours:" in each] == [
+        "partition 0: cannot find out whether it is still ours: no broker"
+    ]
 
 
 async def test_a_standstill_during_the_recovery_counts_when_it_is_live(bench, monkeypatch):
