@@ -20,7 +20,7 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.partition.context import ClusterView, Identity
 from snapreplay.service.partition.snapshot_keeper import OnDone
-from snapreplay.service.partition.tasks import ended
+from snapreplay.service.partition.tasks import ended, watched
 from snapreplay.service.preflight import inspect
 from snapreplay.service.pulse import Pulse
 from snapreplay.service.service_control import Callbacks, ServiceControl
@@ -239,7 +239,7 @@ class Service:
         )
         supervisor.group = membership
         supervisor.pulse = self._pulse
-        self._background.submit(membership.run())
+        watched(self._background.submit(membership.run()), "the membership of the group")
 
     async def _inspect(self) -> ClusterView:
         pause = RETRY_SECONDS_MIN

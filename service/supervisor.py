@@ -12,6 +12,7 @@ from snapreplay.service.core.stops import DuplicateInstance
 from snapreplay.service.partition.context import ClusterView, Context, Identity
 from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.partition.snapshot_keeper import OnDone
+from snapreplay.service.partition.tasks import watched
 from snapreplay.service.ports import Cluster, Group
 from snapreplay.service.preflight import inspect
 from snapreplay.service.pulse import Pulse
@@ -88,7 +89,8 @@ class Supervisor:
         if self._shrinking is not None:
             self._shrinking.cancel()
         if set(self._runners) - partitions:
-            self._shrinking = asyncio.get_running_loop().create_task(self._shrink(partitions))
+            shrinking = asyncio.get_running_loop().create_task(self._shrink(partitions))
+            self._shrinking = watched(shrinking, "the release of partitions")
         for runner in self._runners.values():
             runner.given_again()
         for number in sorted(partitions - set(self._runners)):
@@ -268,6 +270,9 @@ class Supervisor:
             try:
                 found = await self._inspected()
             except SnapreplayError:
+                continue
+            except Exception:  # else nobody would look again
+                log.exception("the watch over the cluster failed, and goes on")
                 continue
             if not isinstance(found, SnapreplayError):
                 continue

@@ -111,15 +111,30 @@ def retry(
 
     with Client(service_url(url, http_port, config)) as client:
         numbers = sorted(set(partition)) if partition else _failed(client)
-        operations = [client.retry(number) for number in numbers]
+        operations, refused = _retried(client, numbers)
         if wait:
             operations = [_ended(client, operation) for operation in operations]
     if output is Format.JSON:
         print_json({"items": operations})
     else:
         _print_parts([part for operation in operations for part in operation["parts"]])
-    if any(operation["state"] == "failed" for operation in operations):
+    for error in refused:
+        note(str(error))
+    if refused or any(operation["state"] == "failed" for operation in operations):
         raise typer.Exit(ExitCode.FINDINGS)
+
+
+def _retried(client: Client, numbers: list[int]) -> tuple[list[Json], list[OperationRefused]]:
+    """One that is refused does not hide those that have begun. The only one is raised, for its exit code."""
+    operations, refused = [], []
+    for number in numbers:
+        try:
+            operations.append(client.retry(number))
+        except OperationRefused as error:
+            if len(numbers) == 1:
+                raise
+            refused.append(error)
+    return operations, refused
 
 
 def _failed(client: Client) -> list[int]:

@@ -22,7 +22,9 @@ from snapreplay.snapshots.program.ways import alter
 BATCH_OVERHEAD_BYTES = 128
 """Kept free below a topic's max.message.bytes; the header of a record batch is 61 bytes."""
 
-_ROOM_BYTES = 4096  # headers, and the frame of a batch: what a limit leaves for one record
+_ROOM_BYTES = (
+    4096  # what a limit leaves beside one record: the frame of a batch, and a slightly larger one
+)
 _NO_HEADERS: list[tuple[str, bytes]] = []
 
 
@@ -84,8 +86,7 @@ class _Lane:
             added = self._append(timestamp_ms, key, value, listed)
         # Only the first record of a batch may pass the batch's size, so only there can one be too large.
         if added.offset == 0 and added.size + BATCH_OVERHEAD_BYTES > self.shape.record_bytes_max:
-            size_bytes = len(key or b"") + len(value or b"")
-            raise _too_large(self.target.topic, size_bytes, self.shape.record_bytes_max)
+            raise _too_large(self.target.topic, added.size, self.shape.record_bytes_max)
 
 
 class Batches:
@@ -174,6 +175,7 @@ def _no_such_partition(topic: str, partition: int, count: int) -> RefusedRecord:
 
 
 def _too_large(topic: str, size_bytes: int, limit: int) -> RefusedRecord:
+    """`size_bytes`: with its headers."""
     return RefusedRecord(
         f"a record of {size_bytes} bytes for topic {topic} does not fit its max.message.bytes={limit}",
         hint=f"`{alter(topic, f'max.message.bytes={size_bytes + _ROOM_BYTES}')}`",

@@ -1,7 +1,8 @@
 """The Kafka client's warnings, each cause once a minute.
 
 A topic that was deleted under a reader is worth one line; the client logs a thousand a second (measured). What says
-something new always passes: a cause is a whole text of one logger and level, not its template.
+something new always passes: a cause is a whole text of one logger and level, not its template, with its
+exception.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Summary(logging.Handler):
             self._target.callHandlers(record)
             return
         now = self._now()
-        key = (record.name, record.levelno, _ADDRESS.sub("0x", record.getMessage()))
+        key = (record.name, record.levelno, _ADDRESS.sub("0x", _cause(record)))
         said = self._repeats.met(key, now)
         if said is None:
             self._last[key] = record
@@ -98,3 +99,9 @@ class Summary(logging.Handler):
     def _forget(self, now: float) -> None:
         if len(self._repeats.causes) > CAUSES_MAX:
             self._repeats.forget(now)
+
+
+def _cause(record: logging.LogRecord) -> str:
+    """Some texts are always the same, and only the traceback says what happened."""
+    error = record.exc_info[1] if record.exc_info else None
+    return record.getMessage() if error is None else f"{record.getMessage()}: {error!r}"

@@ -35,6 +35,8 @@ async def clock_refused(
 
 def _compared(began_ms: int, brokers_ms: int, asked_ms: int) -> ClockRefused | None:
     """It began for the coordinator between `began_ms` and `asked_ms` of ours, if the clocks agree."""
+    if brokers_ms < 0:  # it knows of no open transaction
+        return None
     ahead_ms, behind_ms = began_ms - brokers_ms, brokers_ms - asked_ms
     if max(ahead_ms, behind_ms) < SKEW_MS_MIN:
         return None

@@ -163,6 +163,15 @@ class _Door:
 
     def _bad_login(self, place: _Place, error: BaseException) -> NotAuthenticated:
         said = error.args[0] if error.args and error.args[0] else describe(error)
+        if (
+            self._mechanism == "GSSAPI"
+        ):  # there is no name or password of ours: a ticket says who we are
+            return _refused(
+                place,
+                f"it refuses the principal of our Kerberos ticket: {said}",
+                "`klist` must show a valid ticket (`kinit -kt KEYTAB PRINCIPAL`), and kafka.sasl.kerberos.service.name"
+                " must be the brokers' sasl.kerberos.service.name",
+            )
         return _refused(
             place,
             f"it refuses user {self._user!r} by {self._mechanism}: {said}",

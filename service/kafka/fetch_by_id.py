@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka.client import ConnectionGroup
+from aiokafka.cluster import ClusterMetadata
 from aiokafka.conn import CloseReason
 from aiokafka.errors import for_code
 from aiokafka.protocol.fetch import FetchRequest
@@ -69,11 +70,20 @@ class FetchWatch:
                     missing = missing or error_code == _UNKNOWN_TOPIC
                 else:
                     self._look_at_epoch((topic, partition), rest[-1])
-        if not missing:
+        if missing:
+            self._miss()
+        else:
             self.missing_since = None
-        elif self.missing_since is None:
-            self.missing_since = asyncio.get_running_loop().time()
         return missing
+
+    def listed(self, followed: Collection[str], cluster: ClusterMetadata) -> None:
+        """Look at fresh metadata: what has no leader is not even fetched, so no answer says that it is missing."""
+        if set(followed) - cluster.topics() - cluster.unauthorized_topics:
+            self._miss()
+
+    def _miss(self) -> None:
+        if self.missing_since is None:
+            self.missing_since = asyncio.get_running_loop().time()
 
     def _look_at_epoch(self, source: tuple[str, int], records: bytes | None) -> None:
         if not records or len(records) < _BATCH_HEAD.size:
@@ -108,10 +118,20 @@ class _WatchedClient(BareClient):
         super()._on_connection_closed(conn, reason)
 
 
-def fetch_by_id(consumer: AIOKafkaConsumer, ids: Mapping[str, str]) -> FetchWatch:
-    """This consumer fetches the topics of `ids` by their ids. To be called before anything is assigned to it."""
+def fetch_by_id(
+    consumer: AIOKafkaConsumer, ids: Mapping[str, str], missing_since: float | None = None
+) -> FetchWatch:
+    """This consumer fetches the topics of `ids` by their ids. To be called before anything is assigned to it.
+
+    Args:
+        missing_since: of the consumer before it, at the same positions.
+    """
     watch = FetchWatch(ids)
+    watch.missing_since = missing_since
     client = consumer._client
+    client.cluster.add_listener(
+        lambda cluster: watch.listed({source.topic for source in consumer.assignment()}, cluster)
+    )
     # The consumer makes its client itself.
     client.__class__ = _WatchedClient
     client.watch = watch

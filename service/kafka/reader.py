@@ -265,7 +265,7 @@ class KafkaReader:
             await close_consumer(consumer)
             raise Unreachable("this reader is closed")
         self._disturbances += self._watch.disturbances + 1
-        self._watch = fetch_by_id(consumer, self._topic_ids)
+        self._watch = fetch_by_id(consumer, self._topic_ids, self._watch.missing_since)
         slim_records(consumer)
         self._assign(consumer)
         self._consumer = consumer

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from snapreplay.service.core import stops
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.ownership import newer_owner
-from snapreplay.service.partition.tasks import ended
+from snapreplay.service.partition.tasks import ended, watched
 from snapreplay.snapshots.errors import SnapreplayError
 
 log = logging.getLogger("snapreplay.partition")
@@ -28,7 +28,8 @@ class Suspicion:
         """`owner_epoch`: ours; None: there is nothing to ask yet."""
         if owner_epoch is None or (self._asking is not None and not self._asking.done()):
             return
-        self._asking = asyncio.get_running_loop().create_task(self._ask(owner_epoch))
+        asking = asyncio.get_running_loop().create_task(self._ask(owner_epoch))
+        self._asking = watched(asking, "the question who owns a partition")
 
     async def end(self) -> None:
         """No answer is wanted any more."""

@@ -1,12 +1,29 @@
-"""Ending tasks whose result nobody wants any more."""
+"""Tasks whose result nobody waits for: how they are ended, and what is said of their defects."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
+log = logging.getLogger("snapreplay")
+
 T = TypeVar("T")
+Watched = TypeVar("Watched", asyncio.Task[None], Future[None])
+
+
+def watched(task: Watched, what: str) -> Watched:
+    """Log the error that it ends with: nobody else would look at it. `what` did end so."""
+    task.add_done_callback(lambda done: _tell(done, what))
+    return task
+
+
+def _tell(done: asyncio.Task[None] | Future[None], what: str) -> None:
+    error = None if done.cancelled() else done.exception()
+    if error is not None:
+        log.error("%s ended with a defect", what, exc_info=error)
 
 
 async def ended(task: asyncio.Task[Any]) -> None:

@@ -196,6 +196,13 @@ async def test_a_changed_cluster_is_said_once(watchful, inspections, bench, capl
     assert caplog.text.count("the cluster has changed") == 1
 
 
+async def test_the_watch_over_the_cluster_outlives_a_defect(watchful, inspections, bench, caplog):
+    """It is logged, and looks again."""
+    inspections.fail.append(ZeroDivisionError("a defect"))
+    await until(lambda: inspections.count > 2, "more looks")
+    assert "the watch over the cluster failed, and goes on" in caplog.text
+
+
 async def test_added_partitions_stop_what_runs(watchful, bench, caplog):
     """Keys move at once: that does not wait for a restart. The log says once what to do."""
     bench.supervisor.assigned({0, 1})

@@ -176,6 +176,18 @@ def test_retry_refused(invoke, url, partition, code, text):
     assert text in result.stderr
 
 
+def test_retry_goes_on_behind_one_that_is_refused(invoke, url, control):
+    """What has begun is printed, and waited for; the refusal makes it 1."""
+    with ended_once_asked(control, "retry", "succeeded"):
+        asked = ("--partition", "0", "--partition", "2", "--partition", "5")
+        result = invoke("retry", *asked, "--wait", "--url", url, "-o", "json")
+    assert result.exit_code == 1
+    (operation,) = json.loads(result.stdout)["items"]
+    assert operation["state"] == "succeeded"
+    assert "partition 0 is live: nothing to retry" in result.stderr
+    assert "this process does not own it" in result.stderr
+
+
 def test_retry_of_nothing_is_1(invoke, url, control):
     """As a trigger without a live partition is."""
     control.statuses = {0: LIVE}

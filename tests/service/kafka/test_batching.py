@@ -1,5 +1,7 @@
 """Record batches per partition: complete, in order, within every topic's limits."""
 
+import re
+
 import pytest
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.record.memory_records import MemoryRecords
@@ -104,6 +106,16 @@ def test_a_record_beyond_the_topics_limit_is_refused_wherever_it_stands(size):
     with pytest.raises(RefusedRecord) as refused:
         batches.add_outputs([small, small, large], "log", 0)
     assert refused.value.facts["limit_bytes"] == 3000
+
+
+def test_the_limit_that_a_refusal_names_lets_the_record_through():
+    """Also one that is large by its headers."""
+    large = Output("out", b"k", b"x", 0, False, None, headers=(("trace", b"h" * 20_000),))
+    with pytest.raises(RefusedRecord) as refused:
+        Batches(SHAPES, 0).add_outputs([large], "log", 0)
+    (limit,) = re.findall(r"max\.message\.bytes=(\d+)", refused.value.hint)
+    raised = SHAPES | {"out": TopicShape(3, BATCH_BYTES, int(limit))}
+    Batches(raised, 0).add_outputs([large], "log", 0)
 
 
 def test_a_log_record_for_a_partition_that_is_not_there_is_refused():

@@ -113,12 +113,13 @@ async def test_a_record_s_own_timestamp_is_not_the_clock_s_fault(cluster, new_to
         (0, SKEW_MS_MIN + 50, 100, None),
         (0, SKEW_MS_MIN + 100, 100, -SKEW_MS_MIN),
         (SKEW_MS_MIN - 1, 0, SKEW_MS_MIN, None),
+        (10**12, -1, 10**12 + 5, None),
         (SKEW_MS_MIN, 0, SKEW_MS_MIN + 5, SKEW_MS_MIN),
     ],
 )
 def test_clocks_are_compared_by_what_lies_outside_of_our_interval(
     began_ms, brokers_ms, asked_ms, skew_ms
 ):
-    """A slow answer is no skew; ahead is positive."""
+    """A slow answer is no skew, nor is none; ahead is positive."""
     found = _compared(began_ms, brokers_ms, asked_ms)
     assert (found.facts["skew_ms"] if found else None) == skew_ms

@@ -3,11 +3,12 @@
 import re
 
 import pytest
+from aiokafka.errors import SaslAuthenticationFailed
 
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.appender import KafkaAppender
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.entry import refusal
+from snapreplay.service.kafka.entry import _Door, _Place, refusal
 from snapreplay.service.kafka.inquiry import KafkaInquiry
 from snapreplay.service.ports import NotAuthenticated, Unreachable
 from snapreplay.service.settings import Settings
@@ -173,3 +174,13 @@ async def test_every_client_of_ours_says_why(here, free_port):
     for call in asked(Settings(kafka={"bootstrap.servers": f"127.0.0.1:{free_port}"})):
         with pytest.raises(Unreachable):
             await call()
+
+
+async def test_a_refused_kerberos_ticket_has_no_user_name_to_correct():
+    """What can be wrong is the ticket, or the service's name."""
+    sasl = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}
+    door = _Door(Settings(kafka={"bootstrap.servers": "k:9092", **sasl}))
+    refused = door._bad_login(_Place("k", 9092), SaslAuthenticationFailed("no"))
+    assert "kafka.sasl.kerberos.service.name" in refused.hint
+    assert "username" not in refused.hint
+    assert "user" not in refused.message

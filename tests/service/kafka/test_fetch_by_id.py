@@ -11,9 +11,11 @@ from aiokafka.protocol.fetch import FetchRequest
 
 from snapreplay.service.kafka.fetch_by_id import FetchWatch
 from snapreplay.service.kafka.fetch_requests import FetchById
+from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.ports import LogRecord, TopicGone, TopicPartition
+from snapreplay.service.settings import Settings
 from tests.support.kafka import until_async
-from tests.support.tampering import recreate, topic_id
+from tests.support.tampering import delete, recreate, topic_id
 
 FETCH = FetchRequest(10, 1, 100, 1, [("t", [(0, 7, 100)])])
 UNKNOWN_SERVER_ERROR = -1
@@ -117,6 +119,28 @@ async def test_reading_what_is_gone_ends_with_its_id(cluster, new_topic, broker,
     reader = await cluster.reader(topic_ids=ids)
     with pytest.raises(TopicGone, match=ids[topic]):
         await anext(aiter(reader.read(TopicPartition(topic, 0), 0, 3)))
+    await reader.close()
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("made_again", [True, False], ids=["another", "none"])
+async def test_what_was_gone_before_it_was_read_ends_however_often_the_client_is_renewed(
+    settings, new_topic, broker, made_again
+):
+    """Another topic has the name, or none has: a client without progress lives for less than a broker may lag."""
+    hasty = Settings(kafka={**settings.kafka, "request.timeout.ms": 200})
+    topic = await new_topic(1)
+    servers, ids = broker.bootstrap_servers, {topic: topic_id(broker.bootstrap_servers, topic)}
+    if made_again:
+        await asyncio.to_thread(recreate, servers, topic, 1)
+    else:
+        await asyncio.to_thread(delete, servers, topic)
+    reader = KafkaReader(hasty, read_committed=True, large=False, topic_ids=ids)
+    await reader.start()
+    with pytest.raises(TopicGone, match=ids[topic]):
+        async with asyncio.timeout(25):
+            await anext(aiter(reader.read(TopicPartition(topic, 0), 0, 3)))
+    assert reader.disturbances > 5, "it was renewed"
     await reader.close()
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from snapreplay.service.partition.tasks import ended, unless
+from snapreplay.service.partition.tasks import ended, unless, watched
 
 
 async def test_a_task_is_over_when_ended_returns():
@@ -60,3 +60,26 @@ async def test_work_goes_on_unless_interrupted():
     assert steps == ["cleaned up"]
     with pytest.raises(ValueError, match="late"):
         await unless(asyncio.Event(), fails())
+
+
+async def test_a_defect_of_what_nobody_waits_for_is_said_and_an_end_is_not(caplog):
+    """With its traceback; also of another thread's loop."""
+
+    async def work(error):
+        if error is not None:
+            raise error
+
+    loop = asyncio.get_running_loop()
+    task = watched(asyncio.create_task(work(ZeroDivisionError("here"))), "the task")
+    future = asyncio.run_coroutine_threadsafe(work(ZeroDivisionError("there")), loop)
+    watched(future, "the future")
+    good = watched(asyncio.create_task(work(None)), "the good one")
+    cut = watched(asyncio.create_task(asyncio.sleep(60)), "the cancelled one")
+    cut.cancel()
+    await asyncio.wait([task, good, cut, asyncio.wrap_future(future)])
+    await asyncio.sleep(0)
+    assert [record.getMessage() for record in caplog.records] == [
+        "the task ended with a defect",
+        "the future ended with a defect",
+    ]
+    assert "ZeroDivisionError: there" in caplog.text
