@@ -86,6 +86,9 @@ class PartitionRunner(Incarnation):
         again. False when it has ended."""
         if self._left:
             return False
+        if self._limit is not None and not self._holding:  # what still ends may hang
+            revoke_seconds = self._context.settings.timeouts.revoke_ms / 1000
+            self._limit.reschedule(asyncio.get_running_loop().time() + revoke_seconds)
         self._stop.clear()
         if self._refused is None:
             self._interrupted.clear()

@@ -46,7 +46,7 @@ async def test_a_claim_that_is_not_ours_is_looked_for_again_by_a_retry(operator,
         error = (await phase(service, "failed")).error
         assert error.kind == "ForeignClaim"
         await who.follow(error.hint)
-        await service.wait_live(30)
+        await phase(service, "live")
 
 
 @pytest.mark.slow

@@ -287,8 +287,7 @@ async def test_who_cannot_look_before_a_release_says_so_once(bench, monkeypatch,
             raise answers.pop()
         return {}
 
-    watch = SimpleNamespace(ids=ids, close=lambda: asyncio.sleep(0))
-    monkeypatch.setattr(bench.supervisor, "_cluster", SimpleNamespace(topic_watch=lambda: watch))
+    monkeypatch.setattr(bench.supervisor, "_cluster", SimpleNamespace(topic_ids=ids))
     await bench.supervisor._shrink(set())
     assert answers == []
     said = [each for each in caplog.messages if "not released yet" in each]

@@ -13,7 +13,6 @@ from snapreplay.service.partition.slices import feed, in_steps, isolate
 from snapreplay.service.partition.tasks import ended
 from snapreplay.snapshots.errors import RecordError
 from snapreplay.snapshots.program.fold import ErrorPolicy, Fold
-from snapreplay.snapshots.program.output_hash import PIECE_OUTPUTS
 from snapreplay.snapshots.program.ranges import SkippedRange
 from snapreplay.snapshots.program.record import RawRecord
 from snapreplay.snapshots.state.shards import BLOCK
@@ -155,7 +154,7 @@ async def test_what_was_taken_alone_is_sealed_in_steps(monkeypatch, policy):
     applied = await isolate(refusing(policy), START, [*keyed(2 * BLOCK), poison])
     assert len(applied.sealed.changes) == applied.record_count == 2 * BLOCK
     after_the_last = int(policy is not ErrorPolicy.FAIL)
-    pieces = 2 * BLOCK // PIECE_OUTPUTS
+    pieces = 9 + 3  # of 1, 2, 4 … 256 outputs; then of 256, 256 and 1
     assert pauses == 2 * BLOCK + after_the_last + 3 + pieces
 
 
