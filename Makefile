@@ -8,8 +8,8 @@ MAKEFLAGS += --no-builtin-rules
 # Both may be set from outside: make setup PYTHON=python3.12, make demo ARGS="--kills 5"
 PYTHON ?= python3
 ARGS ?=
-# Tests wait for brokers more than they compute: three at a time keep two cores busy.
-JOBS ?= 3
+# Tests wait for brokers more than they compute: four at a time keep two cores busy.
+JOBS ?= 4
 VENV := .venv
 BIN := $(VENV)/bin
 SETUP = PYTHON='$(PYTHON)' requirements/setup.sh

@@ -22,14 +22,14 @@ BOOTSTRAP_VARIABLE = "SNAPREPLAY_TEST_BOOTSTRAP_SERVERS"
 LONGEST_FILES = (
     "simulation/test_simulation.py",
     "snapshots/jobs/test_audit_checks.py",
-    "chaos/test_run.py",
     "checker/test_judge.py",
     "snapshots/jobs/test_audit.py",
+    "deploy/test_image.py",
     "service/test_outage.py",
+    "test_setup.py",
     "service/test_crashes.py",
     "scenarios/test_e_expelled_at_work.py",
     "examples/demo/test_demo.py",
-    "deploy/test_image.py",
 )
 
 # On a busy machine any example may take long; a failure elsewhere can be repeated from what it printed.

@@ -10,6 +10,7 @@ SECONDS = 11.0
 KINDS = frozenset({Kind.KILL_LEADER, Kind.MUTE, Kind.KILL_PROCESS_LONG, Kind.LATE_COMMIT})
 
 
+@pytest.mark.slow
 @pytest.mark.kafka
 @pytest.mark.timeout(300)
 def test_nothing_is_lost_and_nothing_twice_in_a_short_run(tmp_path):

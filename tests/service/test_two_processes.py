@@ -52,6 +52,7 @@ async def test_partitions_move_and_every_record_counts_once(stage, unique, child
         await here.assert_exactly_once(service)
 
 
+@pytest.mark.slow
 async def test_two_plain_processes_of_one_host_share(stage, unique, children):
     """Nobody gave them a name: each has its own, half of the partitions, and all when the other one is killed."""
     here = await stage(apps.ledger(unique("plain")), partitions=4)

@@ -13,7 +13,7 @@ from tests.simulation.world import World
 SEEDS = 5000
 BLOCK = 100
 BLOCKS = [range(start, start + BLOCK) for start in range(0, SEEDS, BLOCK)]
-BY_DEFAULT = BLOCKS[:20]
+BY_DEFAULT = BLOCKS[:10]
 
 _done: dict[range, Tally] = {}
 
