@@ -1,4 +1,4 @@
-"""What the state costs, without Kafka: updates, a snapshot while updates go on, a restore.
+"""What the state costs, without Kafka: updates, a snapshot while updates go on, a restore; and what proves the outputs.
 
 Run: `python -m benchmarks.state [--keys 1000000] [--rounds 40] [--seed 1]`. Keys are drawn uniformly,
 which is the worst case for the caches, unless a line says Zipf; each figure is the median over rounds, the best
@@ -23,6 +23,8 @@ import msgspec
 from benchmarks.harness import machine
 from snapreplay.snapshots.format.chunks import ChunkWriter, read_chunk
 from snapreplay.snapshots.format.records import ChunkRef
+from snapreplay.snapshots.program.output_hash import hashing
+from snapreplay.snapshots.program.record import Output
 from snapreplay.snapshots.state.contract import Store
 from snapreplay.snapshots.state.map import MapState
 from snapreplay.snapshots.state.steps import all_of
@@ -213,6 +215,26 @@ def measure_restore(keys: int, chunks: list[bytes], rounds: int) -> None:
     )
 
 
+def measure_fingerprint(rounds: int) -> None:
+    """Of the outputs of one batch, each of some 100 bytes."""
+    outputs = [
+        Output(
+            "balances",
+            b"k%06d" % n,
+            b"%0100d" % n,
+            partition=None,
+            same_key=True,
+            timestamp_ms=None,
+        )
+        for n in range(BATCH)
+    ]
+    laps = Laps()
+    for _ in range(rounds):
+        with laps.lap("fingerprint"):
+            all_of(hashing(outputs))
+    print(f"  µs per output: {laps.microseconds(BATCH)}")
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--keys", type=int, default=1_000_000)
@@ -234,6 +256,8 @@ def main() -> None:
     print("\nrestore, garbage collector off (target: 0.25 s for 1 M keys)")
     measure_restore(given.keys // 10, small, 5)
     measure_restore(given.keys, large, 5)
+    print("\nfingerprint of a batch's outputs (target: 2 % of the CPU time of a record)")
+    measure_fingerprint(given.rounds * 5)
 
 
 if __name__ == "__main__":
