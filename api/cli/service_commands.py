@@ -102,7 +102,8 @@ StateIsLost = Annotated[
     bool,
     typer.Option(
         "--state-is-lost",
-        help="Also for an app that has run: no process has its state in memory any more.",
+        help="Give up the state of an app that has run: no process has it in memory any more. Refused while one is a"
+        " member of the group.",
     ),
 ]
 

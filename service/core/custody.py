@@ -132,7 +132,7 @@ def disputed(
     there = (
         f"ends with batch {found.increment.batch} of owner epoch {found.increment.owner_epoch}"
         if found is not None
-        else "holds no increment"
+        else "holds no increment that can be read"
     )
     return StateDisputed(
         f"{increments}-{partition} does not lead to the state in this process's memory ({_described(kept.last)}):"

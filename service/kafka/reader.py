@@ -152,6 +152,8 @@ class KafkaReader:
 
     async def follow(self, positions: Mapping[TopicPartition, int]) -> None:
         """See `ports.Reader.follow`."""
+        if {each.topic for each in positions} != {each.topic for each in self._positions}:
+            self._watch.missing_since = None
         self._positions = dict(positions)
         if self._consumer is None:
             await self._renew()

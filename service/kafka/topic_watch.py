@@ -103,11 +103,14 @@ async def told_ids(
             continue
         with contextlib.suppress(*CLIENT_ERRORS):  # it is away
             others = _told(await client._client.send(broker.nodeId, TopicIds(asked)))
+            hidden |= others.hidden
             for name, topic_id in others.ids.items():
                 told.get(name, []).append(topic_id)
                 found.setdefault(name, topic_id)
     believed = {name: _believed(before[name], ids) for name, ids in told.items()}
-    return Told(found | believed, hidden)
+    return Told(
+        found | believed, {name: error for name, error in hidden.items() if name not in found}
+    )
 
 
 def _believed(before: str, told: list[str]) -> str:

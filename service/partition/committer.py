@@ -145,10 +145,13 @@ class Committer:
     async def discard(self) -> None:
         """Give up: the transaction under way, if any, is in doubt; the log will say."""
         pending, self._pending = self._pending, None
-        await self._producer.discard()
-        if pending is not None:
-            await ended(pending.task)
-            self._doubt(pending.applied, pending.increment, self._ended)
+        try:
+            await self._producer.discard()
+            if pending is not None:
+                await ended(pending.task)
+        finally:
+            if pending is not None:
+                self._doubt(pending.applied, pending.increment, self._ended)
 
     @property
     def lineage(self) -> Lineage:

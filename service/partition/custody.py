@@ -218,7 +218,7 @@ async def _high_watermark(context: Context, target: TopicPartition) -> int:
 
 async def looked_up(context: Context, kept: Kept) -> Verdict | None:
     """What the log makes of a state in memory now. Only reads, and needs no claim; None when nobody answers soon. A log
-    that cannot be read does not lead to it."""
+    with a damaged end does not lead to it."""
     topic = context.increments.topic
     with suppress(TimeoutError):
         async with asyncio.timeout(LOOK_SECONDS_MAX):
@@ -228,10 +228,10 @@ async def looked_up(context: Context, kept: Kept) -> Verdict | None:
                     found = await _found(context, kept) if topic in topic_ids else None
                     way = kept.undoable or await restorable(context, kept.last) is not False
                     return custody.verdict(kept, found, topic, topic_ids, restorable=way)
-                except RetryableError:  # one lost answer must not count as none
-                    await asyncio.sleep(LOOK_AGAIN_SECONDS)
-                except SnapreplayError:
+                except DamagedError:
                     return custody.verdict(kept, None, topic, {})
+                except SnapreplayError:  # one lost answer must not count as none
+                    await asyncio.sleep(LOOK_AGAIN_SECONDS)
     return None
 
 

@@ -114,9 +114,11 @@ class Incarnation:
             try:
                 await self._standstill.left_live()
                 await self._values.end()
-                await live.close()
-            finally:  # cancelled or not: it is the state that counts
-                self._memory.kept, self._doubtful = live.kept(), live.doubtful
+            finally:
+                try:
+                    await live.close()
+                finally:  # cancelled or not: it is the state that counts
+                    self._memory.kept, self._doubtful = live.kept(), live.doubtful
 
     async def _process_in_time(self, live: Live, store: Store) -> None:
         """Only the work is cut off; what it leaves in memory is always noted."""

@@ -186,10 +186,12 @@ class Live:
 
     async def close(self) -> None:
         """Whatever is under way is given up; the log says what happened."""
-        if self._cutting is not None:
-            await self._cutting
-        await self.snapshots.close()
-        await self._committer.discard()
+        try:
+            if self._cutting is not None:
+                await self._cutting
+            await self.snapshots.close()
+        finally:
+            await self._committer.discard()
 
     async def _turn_up_to_failure(self, records: Sequence[InputRecord]) -> None:
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from snapreplay.service.core import stops
@@ -20,6 +21,7 @@ from snapreplay.service.partition.batch_failures import HalfApplied, Refusals
 from snapreplay.service.partition.context import Context
 from snapreplay.service.partition.custody import NotGiven
 from snapreplay.service.partition.incarnation import Incarnation
+from snapreplay.service.partition.live import Live
 from snapreplay.service.partition.memory import OTHERS_SECONDS
 from snapreplay.service.partition.ownership import newer_owner
 from snapreplay.service.partition.recoverer import Superseded
@@ -62,6 +64,7 @@ class PartitionRunner(Incarnation):
         self._taken_back = asyncio.Event()
         self._dead = False
         self._left = False
+        self._released: Live | None = None  # finishes its batch, which may hang
         self._absent: set[str] = set()  # of the topics that a recovery waits for
 
     @property
@@ -78,6 +81,7 @@ class PartitionRunner(Incarnation):
         self._final_snapshot = final_snapshot
         self._stop.set()
         self._interrupted.set()
+        self._released = self._live
         if self._live is not None:
             self._live.stop()
 
@@ -86,9 +90,10 @@ class PartitionRunner(Incarnation):
         again. False when it has ended."""
         if self._left:
             return False
-        if self._limit is not None and not self._holding:  # what still ends may hang
+        if self._limit is not None and self._live is not None and self._live is self._released:
             revoke_seconds = self._context.settings.timeouts.revoke_ms / 1000
-            self._limit.reschedule(asyncio.get_running_loop().time() + revoke_seconds)
+            with suppress(RuntimeError):  # it is over already
+                self._limit.reschedule(asyncio.get_running_loop().time() + revoke_seconds)
         self._stop.clear()
         if self._refused is None:
             self._interrupted.clear()

@@ -19,6 +19,10 @@ from snapreplay.snapshots.format.records import Claim
 
 log = logging.getLogger("snapreplay.partition")
 
+FENCED = (
+    "the coordinator of transactions has a newer producer epoch: another producer was started with our transactional"
+    " id, or our transaction timed out"
+)
 COMMIT_TELLS_SECONDS = 0.5  # a commit under load answers the question without a question
 ASK_AGAIN_SECONDS = 1.0
 
@@ -75,7 +79,7 @@ class Standstill:
 
     async def left_live(self) -> None:
         """The next claim comes after the standstill. Whoever asks before the next phase is entered hears no LIVE."""
-        self._reporter.doubt("it does not process any more")
+        self._reporter.doubt("processing has ended; what comes next is being decided")
         self._live, self._since = None, None
         if self._asking is not None:
             await ended(self._asking)
@@ -109,7 +113,7 @@ class Standstill:
                 self._taken(newer)
                 return
             if fenced:
-                self._fenced(Fenced("another producer of our transactional id was started since"))
+                self._fenced(Fenced(FENCED))
                 return
             if asked_at > self._since:
                 break
