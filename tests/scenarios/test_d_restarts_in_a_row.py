@@ -29,6 +29,7 @@ DEATHS = [
 ]
 
 
+@pytest.mark.slow
 async def test_ten_restarts_in_a_row_and_the_last_increment_is_found(ground):
     """Behind claims, aborted batches, aborted claims and bare markers; every record counts once."""
     here = await ground.ledger("loop", 1)

@@ -12,7 +12,9 @@ from tests.support.stage import until
 pytestmark = pytest.mark.kafka
 
 
-@pytest.mark.parametrize(("road", "seed"), [("changes", 1), ("replay", 2)])
+@pytest.mark.parametrize(
+    ("road", "seed"), [("changes", 1), pytest.param("replay", 2, marks=pytest.mark.slow)]
+)
 async def test_killed_at_random_moments_under_load(stage, unique, children, road, seed):
     """Three SIGKILLs, some in a recovery, while input keeps coming: outputs and state as folded by hand."""
     dice = random.Random(seed)

@@ -46,6 +46,7 @@ def test_a_whole_log_is_fine(spark, broker, story, capsys) -> None:
     assert set(report.notes.values()) == {0}
 
 
+@pytest.mark.slow
 def test_an_owner_that_trims_meanwhile_is_waited_out(spark, broker, unique, monkeypatch) -> None:
     """What was trimmed between fixing the offsets and reading is read again from the new starts."""
     story = Story(broker.bootstrap_servers, unique("trimming"), 1)
