@@ -75,10 +75,13 @@ def carried_out(cell: Cell, ground: Ground) -> Ending:
     ground.kill()
     ground.start()
     if _processes(ground, command, ending):
-        ground.feed(KEYS)
+        later = ground.decisions()
+        if later != decided:
+            since = ground.next_number
+        ground.feed(2 * KEYS)
         ground.until(ground.has_processed_all, "processed after a kill")
         ending.processes = True
-        ending.wrong += judged(ground, decided + ground.decisions(), since)
+        ending.wrong += judged(ground, decided + later, since)
     return ending
 
 
