@@ -129,10 +129,13 @@ class Memory:
 
     async def is_others(self, owner_epoch: int | None) -> bool:
         """Whether the log is the one we wrote to and shows that somebody has claimed the partition since: what is here
-        must be held, but that owner must not be disturbed."""
+        must be held, but that owner must not be disturbed. Also while nobody can say."""
         if owner_epoch is None or await self._outcome() is not Verdict.SAME:
             return False
-        return await newer_owner(self._context, owner_epoch) is not None
+        try:
+            return await newer_owner(self._context, owner_epoch) is not None
+        except SnapreplayError:
+            return True
 
     async def loss(self) -> SnapreplayError | None:
         """Why nothing can be committed to the chain any more, if it is T-ZengLiang itself; None also when nobody

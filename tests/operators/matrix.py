@@ -169,7 +169,8 @@ def commands_in(hint: str) -> list[str]:
 def _followed(ground: Ground, seen: Seen, ending: Ending) -> bool:
     """Type what the hint says, then let the app look again. False: it holds no command of ours."""
     typed = commands_in(seen.hint)
-    for words in typed[:1] if typed and typed[0].startswith("accept") else typed:
+    accepts = [words for words in typed if words.startswith("accept")]
+    for words in accepts[:1] or typed:  # this app has run before
         if not _typed(ground, words, ending):
             return False
     if typed:

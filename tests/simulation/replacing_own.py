@@ -71,6 +71,7 @@ def _is_held(world: World, number: int) -> bool:
             continue  # one of the two steps down, and is killed for it
         status = process.board.get(number)
         ours = isinstance(last, Claim) and last.process_id == process.identity.process_id
-        if ours and status is not None and status.phase is Phase.LIVE and not process.stopping:
+        is_live = status is not None and status.phase is Phase.LIVE and not process.stopping
+        if ours and is_live and world.group.owner(number) is process:  # not about to let it go
             return True
     return False

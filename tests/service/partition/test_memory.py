@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -12,7 +13,7 @@ from snapreplay.service.partition import memory as module
 from snapreplay.service.partition.memory import Memory
 from snapreplay.service.partition.recoverer import Recoverer
 from snapreplay.service.partition.report import Reporter
-from snapreplay.service.ports import NewTopic, Unreachable
+from snapreplay.service.ports import NewTopic, OffsetTrimmed, Unreachable
 from snapreplay.service.status import StatusBoard
 from tests.support import apps
 from tests.support.entries import increment
@@ -76,8 +77,8 @@ async def test_a_cluster_that_does_not_answer_shows_nothing_new(held, monkeypatc
     assert await memory.is_proven()
 
 
-async def test_who_has_claimed_since_is_not_disturbed(held):
-    """What is held is held beside the new owner."""
+async def test_who_has_claimed_since_is_not_disturbed(held, monkeypatch):
+    """What is held is held beside the new owner; and beside whoever may be one, while the log cannot be read."""
     memory, then, epoch = held
     assert not await memory.is_others(epoch)
     context = await then.here.context()
@@ -86,6 +87,9 @@ async def test_who_has_claimed_since_is_not_disturbed(held):
     await recovered.producer.discard()
     assert await memory.is_others(epoch)
     assert await memory._outcome() is Verdict.SAME
+    trimmed = OffsetTrimmed("trimmed between two requests")
+    monkeypatch.setattr(module, "newer_owner", AsyncMock(side_effect=trimmed))
+    assert await memory.is_others(epoch)
 
 
 async def test_what_would_be_lost_is_named(held, caplog):
