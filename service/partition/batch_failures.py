@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from snapreplay.service.core.caution import Caution, only_record, records_in
+from snapreplay.service.core.topic_changes import changes
 from snapreplay.service.ports import RefusedRecord, RefusedTopic
 from snapreplay.snapshots.errors import RecordError, RetryableError, StopError
 from snapreplay.snapshots.format.records import Increment
@@ -50,6 +53,12 @@ class Refusals:
         self._partition = partition
         self.caution = Caution()
         self.record: RecordError | None = None
+        self._topic_ids: Mapping[str, str] = {}
+
+    def recovered(self, topic_ids: Mapping[str, str]) -> None:
+        """These are the topics now: in another one of its name another record has the place of the one at fault."""
+        if changes(self._topic_ids, self._topic_ids, topic_ids):
+            self.record = None
 
     def doubted(self, failed: Increment) -> None:
         """The batch ended in doubt."""
@@ -68,6 +77,7 @@ class Refusals:
             )
         record_id = only_record(failed, self._partition)
         if record_id is not None and not blameless:
+            self._topic_ids = failed.topic_ids
             self.record = RecordError(
                 f"the broker refuses the records that the handler made of {record_id}: {error.message}",
                 record_id=record_id,

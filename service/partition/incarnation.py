@@ -100,6 +100,7 @@ class Incarnation:
         live = Live(self._context, store, recovered, self._reporter, self._stop_at)
         self._live, self._found = live, None  # what was found of the one before is over
         self._topics_seen = self._new_topics_seen()
+        self._refusals.recovered(live.topic_ids)
         if self._refusals.caution.times:
             live.careful(self._refusals.caution, self._refusals.record)
         try:

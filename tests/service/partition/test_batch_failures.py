@@ -35,6 +35,17 @@ def test_a_refused_batch_is_cut_down_to_the_record_to_blame():
     assert isinstance(refusals.refused(batch(1, first=5), TOO_LARGE), RefusedAgain)
 
 
+def test_the_record_to_blame_is_forgotten_with_its_topic():
+    """In another topic of the name another record has its place, and must not be dead-lettered for it."""
+    refusals, failed = Refusals(0), batch(1, first=5)
+    failed = msgspec.structs.replace(failed, topic_ids={"payments": "old"})
+    refusals.refused(failed, TOO_LARGE)
+    refusals.recovered({"payments": "old"})
+    assert refusals.record is not None
+    refusals.recovered({"payments": "new"})
+    assert refusals.record is None
+
+
 def test_a_topic_that_is_not_there_is_no_records_fault():
     """The same batch is tried a few times, then a person must act."""
     refusals, gone = Refusals(0), RefusedTopic("no such topic", topic="balances", error="unknown")
