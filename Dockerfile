@@ -14,7 +14,7 @@ RUN python -m venv --without-pip /opt/snapreplay \
  && /opt/build/bin/pip --python /opt/snapreplay/bin/python install \
     --require-hashes --only-binary :all: -r requirements/service.lock
 COPY pyproject.toml README.md CHANGELOG.md LICENSE ./
-COPY snapreplay/__init__.py snapreplay/testing.py snapreplay/py.typed snapreplay/
+COPY snapreplay snapreplay
 COPY service service
 COPY snapshots snapshots
 COPY api api

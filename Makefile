@@ -32,14 +32,14 @@ setup: ## Create .venv from the hashed lock files (no-op when nothing changed)
 .PHONY: jars
 jars: ## The same, and the Kafka and Spark jars by Maven into .jars/ (no-op when present)
 	@$(SETUP) --for-jars
-	@$(BIN)/python -m snapreplay.service.localbroker.jars
+	@$(BIN)/python -m snapreplay.devbroker.jars
 	@$(BIN)/python -m snapreplay.snapshots.jobs.jars
 
 # A second, older broker for tests only: neither the demo nor `dev` waits for it.
 .PHONY: jars-3.9.1
 jars-3.9.1:
 	@$(SETUP) --for-jars 3.9.1
-	@$(BIN)/python -m snapreplay.service.localbroker.jars 3.9.1
+	@$(BIN)/python -m snapreplay.devbroker.jars 3.9.1
 
 .PHONY: lock
 lock: ## Resolve the lock files again (needs uv on the PATH; make lock UV_ARGS=--upgrade)

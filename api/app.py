@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache, partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -12,10 +11,10 @@ from fastapi.openapi.utils import get_openapi
 from snapreplay import __version__
 from snapreplay.api import examples, problems
 from snapreplay.api.bodies import BodyLimit
-from snapreplay.api.context import Context
+from snapreplay.api.context import ApiContext
 from snapreplay.api.routes import operations, partitions, probes
 from snapreplay.service.clock import wall_seconds
-from snapreplay.service.control import Control
+from snapreplay.service.control.protocol import Control
 
 _DESCRIPTION = """\
 What a running snapreplay process is doing, and full snapshots on demand. It speaks of the
@@ -33,7 +32,7 @@ def create_app(control: Control, *, now: Callable[[], float] = wall_seconds) -> 
 
     `now` gives Unix seconds.
     """
-    app = FastAPI(
+    app = _Api(
         title="snapreplay",
         version=__version__,
         description=_DESCRIPTION,
@@ -42,17 +41,23 @@ def create_app(control: Control, *, now: Callable[[], float] = wall_seconds) -> 
         docs_url=None,
         redoc_url=None,
     )
-    app.state.context = Context(control, now)
+    app.state.context = ApiContext(control, now)
     problems.install(app)
     app.add_middleware(BodyLimit)
     for group in (partitions, operations, probes):
         app.include_router(group.router)
-    # FastAPI's own way to extend the document. Made when first asked for: a start need not wait.
-    app.openapi = cache(partial(_openapi, app))  # type: ignore[method-assign] # FastAPI's documented way
     return app
 
 
-def _openapi(app: FastAPI) -> dict[str, Any]:
+class _Api(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        """With examples and problems. Made when first asked for: a start need not wait."""
+        if self.openapi_schema is None:
+            self.openapi_schema = _document(self)
+        return self.openapi_schema
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
     document = get_openapi(
         title=app.title,
         version=app.version,

@@ -7,17 +7,17 @@ from typing import Annotated, NamedTuple
 
 from fastapi import Depends, Request
 
-from snapreplay.service.control import Control
+from snapreplay.service.control.protocol import Control
 
 
-class Context(NamedTuple):
+class ApiContext(NamedTuple):
     control: Control
     now: Callable[[], float]  # Unix seconds
 
 
-def _context(request: Request) -> Context:
-    context: Context = request.app.state.context
+def _context(request: Request) -> ApiContext:
+    context: ApiContext = request.app.state.context
     return context
 
 
-Here = Annotated[Context, Depends(_context)]
+Here = Annotated[ApiContext, Depends(_context)]

@@ -86,7 +86,7 @@ _RESTORED: dict[str, Any] = {
     "started_at": "2026-11-21T09:29:50Z",
     "finished_at": "2026-11-21T09:29:50.310000Z",
     "warm": None,
-    "road": "changes",
+    "mode": "changes",
     "snapshot": _USED,
     "fallback": None,
     "progress": None,

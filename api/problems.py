@@ -18,13 +18,13 @@ from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
 from snapreplay.api.schemas import Model
-from snapreplay.service.control import Busy, NotFailed, NotOwned, UnknownPartition
+from snapreplay.service.control.protocol import Busy, NotFailed, NotOwned, UnknownPartition
 
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:snapreplay:problem:"
 
 
-class Kind(NamedTuple):
+class ProblemKind(NamedTuple):
     """One kind of problem; `name` ends its `type`."""
 
     name: str
@@ -33,53 +33,55 @@ class Kind(NamedTuple):
     example: str
 
 
-UNKNOWN_PARTITION = Kind(
+UNKNOWN_PARTITION = ProblemKind(
     "unknown-partition",
     404,
     "No such partition",
     "partition 7 does not exist: there are 4",
 )
-NOT_HERE = Kind(
+NOT_HERE = ProblemKind(
     "partition-not-here", 404, "Partition not here", "this process does not own partition 2"
 )
-UNKNOWN_OPERATION = Kind(
+UNKNOWN_OPERATION = ProblemKind(
     "unknown-operation",
     404,
     "No such operation",
     "operation 'x' is not known",
 )
-NOT_OWNED = Kind(
+NOT_OWNED = ProblemKind(
     "partition-not-live", 409, "Partition not owned or not live", "partition 2 is loading, not live"
 )
-NOTHING_LIVE = Kind(
+NOTHING_LIVE = ProblemKind(
     "nothing-live", 409, "No live partition", "no partition of this process is live"
 )
-BUSY = Kind(
+BUSY = ProblemKind(
     "snapshot-running", 409, "A snapshot is already running", "a snapshot of partition 0 is running"
 )
-NOT_FAILED = Kind(
+NOT_FAILED = ProblemKind(
     "partition-not-failed", 409, "Partition not failed", "partition 0 is live: nothing to retry"
 )
-RETRYING = Kind(
+RETRYING = ProblemKind(
     "retry-running", 409, "A retry is already running", "a retry of partition 0 is running"
 )
-MALFORMED = Kind(
+MALFORMED = ProblemKind(
     "malformed-body", 400, "The body is not JSON", "not JSON at character 14: expected value"
 )
-TOO_LARGE = Kind(
+TOO_LARGE = ProblemKind(
     "body-too-large", 413, "The body is too large", "the body has more than 262144 bytes"
 )
-MEDIA = Kind("media-type", 415, "The body is not declared as JSON", "Content-Type is 'text/plain'")
-INVALID = Kind(
+MEDIA = ProblemKind(
+    "media-type", 415, "The body is not declared as JSON", "Content-Type is 'text/plain'"
+)
+INVALID = ProblemKind(
     "invalid-request",
     422,
     "The request is not valid",
     "body.partitions.0: input should be a valid integer",
 )
-NOT_REACHED = Kind(
+NOT_REACHED = ProblemKind(
     "cluster-not-reached", 503, "The Kafka cluster was not reached yet", "no broker answered so far"
 )
-INTERNAL = Kind(
+INTERNAL = ProblemKind(
     "internal", 500, "Internal error", "the request failed; the log of the service has the reason"
 )
 
@@ -111,7 +113,7 @@ class ProblemError(Exception):
 
     def __init__(
         self,
-        kind: Kind,
+        kind: ProblemKind,
         detail: str,
         *,
         headers: Mapping[str, str] | None = None,
@@ -139,7 +141,7 @@ def install(app: FastAPI) -> None:
         app.add_exception_handler(error, _answer)
 
 
-def documented(*kinds: Kind) -> dict[int | str, dict[str, Any]]:
+def documented(*kinds: ProblemKind) -> dict[int | str, dict[str, Any]]:
     """The `responses=` of a route: its kinds, grouped by status, each with an example."""
     responses: dict[int | str, dict[str, Any]] = {}
     for kind in (*kinds, INTERNAL):
@@ -188,7 +190,9 @@ def unknown_partition(partition: int, partition_count: int) -> ProblemError:
     )
 
 
-def _document(kind: Kind, detail: str, path: str, members: Mapping[str, object]) -> dict[str, Any]:
+def _document(
+    kind: ProblemKind, detail: str, path: str, members: Mapping[str, object]
+) -> dict[str, Any]:
     problem = Problem.model_validate(
         {
             "type": URN + kind.name if kind.name else "about:blank",
@@ -259,7 +263,7 @@ def _framework(request: Request, error: HTTPException) -> ProblemError:
         return ProblemError(MALFORMED, "the body cannot be decoded as JSON in UTF-8")
     if error.status_code == TOO_LARGE.status:
         return ProblemError(TOO_LARGE, str(error.detail))
-    kind = Kind("", error.status_code, HTTPStatus(error.status_code).phrase, "")
+    kind = ProblemKind("", error.status_code, HTTPStatus(error.status_code).phrase, "")
     headers = dict(error.headers or {})
     if "Allow" in headers:
         # Each route knows only its own method; a path may have several routes.

@@ -47,7 +47,7 @@ def one_of(*values: str) -> Any:
     return Field(json_schema_extra={"enum": list(values)})
 
 
-Road = Annotated[str, one_of("changes", "replay")]
+RestoreMode = Annotated[str, one_of("changes", "replay")]
 Warm = Annotated[str, one_of("merged", "dropped", "kept")]
 
 
@@ -137,10 +137,10 @@ class SnapshotUsed(Model):
 
 
 class Fallback(Model):
-    """What could not be used: a newer snapshot, or the preferred road."""
+    """What could not be used: a newer snapshot, or the preferred mode."""
 
     from_snapshot_id: Annotated[
-        str | None, Field(description="Null: the newest snapshot was used, the road was another.")
+        str | None, Field(description="Null: the newest snapshot was used, the mode was another.")
     ]
     reason: str
 
@@ -190,7 +190,7 @@ class Restore(Model):
             " none was. Null: it was restored."
         ),
     ]
-    road: Road | None
+    mode: RestoreMode | None
     snapshot: Annotated[
         SnapshotUsed | None, Field(description="Null: started from genesis, or from memory.")
     ]

@@ -12,8 +12,8 @@ import uvicorn
 
 from snapreplay.api.address import Address
 from snapreplay.api.app import create_app
-from snapreplay.service.control import Control
-from snapreplay.snapshots.errors import UsageError
+from snapreplay.errors import UsageError
+from snapreplay.service.control.protocol import Control
 
 
 class HttpServer:

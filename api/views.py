@@ -9,10 +9,10 @@ from typing import Any
 from fastapi import Response
 
 from snapreplay.api import problems, schemas
-from snapreplay.service.control import Check, Operation, ServiceFacts
+from snapreplay.service.control.protocol import Check, Operation, ServiceFacts
+from snapreplay.service.control.status import PartitionStatus
+from snapreplay.service.control.status import RestoreStatus as Recovery
 from snapreplay.service.core.phase import Phase
-from snapreplay.service.status import PartitionStatus
-from snapreplay.service.status import RestoreStatus as Recovery
 
 ACCEPTED: dict[str, Any] = {
     "description": "Accepted: follow the operation.",
@@ -63,7 +63,7 @@ def _restore(status: PartitionStatus) -> schemas.Restore:
             "started_at": recovery.started_at if status.restore else None,
             "finished_at": recovery.finished_at,
             "warm": recovery.warm,
-            "road": recovery.road,
+            "mode": recovery.mode,
             "snapshot": recovery.snapshot,
             "fallback": _fallback(recovery),
             "progress": recovery.progress,

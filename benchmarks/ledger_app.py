@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import msgspec
 
-from snapreplay.snapshots.program.app import App
-from snapreplay.snapshots.program.codecs import json, utf8
-from snapreplay.snapshots.program.out import Out
-from snapreplay.snapshots.program.record import Record
-from snapreplay.snapshots.program.topic import Topic
-from snapreplay.snapshots.state.map import MapState
+from snapreplay.app.app import App
+from snapreplay.app.codecs import json, utf8
+from snapreplay.app.out import Out
+from snapreplay.app.record import Record
+from snapreplay.app.topic import Topic
+from snapreplay.state.map import MapState
 
 
 class Payment(msgspec.Struct):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from benchmarks import harness
-from snapreplay.service.localbroker.broker import LocalBroker
+from snapreplay.devbroker.broker import LocalBroker
 
 APP = "benchmarks/ledger_app.py"
 BOUND = 2.0

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import psutil
 
 from benchmarks import harness
-from snapreplay.service.localbroker.broker import LocalBroker
+from snapreplay.devbroker.broker import LocalBroker
 
 APP = "benchmarks/ledger_app.py"
 
@@ -85,7 +85,7 @@ def _service(records: int, keys: int, changes: str) -> Result:
         harness.load(servers, "bench-in", records, keys)
         log = Path(scratch, "service.log")
         arguments = harness.service_arguments(
-            APP, servers, harness.free_port(), f"changes={changes}"
+            APP, servers, harness.free_port(), f"changelog.enabled={changes}"
         )
         with harness.child(log, *arguments) as process:
             return _measure(servers, process, records, log)

@@ -2,7 +2,7 @@
 
 A service with 1 M keys of state is killed; a new process is started at once with the same instance id. Measured
 from the start of that process: LIVE (its own status) and the first new output visible to a read_committed reader.
-Both roads, and with nothing to advance.
+Both modes, and with nothing to advance.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import harness
-from snapreplay.service.localbroker.broker import LocalBroker
+from snapreplay.devbroker.broker import LocalBroker
 
 APP = "benchmarks/ledger_app.py"
 
@@ -24,7 +24,7 @@ class Case(NamedTuple):
     """What lies between the newest snapshot and the last increment, and which way over it."""
 
     name: str
-    road: str
+    mode: str
     records_after_snapshot: int
 
 
@@ -79,7 +79,7 @@ def _case(case: Case, keys: int, runs: int) -> list[Result]:
         harness.snapreplay("init", APP, "--bootstrap-servers", servers)
         harness.load(servers, "bench-in", keys, keys)
         arguments = harness.service_arguments(
-            APP, servers, port, f"restore.road={case.road}", "snapshot.every_seconds=0"
+            APP, servers, port, f"restore.mode={case.mode}", "snapshot.every_seconds=0"
         )
         processed = keys
         _first_life(arguments, port, Path(scratch, "first.log"), processed)

@@ -16,9 +16,9 @@ from contextlib import asynccontextmanager
 
 from benchmarks import harness
 from benchmarks.ledger_app import app
-from snapreplay.service.embed import Service, running
-from snapreplay.service.localbroker.broker import LocalBroker
-from snapreplay.service.settings import load_settings
+from snapreplay.devbroker.broker import LocalBroker
+from snapreplay.service.config.settings import load_settings
+from snapreplay.service.service import Service, running
 
 APP = "benchmarks/ledger_app.py"
 BEAT_SECONDS = 0.001

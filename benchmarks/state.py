@@ -21,14 +21,14 @@ from zlib import crc32
 import msgspec
 
 from benchmarks.harness import machine
+from snapreplay.app.output_hash import hashing
+from snapreplay.app.record import Output
 from snapreplay.snapshots.format.chunks import ChunkWriter, read_chunk
 from snapreplay.snapshots.format.records import ChunkRef
-from snapreplay.snapshots.program.output_hash import hashing
-from snapreplay.snapshots.program.record import Output
-from snapreplay.snapshots.state.contract import Store
-from snapreplay.snapshots.state.map import MapState
-from snapreplay.snapshots.state.steps import all_of
-from snapreplay.snapshots.state.store import store_of
+from snapreplay.state.contract import Store
+from snapreplay.state.map import MapState
+from snapreplay.state.steps import all_of
+from snapreplay.state.store import store_of
 
 BATCH = 5000
 STAMP_MS = 1_700_000_000_000

@@ -64,8 +64,8 @@ check_python() {
 
 # The standard library is enough for this; says itself what is missing.
 check_tools() {
-  "$PYTHON" -B -m snapreplay.service.localbroker.jars --check
-  if (($#)); then "$PYTHON" -B -m snapreplay.service.localbroker.jars --check "$1"; fi
+  "$PYTHON" -B -m snapreplay.devbroker.jars --check
+  if (($#)); then "$PYTHON" -B -m snapreplay.devbroker.jars --check "$1"; fi
   "$PYTHON" -B -m snapreplay.snapshots.jobs.jars --check
 }
 

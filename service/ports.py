@@ -2,7 +2,7 @@
 may implement them in memory.
 
 Every call has its own deadline inside the adapter and never waits for ever. Errors are those of
-`snapshots.errors`; no client exception passes this border.
+`snapreplay.errors`, and `core.kafka_errors`; no client exception passes this border.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from snapreplay.service.core.kept import Ending
+from snapreplay.app.record import InputRecord, Output
 from snapreplay.service.core.lineage import LastFence, Lineage
-from snapreplay.snapshots.errors import AccessError, ReleaseError, RetryableError
-from snapreplay.snapshots.program.record import InputRecord, Output
+from snapreplay.service.core.retained import Ending
 
 NO_IDS: Mapping[str, str] = {}
 
@@ -45,61 +44,6 @@ class LogRecord(msgspec.Struct, frozen=True):
     value: bytes
     key: bytes | None = None
     headers: tuple[tuple[str, bytes], ...] = ()
-
-
-class Unreachable(RetryableError):
-    """No broker answered within the deadline, or the connection broke. A new client may help."""
-
-
-class NotAuthenticated(AccessError):
-    """Brokers answer and refuse access: password, SASL mechanism, certificate, protocol. `facts`: address."""
-
-
-class NotAuthorized(AccessError):
-    """An ACL is missing. `facts`: operation, resource ("topic payments"), principal; each as far as known."""
-
-
-class ClockRefused(RetryableError):
-    """A broker refuses this machine's time, which differs from the brokers'. `facts`: skew_ms, ours_ms,
-    brokers_ms."""
-
-
-class ReadStalled(RetryableError):
-    """A reader's position has not moved for the progress timeout although there is more to read."""
-
-
-class OffsetTrimmed(RetryableError):
-    """The offset lies below the log's start. `facts`: offset, start_offset, end_offset.
-
-    RETRY only by class: recovery decides what a trimmed offset means where it occurs.
-    """
-
-
-class OffsetBeyondEnd(RetryableError):
-    """The offset lies above the log's end: a stale leader, or the log is shorter than it was."""
-
-
-class TopicGone(RetryableError):
-    """A topic is not there, or is not the one that was asked for by its id. `facts`: topic, topic_id."""
-
-
-class CommitInDoubt(RetryableError):
-    """A transaction did not end with a clean OK. The producer is dead; only the log knows what happened."""
-
-
-class Fenced(ReleaseError):
-    """The broker refused our producer epoch: a newer owner, or our transaction timed out (not told apart)."""
-
-
-class RefusedRecord(RetryableError):
-    """The broker refused a record for good (size, timestamp, policy): the same batch would fail again.
-
-    `facts`: topic, error.
-    """
-
-
-class RefusedTopic(RefusedRecord):
-    """The broker refused the topic, not what was sent to it: it does not exist, or its name is no name."""
 
 
 class Reader(Protocol):
@@ -242,10 +186,10 @@ class ClusterFacts(msgspec.Struct, frozen=True):
     broker_config: dict[str, str]
 
 
-class Group(Protocol):
+class ConsumerGroup(Protocol):
     """The app's consumer group as its coordinator knows it, which is not this process's own view."""
 
-    async def gives_us(self, partition: int) -> bool:
+    async def is_assigned_to_us(self, partition: int) -> bool:
         """Whether the partition is in this process's assignment. False in a rebalance, when nobody has one.
 
         Raises:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from snapreplay.service.partition.context import ClusterView
+from snapreplay.app.app import App
+from snapreplay.app.out import DEFAULT_LIMIT_BYTES
+from snapreplay.app.ways import app_name, new_app
+from snapreplay.errors import UsageError
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.ports import Cluster, ClusterFacts, TopicFacts
-from snapreplay.service.settings import Settings
-from snapreplay.service.topics import (
+from snapreplay.service.runtime.context import ClusterView
+from snapreplay.service.topics.requirements import (
     check_own_topic,
     check_replayable,
     incomplete,
@@ -15,11 +19,7 @@ from snapreplay.service.topics import (
     own_topics,
     partition_count,
 )
-from snapreplay.snapshots.errors import UsageError
-from snapreplay.snapshots.program.app import App
-from snapreplay.snapshots.program.out import DEFAULT_LIMIT_BYTES
-from snapreplay.snapshots.program.ways import app_name, new_app
-from snapreplay.snapshots.state.store import store_of
+from snapreplay.state.store import store_of
 
 _RAN_BEFORE = (
     "; or, if the app ran before (then init refuses), bring both back from a backup or mirror; or begin anew under a"

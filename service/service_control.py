@@ -11,22 +11,29 @@ from dataclasses import dataclass
 from typing import Any
 
 import snapreplay
-from snapreplay.service.control import (
+from snapreplay.app.app import App
+from snapreplay.errors import SnapreplayError
+from snapreplay.service.control.operations import Operations
+from snapreplay.service.control.protocol import (
     Check,
     NotFailed,
     NotOwned,
     Operation,
+    OperationState,
     ServiceFacts,
     UnknownPartition,
 )
+from snapreplay.service.control.status import (
+    PartitionStatus,
+    SnapshotState,
+    SnapshotStatus,
+    SnapshotUsed,
+    StatusBoard,
+)
 from snapreplay.service.core.phase import Phase
-from snapreplay.service.operations import Operations
-from snapreplay.service.partition.context import ClusterView, Identity
-from snapreplay.service.partition.snapshot_keeper import OnDone
-from snapreplay.service.pulse import Pulse
-from snapreplay.service.status import PartitionStatus, SnapshotStatus, SnapshotUsed, StatusBoard
-from snapreplay.snapshots.errors import SnapreplayError
-from snapreplay.snapshots.program.app import App
+from snapreplay.service.live.snapshot_scheduler import OnDone
+from snapreplay.service.runtime.context import ClusterView, Identity
+from snapreplay.service.runtime.pulse import Pulse
 
 SNAPSHOTS_KEPT = 500
 STUCK_SECONDS = 600.0  # a handler may block for minutes; a loop that is silent for longer is dead
@@ -206,7 +213,7 @@ class ServiceControl:
         return status
 
     def _reporter_of(self, operation_id: str, partition: int) -> OnDone:
-        def done(state: str, snapshot_id: str | None, detail: str) -> None:
+        def done(state: OperationState, snapshot_id: str | None, detail: str) -> None:
             self._operations.report(operation_id, partition, state, snapshot_id, detail)
             self._wake()
 
@@ -254,7 +261,7 @@ def _restored(partition: int, used: SnapshotUsed) -> SnapshotStatus:
     return SnapshotStatus(
         partition,
         used.snapshot_id,
-        "pointed",
+        SnapshotState.POINTED,
         "restored",
         used.batch,
         started_at=used.created_at,

@@ -7,21 +7,22 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from snapreplay.app.app import App
+from snapreplay.counted import counted
+from snapreplay.errors import AccessError, Reaction, SnapreplayError
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.control.protocol import OperationState
+from snapreplay.service.control.status import StatusBoard
+from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.core.repeats import Repeats
-from snapreplay.service.core.stops import DuplicateInstance
-from snapreplay.service.partition.context import ClusterView, Context, Identity
+from snapreplay.service.live.snapshot_scheduler import OnDone
 from snapreplay.service.partition.runner import PartitionRunner
-from snapreplay.service.partition.snapshot_keeper import OnDone
-from snapreplay.service.partition.tasks import watched
-from snapreplay.service.ports import Cluster, Group
+from snapreplay.service.ports import Cluster, ConsumerGroup
 from snapreplay.service.preflight import inspect
-from snapreplay.service.pulse import Pulse
-from snapreplay.service.settings import Settings
-from snapreplay.service.status import StatusBoard
-from snapreplay.service.topics import MissingInput, own_topics
-from snapreplay.snapshots.counted import counted
-from snapreplay.snapshots.errors import AccessError, Reaction, SnapreplayError
-from snapreplay.snapshots.program.app import App
+from snapreplay.service.runtime.context import ClusterView, Context, Identity
+from snapreplay.service.runtime.pulse import Pulse
+from snapreplay.service.runtime.tasks import watched
+from snapreplay.service.topics.requirements import MissingInput, own_topics
 
 log = logging.getLogger("snapreplay.supervisor")
 
@@ -54,7 +55,7 @@ class Supervisor:
         self._identity = identity
         self._board = board
         self._on_duplicate = on_duplicate
-        self.group: Group | None = None
+        self.group: ConsumerGroup | None = None
         """Whom to ask after a fence; to be set before the first assignment."""
         self.pulse = Pulse()
         """Of the runners' loop: they hear from it that they stood still; to be set before the first assignment."""
@@ -69,6 +70,7 @@ class Supervisor:
         self._undo: dict[asyncio.Task[None], Callable[[], None]] = {}  # of their release
         self._refused: SnapreplayError | None = None
         self._retries: set[asyncio.Task[None]] = set()
+        self._lost_before: list[SnapreplayError] = []
         self.lost: list[SnapreplayError] = []
         """After `stop`: the states that were nowhere else, and could not be written in time."""
         loop = asyncio.get_running_loop()
@@ -92,7 +94,7 @@ class Supervisor:
             shrinking = asyncio.get_running_loop().create_task(self._shrink(partitions))
             self._shrinking = watched(shrinking, "the release of partitions")
         for runner in self._runners.values():
-            runner.given_again()
+            runner.on_reassigned()
         for number in sorted(partitions - set(self._runners)):
             if not self._taken_back(number):
                 self._start(number)
@@ -106,7 +108,7 @@ class Supervisor:
         """A FAILED partition recovers again; the cluster is inspected before. `done` hears what became of it."""
         runner = self._runners.get(number)
         if runner is None:
-            done("failed", None, "this process does not own it any more")
+            done(OperationState.FAILED, None, "this process does not own it any more")
             return
         task = asyncio.get_running_loop().create_task(self._retry(runner, done))
         self._retries.add(task)
@@ -143,6 +145,7 @@ class Supervisor:
             watch.cancel()  # the one of the topics has a connection to close
         await asyncio.wait(self._watches)
         self.lost = [error for runner in ending if (error := runner.lost) is not None]
+        self.lost += self._lost_before
 
     async def _shrink(self, partitions: set[int]) -> None:
         """A group assigns no partitions of a topic that was deleted: such an assignment is ignored. It rebalances again
@@ -220,7 +223,10 @@ class Supervisor:
         self._undo[task] = undo
 
     def _forget(self, number: int, task: asyncio.Task[None]) -> None:
-        self._held.pop(task, None)
+        runner = self._held.pop(task, None)
+        died = not task.cancelled() and task.exception() is not None
+        if runner is not None and died and runner.lost is not None:
+            self._lost_before.append(runner.lost)  # the state in its memory went with it
         self._undo.pop(task, None)
         if self._ending.get(number) is task:
             del self._ending[number]
@@ -235,10 +241,10 @@ class Supervisor:
         try:
             found = await self._inspected()
         except SnapreplayError as error:
-            done("failed", None, error.message)
+            done(OperationState.FAILED, None, error.message)
         except Exception as error:  # else the operation would never end
             log.exception("the cluster could not be inspected")
-            done("failed", None, repr(error))
+            done(OperationState.FAILED, None, repr(error))
         else:
             runner.retry(found, done)
 

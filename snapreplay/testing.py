@@ -20,14 +20,14 @@ from typing import Any
 
 import msgspec
 
-from snapreplay.snapshots.errors import UsageError
-from snapreplay.snapshots.program.app import App
-from snapreplay.snapshots.program.fold import ErrorPolicy
-from snapreplay.snapshots.program.harness import Diverged, Harness, Sent, record
-from snapreplay.snapshots.program.load import load_app, name_of
-from snapreplay.snapshots.program.lost_change import LostChange
-from snapreplay.snapshots.program.names import dead_letters_topic
-from snapreplay.snapshots.program.record import Output, RawRecord, id_of
+from snapreplay.app.app import App
+from snapreplay.app.fold import ErrorPolicy
+from snapreplay.app.harness import Diverged, Harness, Sent, record
+from snapreplay.app.load import load_app, name_of
+from snapreplay.app.lost_change import LostChange
+from snapreplay.app.names import dead_letters_topic
+from snapreplay.app.record import Output, RawRecord, id_of
+from snapreplay.errors import RecordId, UsageError
 
 __all__ = [
     "Diverged",
@@ -55,10 +55,10 @@ class Report:
     left_out: tuple[str, ...]
 
 
-class Step(msgspec.Struct, frozen=True):
+class TraceStep(msgspec.Struct, frozen=True):
     """What one record did: everything it sent, dead letters included, and the state after it."""
 
-    record_id: str
+    record_id: RecordId
     outputs: list[Output]
     digest: str
 
@@ -82,7 +82,10 @@ def check(
     """
     given = list(records)
     if not given:
-        raise UsageError(f"{app.app_id}: check needs records", hint="testing.record(topic, key=…)")
+        raise UsageError(
+            f"{app.app_id}: check needs records",
+            hint="`testing.record(topic, key=…, value=…)` makes one",
+        )
     reference = trace(app, given, policy)
     runs = ["batches of 1"]
     _compare(reference, trace(app, given, policy), "running it again")
@@ -105,22 +108,22 @@ def check(
     return Report(len(given), tuple(runs), tuple(left_out))
 
 
-def trace(app: App[Any], records: list[RawRecord], policy: ErrorPolicy) -> list[Step]:
+def trace(app: App[Any], records: list[RawRecord], policy: ErrorPolicy) -> list[TraceStep]:
     """In batches of one, so that each effect has its record."""
     harness = Harness(app, policy=policy)
     return [_step(harness, one) for one in records]
 
 
-def _step(harness: Harness[Any], one: RawRecord) -> Step:
+def _step(harness: Harness[Any], one: RawRecord) -> TraceStep:
     sent, dead = len(harness.all_outputs), len(harness.dead_letters)
     record_id = id_of(harness.feed_batch([one])[0])
     outputs = [*harness.all_outputs[sent:], *harness.dead_letters[dead:]]
-    return Step(record_id, outputs, str(harness.digest))
+    return TraceStep(record_id, outputs, str(harness.digest))
 
 
 def _crashing(
     app: App[Any], records: list[RawRecord], policy: ErrorPolicy, seed: int
-) -> Iterator[Step]:
+) -> Iterator[TraceStep]:
     harness = Harness(app, policy=policy)
     chance = random.Random(seed)
     for one in records:
@@ -131,7 +134,7 @@ def _crashing(
             harness.crash(seed=chance.randrange(1 << 32))
 
 
-def _compare(reference: list[Step], other: Iterable[Step], how: str) -> None:
+def _compare(reference: list[TraceStep], other: Iterable[TraceStep], how: str) -> None:
     for expected, found in zip(reference, other, strict=True):
         if found.outputs != expected.outputs:
             raise Diverged(
@@ -151,7 +154,11 @@ def _shown(outputs: list[Output]) -> str:
 
 
 def _check_batches(
-    app: App[Any], records: list[RawRecord], policy: ErrorPolicy, reference: list[Step], size: int
+    app: App[Any],
+    records: list[RawRecord],
+    policy: ErrorPolicy,
+    reference: list[TraceStep],
+    size: int,
 ) -> None:
     harness = Harness(app, policy=policy)
     for start in range(0, len(records), size):
@@ -167,7 +174,9 @@ def _check_batches(
             )
 
 
-def _compare_outputs(steps: list[Step], outputs: list[Output], app: App[Any], size: int) -> None:
+def _compare_outputs(
+    steps: list[TraceStep], outputs: list[Output], app: App[Any], size: int
+) -> None:
     dead_letters = dead_letters_topic(app.app_id)
     position = 0
     for step in steps:
@@ -189,7 +198,7 @@ def _first_differing(
     app: App[Any],
     records: list[RawRecord],
     policy: ErrorPolicy,
-    reference: list[Step],
+    reference: list[TraceStep],
     start: int,
     end: int,
 ) -> int:
@@ -219,7 +228,7 @@ class _Order(msgspec.Struct, frozen=True):
 
 def _in_child(
     name: str, records: list[RawRecord], policy: ErrorPolicy, hash_seed: str
-) -> list[Step]:
+) -> list[TraceStep]:
     done = subprocess.run(
         [sys.executable, "-c", "from snapreplay import testing; testing.child()"],
         input=msgspec.msgpack.encode(_Order(name, policy.value, records)),
@@ -231,7 +240,7 @@ def _in_child(
     if done.returncode != 0:
         errors = done.stderr.decode(errors="replace").strip()[-2000:]
         raise Diverged(f"{name} fails in a process with PYTHONHASHSEED={hash_seed}:\n{errors}")
-    return msgspec.msgpack.decode(done.stdout, type=list[Step])
+    return msgspec.msgpack.decode(done.stdout, type=list[TraceStep])
 
 
 def child() -> None:

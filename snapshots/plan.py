@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from snapreplay.snapshots.errors import StopError
+from snapreplay.app.ways import new_app
+from snapreplay.errors import StopError
 from snapreplay.snapshots.format.records import NO_OFFSET, Genesis, Increment, Pointer
-from snapreplay.snapshots.program.ways import new_app
 
 
 class NoUsableSnapshot(StopError):
@@ -48,7 +48,7 @@ def plan_start(
 ) -> Start:
     """The next start to try; called again with one more unusable snapshot (id → reason).
 
-    Genesis needs every increment ever written, on both roads: replay takes the order of the inputs
+    Genesis needs every increment ever written, on both modes: replay takes the order of the inputs
     and the skipped records from them. Nothing is ever below offset 0, so a log that starts there
     is whole.
 

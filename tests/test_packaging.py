@@ -41,9 +41,10 @@ def names_in_tree() -> set[str]:
     """Name what the wheel must hold: the linked folders and the files beside the links."""
     linked = [path for folder in LINKED for path in (ROOT / folder).rglob("*")]
     found = {f"snapreplay/{path.relative_to(ROOT)}" for path in linked if path.is_file()}
-    found |= {f"snapreplay/{path.name}" for path in (ROOT / "snapreplay").iterdir()}
-    links = {f"snapreplay/{folder}" for folder in LINKED}
-    return {name for name in found - links if "__pycache__" not in name}
+    for folder, folders, files in os.walk(ROOT / "snapreplay"):  # which follows no links
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        found |= {str((Path(folder) / name).relative_to(ROOT)) for name in files}
+    return {name for name in found if "__pycache__" not in name}
 
 
 def test_wheel_equals_tree(tmp_path: Path) -> None:

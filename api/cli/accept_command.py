@@ -15,13 +15,13 @@ from snapreplay.api.cli.options import (
     settings_from,
 )
 from snapreplay.api.cli.output import Format, note, print_json
-from snapreplay.snapshots.program.ways import look_again
+from snapreplay.app.ways import look_again
 
 if TYPE_CHECKING:
+    from snapreplay.app.app import App
+    from snapreplay.service.config.settings import Settings
     from snapreplay.service.decisions.accept import Proposal
-    from snapreplay.service.partition.publish import Begun
-    from snapreplay.service.settings import Settings
-    from snapreplay.snapshots.program.app import App
+    from snapreplay.service.publish.state import Begun
 
 
 def register(app: typer.Typer) -> None:
@@ -47,7 +47,7 @@ def accept(  # noqa: PLR0913 - an argument is an option of the command
     """Accept what a recovery found, and go on from there; the log keeps who decided it and why."""
     import asyncio
 
-    from snapreplay.snapshots.program.load import load_app
+    from snapreplay.app.load import load_app
 
     program = load_app(app)
     settings = settings_from(config, overrides, bootstrap_servers)

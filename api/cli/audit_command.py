@@ -7,23 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from snapreplay.api.cli.exits import ExitCode, refused_unless_it_runs
-from snapreplay.api.cli.options import (
-    BootstrapServers,
-    Config,
-    Output,
-    Overrides,
-    settings_from,
-)
+from snapreplay.api.cli.options import BootstrapServers, Config, Output, Overrides, settings_from
 from snapreplay.api.cli.output import Format, console, print_json, table
-from snapreplay.snapshots.counted import counted
-from snapreplay.snapshots.errors import UsageError
+from snapreplay.counted import counted
+from snapreplay.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rich.table import Table
 
-    from snapreplay.service.settings import Settings
+    from snapreplay.service.config.settings import Settings
     from snapreplay.snapshots.jobs.report import AuditReport
 
 
@@ -61,7 +55,7 @@ def _app_id(app: str | None, app_id: str | None) -> str:
         )
     if app_id is not None:
         return app_id
-    from snapreplay.snapshots.program.load import load_app
+    from snapreplay.app.load import load_app
 
     return load_app(str(app)).app_id
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 import httpx2
 
 from snapreplay.api.cli.exits import ExitCode, OperationRefused
-from snapreplay.snapshots.errors import RetryableError
+from snapreplay.errors import RetryableError
 
 TIMEOUT_S = 5.0  # the API answers within 100 ms, also during a restore
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from snapreplay.api.cli.output import note
 from snapreplay.api.server import HttpServer
-from snapreplay.service.embed import run
-from snapreplay.service.genesis import init_app
+from snapreplay.app.app import App
+from snapreplay.devbroker.broker import LocalBroker
+from snapreplay.devbroker.errors import ToolsMissing
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.decisions.init import init_app
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.localbroker.broker import LocalBroker
-from snapreplay.service.localbroker.errors import ToolsMissing
-from snapreplay.service.settings import Settings
-from snapreplay.service.topics import ensure_topics
-from snapreplay.snapshots.program.app import App
+from snapreplay.service.service import run
+from snapreplay.service.topics.requirements import ensure_topics
 
 # Input with old record times is normal in development: default retention would delete it.
 KEEP_OLD_RECORDS = {"log.retention.ms": "-1"}

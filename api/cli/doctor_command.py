@@ -44,7 +44,7 @@ def _run(
 ) -> DoctorReport:
     import asyncio
 
-    from snapreplay.snapshots.program.load import load_app
+    from snapreplay.app.load import load_app
 
     program = load_app(app) if app is not None else None
     settings = settings_from(config, overrides, bootstrap_servers)

@@ -10,9 +10,8 @@ from enum import IntEnum
 import typer
 
 from snapreplay.api.cli.output import print_error
-from snapreplay.service.localbroker.errors import LocalBrokerUnavailable
-from snapreplay.service.ports import ClockRefused, NotAuthenticated
-from snapreplay.snapshots.errors import (
+from snapreplay.devbroker.errors import LocalBrokerUnavailable
+from snapreplay.errors import (
     AccessError,
     Reaction,
     RebuildError,
@@ -21,6 +20,7 @@ from snapreplay.snapshots.errors import (
     StopError,
     UsageError,
 )
+from snapreplay.service.core.kafka_errors import ClockRefused, NotAuthenticated
 
 
 class ExitCode(IntEnum):

@@ -9,10 +9,10 @@ import typer
 
 from snapreplay.api.cli.logs import Level
 from snapreplay.api.cli.output import Format
-from snapreplay.snapshots.errors import UsageError
+from snapreplay.errors import UsageError
 
 if TYPE_CHECKING:
-    from snapreplay.service.settings import Settings
+    from snapreplay.service.config.settings import Settings
 
 AppName = Annotated[
     str,
@@ -79,7 +79,7 @@ def settings_from(
     Raises:
         UsageError: `--set` without "=", or settings that are wrong.
     """
-    from snapreplay.service.settings import load_settings
+    from snapreplay.service.config.settings import load_settings
 
     given: dict[str, object] = dict(_split(each) for each in overrides or ())
     if bootstrap_servers is not None:

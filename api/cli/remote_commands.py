@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 from snapreplay.api.cli.exits import ExitCode, OperationRefused
 from snapreplay.api.cli.options import AskedPort, Config, Output, Url, service_url
 from snapreplay.api.cli.output import Format, note, print_json
-from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.errors import SnapreplayError
 
 if TYPE_CHECKING:
     from snapreplay.api.cli.client import Client, Json

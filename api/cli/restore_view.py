@@ -20,7 +20,7 @@ _COLUMNS = (
     "progress",
     "rate",
     "eta",
-    "road",
+    "mode",
     "snapshot",
     "attempts",
     "seconds",
@@ -71,7 +71,7 @@ def _row(partition: Json) -> list[object]:
         amount(partition),
         _rate(progress),
         _seconds(progress.get("eta_seconds")),
-        f"memory: {partition['warm']}" if partition["warm"] else partition["road"],
+        f"memory: {partition['warm']}" if partition["warm"] else partition["mode"],
         _snapshot(partition),
         partition["attempts"],
         _seconds(sum(partition["seconds_per_phase"].values()) or None),
@@ -117,7 +117,7 @@ def troubles(partition: Json) -> list[str]:
     lines, name = [], f"partition {partition['partition']}"
     if fallback := partition["fallback"]:
         which = fallback["from_snapshot_id"]
-        what = f"snapshot {which}" if which else "the preferred road"
+        what = f"snapshot {which}" if which else "the preferred mode"
         lines.append(f"{name}: {what} was not usable: {fallback['reason']}")
     if error := partition["error"]:
         record = f" (record {error['record_id']})" if error["record_id"] else ""

@@ -16,8 +16,8 @@ from snapreplay.api.cli import (
 )
 from snapreplay.api.cli.exits import code_of, hint_of
 from snapreplay.api.cli.output import print_error
+from snapreplay.errors import SnapreplayError
 from snapreplay.service.kafka.client_log import summarise_client_log
-from snapreplay.snapshots.errors import SnapreplayError
 
 
 class _Group(TyperGroup):

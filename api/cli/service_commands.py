@@ -19,7 +19,7 @@ from snapreplay.api.cli.options import (
     settings_from,
 )
 from snapreplay.api.cli.output import Format, note, print_json
-from snapreplay.snapshots.errors import UsageError
+from snapreplay.errors import UsageError
 
 if TYPE_CHECKING:
     from snapreplay.api.server import HttpServer
@@ -44,12 +44,12 @@ def run(
     log_level: LogLevel = Level.INFO,
 ) -> None:
     """Run an app against a Kafka cluster until SIGTERM or Ctrl-C: what the container runs."""
-    from snapreplay.snapshots.program.load import load_app
+    from snapreplay.app.load import load_app
 
     program = load_app(app)
     settings = settings_from(config, overrides, bootstrap_servers, http_port)
     # After the app was loaded: a wrong name is answered before the Kafka client is imported.
-    from snapreplay.service.embed import run as run_service
+    from snapreplay.service.service import run as run_service
 
     configure(log_level)
     raise typer.Exit(run_service(program, settings, http=_http()))
@@ -82,7 +82,7 @@ def dev(
 ) -> None:
     """Local broker, topics, service and HTTP API in one, until Ctrl-C: to write one's own app."""
     from snapreplay.api.cli.dev import run_dev
-    from snapreplay.snapshots.program.load import load_app
+    from snapreplay.app.load import load_app
 
     program = load_app(app)
     settings = settings_from(config, overrides, None, http_port)
@@ -129,9 +129,9 @@ def init(  # noqa: PLR0913 - an argument is an option of the command
     """Write the beginning of a new app, once for each partition: empty, or with the state of another app."""
     import asyncio
 
-    from snapreplay.service.genesis import init_app, init_with_state
+    from snapreplay.app.load import load_app
+    from snapreplay.service.decisions.init import init_app, init_with_state
     from snapreplay.service.kafka.cluster import KafkaCluster
-    from snapreplay.snapshots.program.load import load_app
 
     program = load_app(app)
     settings = settings_from(config, overrides, bootstrap_servers)
@@ -178,9 +178,9 @@ def topics_ensure(
     """Create the app's own topics if all of them are absent, check them otherwise."""
     import asyncio
 
+    from snapreplay.app.load import load_app
     from snapreplay.service.kafka.cluster import KafkaCluster
-    from snapreplay.service.topics import ensure_topics
-    from snapreplay.snapshots.program.load import load_app
+    from snapreplay.service.topics.requirements import ensure_topics
 
     program = load_app(app)
     settings = settings_from(config, overrides, bootstrap_servers)

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Path, Response
 
 from snapreplay.api import problems, schemas, views
-from snapreplay.api.context import Context, Here
+from snapreplay.api.context import ApiContext, Here
 from snapreplay.service.core.phase import Phase
 
 router = APIRouter(tags=["snapshots"])
@@ -62,7 +62,7 @@ async def trigger_snapshot(
     return views.accepted(operation, response)
 
 
-def _checked(here: Context, partitions: list[int] | None) -> list[int] | None:
+def _checked(here: ApiContext, partitions: list[int] | None) -> list[int] | None:
     if here.control.facts().partition_count is None:
         raise problems.not_reached()
     if partitions is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 
 from snapreplay.api import problems, schemas, views
-from snapreplay.api.context import Context, Here
-from snapreplay.service.control import NotOwned, UnknownPartition
+from snapreplay.api.context import ApiContext, Here
+from snapreplay.service.control.protocol import NotOwned, UnknownPartition
 
 router = APIRouter(tags=["partitions"])
 
@@ -14,7 +14,7 @@ router = APIRouter(tags=["partitions"])
 @router.get("/restore-status", operation_id="restore_status", responses=problems.documented())
 @router.get("/api/v1/restore", operation_id="get_restore", responses=problems.documented())
 async def restore_status(here: Here) -> schemas.RestoreStatus:
-    """The running or last recovery of every partition of this process: phase, snapshot, road,
+    """The running or last recovery of every partition of this process: phase, snapshot, mode,
     progress, seconds per phase, proof. Answers before any partition is assigned, too."""
     return views.restore_status(here.control.facts(), here.control.partitions())
 
@@ -73,7 +73,7 @@ async def retry_partition(
     return views.accepted(operation, response)
 
 
-def _missing(here: Context, partition: int) -> problems.ProblemError:
+def _missing(here: ApiContext, partition: int) -> problems.ProblemError:
     count = here.control.facts().partition_count
     if count is None:
         return problems.not_reached()

@@ -11,8 +11,8 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encode
 
 from snapreplay.api import problems, schemas, views
 from snapreplay.api.context import Here
-from snapreplay.service.control import Check
-from snapreplay.service.metrics import ControlCollector
+from snapreplay.service.control.metrics import ControlCollector
+from snapreplay.service.control.protocol import Check
 
 router = APIRouter(tags=["process"])
 

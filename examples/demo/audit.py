@@ -14,7 +14,7 @@ from typing import Any, Self
 from examples.demo.commands import snapreplay
 from examples.demo.failed import DemoFailed
 from examples.demo.verify import Findings
-from snapreplay.snapshots.java import JavaUnavailable, find_java
+from snapreplay.jars.java import JavaUnavailable, find_java
 
 AUDIT_S = 600.0
 TELL_S = 15.0

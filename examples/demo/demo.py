@@ -25,7 +25,7 @@ from examples.demo.record import Told, Verdict
 from examples.demo.service_process import ServiceProcess
 from examples.demo.show import Show
 from examples.demo.story import Story
-from snapreplay.service.localbroker.broker import LocalBroker
+from snapreplay.devbroker.broker import LocalBroker
 
 
 @dataclass(frozen=True)

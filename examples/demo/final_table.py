@@ -23,7 +23,7 @@ def print_table(console: Console, told: Told, verdicts: list[Verdict]) -> None:
         back = restart.comeback
         how = comeback_text(back) if back else "killed again before it was LIVE"
         text = f"killed after {restart.killed_at_records:,} records, {restart.struck}\n{how}"
-        table.add_row(f"restart {number} by {restart.kill.road}", text)
+        table.add_row(f"restart {number} by {restart.kill.mode}", text)
     table.add_section()
     for verdict in verdicts:
         style = "green" if verdict.holds else "bold red"

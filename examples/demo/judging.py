@@ -63,7 +63,7 @@ def _exactly_once(truth: Truth, checked: Checked, records: int, hidden: int) -> 
 
 
 def recoveries(told: Told) -> Verdict:
-    """Each came back with a proof, and on the road that was asked for."""
+    """Each came back with a proof, and on the mode that was asked for."""
     findings = Findings()
     for number, restart in enumerate(told.restarts, 1):
         back = restart.comeback
@@ -71,13 +71,13 @@ def recoveries(told: Told) -> Verdict:
             continue
         if back.proven != PARTITIONS:
             findings.add(f"restart {number}: {back.proven} of {PARTITIONS} digests proven")
-        if set(back.roads) != {restart.kill.road}:
-            findings.add(f"restart {number}: asked for {restart.kill.road}, went {back.roads}")
+        if set(back.modes) != {restart.kill.mode}:
+            findings.add(f"restart {number}: asked for {restart.kill.mode}, went {back.modes}")
     came = [restart for restart in told.restarts if restart.comeback is not None]
     if not came:
         findings.add("no recovery came to its end")
-    roads = " and ".join(sorted({restart.kill.road for restart in came}))
-    return Verdict.of("recovery", findings, f"{len(came)} proven by digest, by {roads}")
+    modes = " and ".join(sorted({restart.kill.mode for restart in came}))
+    return Verdict.of("recovery", findings, f"{len(came)} proven by digest, by {modes}")
 
 
 def stopped(service: ServiceProcess) -> Verdict:

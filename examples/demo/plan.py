@@ -1,4 +1,4 @@
-"""When the service is killed and by which road it comes back: decided by the seed alone. Pure."""
+"""When the service is killed and by which mode it comes back: decided by the seed alone. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Moment = Literal["processing", "writing a snapshot", "recovering"]
-Road = Literal["changes", "replay"]
+RestoreMode = Literal["changes", "replay"]
 
 KILLS_MAX = 50
 FROM_PART, TO_PART = 0.08, 0.92  # of all records: work before the first kill, work after the last
@@ -24,7 +24,7 @@ class Kill:
     records: int
     moment: Moment
     delay_s: float
-    road: Road
+    mode: RestoreMode
 
 
 def plan(seed: int, kills: int, records: int) -> list[Kill]:
@@ -42,7 +42,7 @@ def plan(seed: int, kills: int, records: int) -> list[Kill]:
             records=place,
             moment=moment,
             delay_s=chance.uniform(0.0, _LONGEST_S[moment]),
-            road="replay" if i == kills - 1 and kills > 1 else "changes",
+            mode="replay" if i == kills - 1 and kills > 1 else "changes",
         )
         for i, (place, moment) in enumerate(zip(places, moments, strict=True))
     ]

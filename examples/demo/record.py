@@ -17,7 +17,7 @@ class Comeback:
         http_s, owned_s, live_s: from the start of the process to the first answer, to the
             assignment of its partitions, and to the last one LIVE.
         phases: phase → seconds of the slowest partition.
-        roads: road → partitions that took it; those with nothing to bring forward took none.
+        modes: mode → partitions that took it; those with nothing to bring forward took none.
         replayed: records that handlers saw again.
         proven: partitions whose digest was compared with the recorded one and is equal.
     """
@@ -26,7 +26,7 @@ class Comeback:
     owned_s: float
     live_s: float
     phases: dict[str, float]
-    roads: dict[str, int]
+    modes: dict[str, int]
     replayed: int
     proven: int
 
@@ -34,19 +34,19 @@ class Comeback:
     def of(cls, restore: Json, http_s: float, owned_s: float, live_s: float) -> Comeback:
         """From the restore status of a service whose partitions are all live."""
         phases: dict[str, float] = {}
-        roads: dict[str, int] = {}
+        modes: dict[str, int] = {}
         for each in restore["partitions"]:
             for phase, seconds in each["seconds_per_phase"].items():
                 phases[phase] = max(phases.get(phase, 0.0), seconds)
-            if each["road"]:
-                roads[each["road"]] = roads.get(each["road"], 0) + 1
+            if each["mode"]:
+                modes[each["mode"]] = modes.get(each["mode"], 0) + 1
         proofs = [each["proof"] for each in restore["partitions"]]
         return cls(
             http_s=http_s,
             owned_s=owned_s,
             live_s=live_s,
             phases=phases,
-            roads=roads,
+            modes=modes,
             replayed=sum(each["records_replayed"] for each in restore["partitions"]),
             proven=sum(bool(proof and proof["equal"]) for proof in proofs),
         )

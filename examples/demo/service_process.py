@@ -9,8 +9,8 @@ from pathlib import Path
 
 from examples.demo.commands import snapreplay, tail
 from examples.demo.failed import DemoFailed
-from snapreplay.service.localbroker.ports import free_ports
-from snapreplay.service.localbroker.process import KeptProcess
+from snapreplay.devbroker.ports import free_ports
+from snapreplay.devbroker.process import KeptProcess
 
 HOST = "127.0.0.1"
 INSTANCE_ID = "demo"
@@ -46,10 +46,10 @@ class ServiceProcess:
         """Seconds since the last start."""
         return time.monotonic() - self._started_at
 
-    def start(self, road: str = "changes") -> int:
-        """Start it, recovering on this road; returns its process id at once."""
+    def start(self, mode: str = "changes") -> int:
+        """Start it, recovering on this mode; returns its process id at once."""
         self._started_at = time.monotonic()
-        return self._kept.run([*self._command, f"--set=restore.road={road}"], self.log_path)
+        return self._kept.run([*self._command, f"--set=restore.mode={mode}"], self.log_path)
 
     def kill(self) -> None:
         """SIGKILL.

@@ -81,12 +81,12 @@ class Show:
         self._measured, self._rate = (time.monotonic(), committed), None
         self.say(
             f"kill {number}: SIGKILL after {committed:,} records, {struck};"
-            f" started again at once, by {kill.road}",
+            f" started again at once, by {kill.mode}",
             "bold red",
         )
 
-    def came_back(self, number: int, road: str, comeback: Comeback) -> None:
-        self.say(f"restart {number} by {road}: {comeback_text(comeback)}", "green")
+    def came_back(self, number: int, mode: str, comeback: Comeback) -> None:
+        self.say(f"restart {number} by {mode}: {comeback_text(comeback)}", "green")
 
     def _rate_text(self, committed: int) -> str:
         now = time.monotonic()
@@ -114,11 +114,11 @@ def comeback_text(comeback: Comeback) -> str:
     """How long each part of a recovery took, and what proves it."""
     phases = ", ".join(f"{phase} {seconds:.3f}" for phase, seconds in comeback.phases.items())
     replayed = f", {comeback.replayed:,} records replayed" if comeback.replayed else ""
-    roads = ", ".join(f"{count} by {road}" for road, count in comeback.roads.items())
+    modes = ", ".join(f"{count} by {mode}" for mode, count in comeback.modes.items())
     return (
         f"LIVE in {comeback.live_s:.2f} s (HTTP after {comeback.http_s:.2f} s, partitions after"
         f" {comeback.owned_s:.2f} s; {phases});"
-        f" {roads or 'nothing to bring forward'}{replayed}, {comeback.proven} digests equal"
+        f" {modes or 'nothing to bring forward'}{replayed}, {comeback.proven} digests equal"
     )
 
 
@@ -152,7 +152,7 @@ def _partitions(partitions: list[Json]) -> Table:
 
 
 def _restores(partitions: list[Json]) -> Table:
-    table = _table("partition", "phase", "percent", "progress", "ETA", "entries", "records", "road")
+    table = _table("partition", "phase", "percent", "progress", "ETA", "entries", "records", "mode")
     for each in partitions:
         progress = each["progress"]
         eta = progress["eta_seconds"] if progress else None
@@ -166,7 +166,7 @@ def _restores(partitions: list[Json]) -> Table:
             "-" if eta is None else f"{eta:.2f} s",
             f"{each['entries']:,}",
             f"{each['records_replayed']:,}",
-            each["road"] or "-",
+            each["mode"] or "-",
         )
     return table
 
@@ -174,5 +174,5 @@ def _restores(partitions: list[Json]) -> Table:
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in columns:
-        table.add_column(column, justify="left" if column in {"phase", "road"} else "right")
+        table.add_column(column, justify="left" if column in {"phase", "mode"} else "right")
     return table

@@ -46,7 +46,7 @@ class Story:
             follows = kills[number].moment if number < len(kills) else None
             if follows != "recovering":
                 restart.comeback = self._come_back()
-                self._show.came_back(number, kill.road, restart.comeback)
+                self._show.came_back(number, kill.mode, restart.comeback)
         self._until_committed(self._told.records)
         self._told.live_s += time.monotonic() - self._live_since
         self._told.wall_s = time.monotonic() - self._began
@@ -68,7 +68,7 @@ class Story:
             struck = kill.moment
             self._told.live_s += time.monotonic() - self._live_since
         self._service.kill()
-        self._service.start(kill.road)
+        self._service.start(kill.mode)
         self._show.killed(number, kill, self._committed, struck)
         return Restart(kill, self._committed, struck)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import dataclass
 
 PAUSE_SECONDS_MAX = 60.0
 JITTER_RATIO = 0.25
@@ -16,14 +17,17 @@ def fenced_pause_seconds(times: int, process_id: str, partition: int) -> float:
     return longest * (1.0 - JITTER_RATIO * share)
 
 
+@dataclass(frozen=True)
 class RetryPauses:
     """Doubling as long as the same batch fails, from the shortest again when one was committed since."""
 
-    def __init__(self) -> None:
-        self._batch, self._times = -1, 0
+    batch: int = -1
+    times: int = 0
 
-    def next_ms(self, batch: int, shortest_ms: int, longest_ms: int) -> int:
+    def next(self, batch: int) -> RetryPauses:
         """`batch`: the newest that is committed."""
-        self._times = self._times + 1 if batch == self._batch else 1
-        self._batch = batch
-        return min(shortest_ms << min(self._times - 1, 16), longest_ms)
+        return RetryPauses(batch, self.times + 1 if batch == self.batch else 1)
+
+    def seconds(self, shortest_ms: int, longest_ms: int) -> float:
+        """After `next`."""
+        return min(shortest_ms << min(self.times - 1, 16), longest_ms) / 1000

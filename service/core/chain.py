@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from snapreplay.app.fold import Applied
 from snapreplay.snapshots.format.records import (
     NO_OFFSET,
     ChangesRef,
@@ -20,8 +21,7 @@ from snapreplay.snapshots.format.records import (
     Origin,
     Pointer,
 )
-from snapreplay.snapshots.program.fold import Applied
-from snapreplay.snapshots.state.digest import Digest
+from snapreplay.state.digest import Digest
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from snapreplay.service.core.kept import Kept
-from snapreplay.service.core.search import Found
-from snapreplay.snapshots.counted import counted
-from snapreplay.snapshots.errors import RetryableError, StopError
+from snapreplay.app.ways import MODULE, ensure, look_again
+from snapreplay.counted import counted
+from snapreplay.errors import RetryableError, StopError
+from snapreplay.service.core.retained import RetainedState
+from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import OWN_KIND, Increment
-from snapreplay.snapshots.program.ways import MODULE, ensure
 
 
 class Verdict(Enum):
@@ -51,8 +51,8 @@ class DoubtUnresolved(StopError):
 
 
 def verdict(
-    kept: Kept,
-    found: Found | None,
+    kept: RetainedState,
+    found: FoundIncrement | None,
     increments: str,
     topic_ids: Mapping[str, str],
     *,
@@ -89,7 +89,7 @@ def _is_of(increment: Increment, topic: str, topic_ids: Mapping[str, str]) -> bo
     return not recorded or not now or recorded == now
 
 
-def _lost(kept: Kept) -> Verdict:
+def _lost(kept: RetainedState) -> Verdict:
     return Verdict.ONLY_COPY if kept.unbroken else Verdict.DISPUTED
 
 
@@ -126,7 +126,11 @@ def unsaved(increments: str, partition: int, last: Increment, app: str = MODULE)
 
 
 def disputed(
-    increments: str, partition: int, kept: Kept, found: Found | None, app: str = MODULE
+    increments: str,
+    partition: int,
+    kept: RetainedState,
+    found: FoundIncrement | None,
+    app: str = MODULE,
 ) -> StopError:
     """`app` is what a command takes."""
     there = (
@@ -145,12 +149,13 @@ def disputed(
     )
 
 
-def unresolved(increments: str, partition: int, kept: Kept, why: str) -> StopError:
+def unresolved(increments: str, partition: int, kept: RetainedState, why: str) -> StopError:
     batch = kept.doubtful.batch if kept.doubtful is not None else kept.last.batch
     return DoubtUnresolved(
         f"{increments}-{partition} was replaced while batch {batch} was being committed, and its outputs do not"
         f" show whether it was committed: {why}; the state ({_described(kept.last)}) is held in memory",
-        hint="bring the output topic back from a backup or mirror, then try again",
+        hint="bring the output topic back from a mirror that has what was written last, then"
+        f" {look_again(partition)}",
         batch=batch,
     )
 

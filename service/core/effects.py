@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from snapreplay.app.record import Output
+from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import search
-from snapreplay.service.core.kept import Warm
-from snapreplay.service.core.road import Road
-from snapreplay.service.core.search import Found
-from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.service.core.base import Base
+from snapreplay.service.core.restore_mode import RestoreMode
+from snapreplay.service.core.retained import Warm
+from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import Claim, Increment
 from snapreplay.snapshots.plan import Start
-from snapreplay.snapshots.program.record import Output
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class ReadWindow:
 class Reenter:
     """Make the state in memory that of the last increment: nothing is read."""
 
-    last: Found
+    last: FoundIncrement
     warm: Warm
 
 
@@ -53,7 +54,7 @@ class Reenter:
 class ReadStarts:
     """Read the log starts afresh."""
 
-    last: Found
+    last: FoundIncrement
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,11 @@ class Load:
 
 @dataclass(frozen=True)
 class Advance:
-    """Bring the state forward; nothing to do when the start is the last increment itself."""
+    """Bring the state forward from its batch; nothing to do when that is the last one."""
 
-    start: Start
-    last: Found
-    road: Road
+    base: Base
+    last: FoundIncrement
+    mode: RestoreMode
 
 
 @dataclass(frozen=True)
@@ -99,10 +100,19 @@ class BeginAnew:
 
 
 @dataclass(frozen=True)
+class WriteState:
+    """Write a snapshot of the state in memory, which is the one after `last`, and commit an increment that points to
+    it. `why`: what would be in the way of a restore."""
+
+    last: FoundIncrement
+    why: str
+
+
+@dataclass(frozen=True)
 class CheckInputs:
     """Compare the anchors, and the positions with the inputs' bounds."""
 
-    last: Found
+    last: FoundIncrement
 
 
 @dataclass(frozen=True)
@@ -115,16 +125,16 @@ class Wait:
 
 @dataclass(frozen=True)
 class GoLive:
-    """Recovered. `fell_back`: not from the newest snapshot, or not by the preferred road."""
+    """Recovered. `fell_back`: not from the newest snapshot, or not by the preferred mode."""
 
-    last: Found
+    last: FoundIncrement
     owner_epoch: int
     fallback_from: str | None
     fell_back: bool
 
 
 @dataclass(frozen=True)
-class Yield:
+class StepDown:
     """A newer owner exists."""
 
     newer: Claim
@@ -142,4 +152,10 @@ Reading = (
 )
 """Effects that need no ownership: whoever only looks can perform them, too."""
 
-Effect = Fence | WriteClaim | SeeClaim | Reading | BeginAnew | Wait | GoLive | Yield | Fail
+Action = Fence | WriteClaim | SeeClaim | Reading | BeginAnew | WriteState
+"""What is performed, and answered by an event."""
+
+End = Wait | GoLive | StepDown | Fail
+"""What ends a recovery, or the attempt."""
+
+Effect = Action | End

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from snapreplay.errors import SnapreplayError
+from snapreplay.service.core.base import Base
 from snapreplay.service.core.lineage import Lineage
-from snapreplay.service.core.road import Road
-from snapreplay.service.core.search import Found
-from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.service.core.restore_mode import RestoreMode
+from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import Claim
 from snapreplay.snapshots.plan import LogStarts
 
@@ -56,7 +57,7 @@ class ClaimSeen:
 class WindowRead:
     """A window before the claim was read to its end."""
 
-    found: Found | None
+    found: FoundIncrement | None
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,10 @@ class DoubtResolved:
 
 
 @dataclass(frozen=True)
-class Begun:
-    """The state in memory is in the log, and the chain begins with it."""
+class StateWritten:
+    """The state in memory is in the log: `last` points to a snapshot of it."""
 
-    last: Found
+    last: FoundIncrement
 
 
 @dataclass(frozen=True)
@@ -96,13 +97,15 @@ class Reentered:
 
 
 @dataclass(frozen=True)
-class KeptUnusable:
+class RetainedUnusable:
     """The state in memory is not what it should be."""
 
 
 @dataclass(frozen=True)
 class StartLoaded:
-    """The state is that of the start (snapshot, or empty at genesis), checked."""
+    """The state is that of the start (snapshot, or empty at genesis), checked; the walk begins at `base`."""
+
+    base: Base
 
 
 @dataclass(frozen=True)
@@ -122,16 +125,23 @@ class Advanced:
 
 
 @dataclass(frozen=True)
-class RoadClosed:
-    """This road cannot be taken from this start (damaged changes, trimmed input)."""
+class ModeUnavailable:
+    """This mode cannot be taken from this start (damaged changes, trimmed input)."""
 
-    road: Road
+    mode: RestoreMode
     error: SnapreplayError
 
 
 @dataclass(frozen=True)
 class InputsChecked:
     """Each input still is the log that was processed, and reaches to our position."""
+
+
+@dataclass(frozen=True)
+class InputsRefused:
+    """An input is missing, shorter, trimmed or another log."""
+
+    error: SnapreplayError
 
 
 @dataclass(frozen=True)
@@ -150,14 +160,15 @@ Event = (
     | WindowRead
     | TopicIdsRead
     | DoubtResolved
-    | Begun
+    | StateWritten
     | Reentered
-    | KeptUnusable
+    | RetainedUnusable
     | StartsRead
     | StartLoaded
     | SnapshotUnusable
     | Advanced
-    | RoadClosed
+    | ModeUnavailable
     | InputsChecked
+    | InputsRefused
     | EffectFailed
 )

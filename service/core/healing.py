@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from snapreplay.app.record import Output
 from snapreplay.service.core.effects import BeginAnew
-from snapreplay.service.core.kept import Kept, Warm
-from snapreplay.service.core.search import Found
-from snapreplay.snapshots.program.record import Output
+from snapreplay.service.core.retained import RetainedState, Warm
+from snapreplay.service.core.search import FoundIncrement
 
 
 @dataclass(frozen=True)
@@ -18,19 +18,23 @@ class Healing:
     """`found` is what the log ends with, None when it holds no increment; `topic_ids` are those of both own topics now;
     `outputs` are those of a batch that was not committed and cannot be undone: they are committed with the state."""
 
-    found: Found | None
+    found: FoundIncrement | None
     increments: str
     topic_ids: Mapping[str, str]
     outputs: tuple[Output, ...] = ()
 
     @classmethod
     def of(
-        cls, kept: Kept, found: Found | None, increments: str, topic_ids: Mapping[str, str]
+        cls,
+        kept: RetainedState,
+        found: FoundIncrement | None,
+        increments: str,
+        topic_ids: Mapping[str, str],
     ) -> Healing:
         return cls(found, increments, topic_ids, kept.outputs if kept.doubtful is None else ())
 
     @staticmethod
-    def doubt(kept: Kept, found: Found | None) -> Warm | None:
+    def doubt(kept: RetainedState, found: FoundIncrement | None) -> Warm | None:
         """What became of the batch in doubt; None when only one of its outputs tells.
 
         Without outputs nobody outside can tell: what was asked for counts as done.
@@ -43,7 +47,7 @@ class Healing:
             return Warm.DROPPED
         return Warm.MERGED if kept.ending.output is None else None
 
-    def begin(self, kept: Kept) -> BeginAnew:
+    def begin(self, kept: RetainedState) -> BeginAnew:
         """What to write once the store holds exactly the state after `kept.last`."""
         recorded = kept.last.topic_ids.get(self.increments, "")
         now = {name: each for name, each in self.topic_ids.items() if each}
@@ -69,12 +73,12 @@ class Healing:
         return BeginAnew(standing, self.outputs, problem, facts)
 
 
-def settled(kept: Kept, doubt: Warm) -> tuple[Found, Warm, tuple[Output, ...]]:
+def settled(kept: RetainedState, doubt: Warm) -> tuple[FoundIncrement, Warm, tuple[Output, ...]]:
     """The batch that the state is to be of, how the store gets there, and the outputs that are still to be committed.
 
     A batch that was not committed and cannot be undone is done after all: its records are in the state.
     """
-    doubtful, last = kept.doubtful, Found(kept.last, kept.last_offset)
+    doubtful, last = kept.doubtful, FoundIncrement(kept.last, kept.last_offset)
     if doubtful is None:
         return last, Warm.KEPT, kept.outputs
     if doubt is Warm.MERGED:

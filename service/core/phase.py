@@ -1,7 +1,7 @@
 """Where one partition is. One enum, one table of allowed transitions. Pure.
 
 ASSIGNED → FENCING → CLAIMING → LOCATING → LOADING → ADVANCING → LIVE; an interrupted recovery starts again
-from FENCING, whatever it had done, a road that turns out to be closed leads from ADVANCING back to LOADING, and
+from FENCING, whatever it had done, a mode that turns out to be unavailable leads from ADVANCING back to LOADING, and
 after a doubt LOADING is left out when the state in memory leads to the last increment. Kafka Streams' words
 are in ARCHITECTURE.md's glossary.
 """

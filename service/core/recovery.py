@@ -22,7 +22,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeVar, assert_never
 
-from snapreplay.service.core import custody, search, stops
+from snapreplay.errors import Reaction, SnapreplayError, StopError
+from snapreplay.service.core import custody, refusals, search
+from snapreplay.service.core.base import Base
 from snapreplay.service.core.custody import Verdict
 from snapreplay.service.core.effects import (
     Advance,
@@ -38,14 +40,14 @@ from snapreplay.service.core.effects import (
     Reenter,
     ResolveDoubt,
     SeeClaim,
+    StepDown,
     Wait,
     WriteClaim,
-    Yield,
+    WriteState,
 )
 from snapreplay.service.core.events import (
     Advanced,
     Begin,
-    Begun,
     ClaimAcknowledged,
     ClaimHidden,
     ClaimSeen,
@@ -54,22 +56,23 @@ from snapreplay.service.core.events import (
     Event,
     FenceDone,
     InputsChecked,
-    KeptUnusable,
+    InputsRefused,
+    ModeUnavailable,
     Reentered,
-    RoadClosed,
+    RetainedUnusable,
     SnapshotUnusable,
     StartLoaded,
     StartsRead,
+    StateWritten,
     TopicIdsRead,
     WindowRead,
 )
 from snapreplay.service.core.healing import Healing, settled
-from snapreplay.service.core.kept import Kept, Warm
 from snapreplay.service.core.phase import Phase
-from snapreplay.service.core.road import Road
-from snapreplay.service.core.search import Found
-from snapreplay.service.core.stops import Expected
-from snapreplay.snapshots.errors import Reaction, SnapreplayError, StopError
+from snapreplay.service.core.refusals import Expected
+from snapreplay.service.core.restore_mode import RestoreMode
+from snapreplay.service.core.retained import RetainedState, Warm, is_ahead, needs_inputs
+from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import Claim
 from snapreplay.snapshots.plan import LogStarts, Start, passed_over, plan_start
 
@@ -93,21 +96,23 @@ class Recovery:
     the log is the last increment's state."""
 
     expected: Expected
-    road: Road
+    mode: RestoreMode
     limits: Limits = Limits()
-    kept: Kept | None = None
+    kept: RetainedState | None = None
     phase: Phase = Phase.ASSIGNED
     attempt: int = 0
     claim_id: str = ""
     owner_epoch: int = -1
     log_start_offset: int = 0
     window: search.Window | None = None
-    last: Found | None = None
+    last: FoundIncrement | None = None
     starts: LogStarts | None = None
     healing: Healing | None = None
+    restorable: bool = True  # the state in memory, from the log
     start: Start | None = None
+    base: Base | None = None
     unusable: tuple[tuple[str, str], ...] = ()
-    closed_road: RoadClosed | None = None
+    unavailable_mode: ModeUnavailable | None = None
     damage: str | None = None
     state_is_last: bool = False
 
@@ -118,18 +123,18 @@ class Recovery:
 
     @property
     def fallback_reason(self) -> str | None:
-        """Why not from the newest snapshot, why not by the preferred road, what it had to do without; None when it was
+        """Why not from the newest snapshot, why not by the preferred mode, what it had to do without; None when it was
         an undamaged way."""
         reasons = [reason for _, reason in self.unusable[:1]]
-        if self.closed_road is not None:
-            reasons.append(self.closed_road.error.message)
+        if self.unavailable_mode is not None:
+            reasons.append(self.unavailable_mode.error.message)
         if self.damage is not None:
             reasons.append(self.damage)
         return "; ".join(dict.fromkeys(reasons)) or None
 
     @property
-    def chosen_road(self) -> Road:
-        return self.closed_road.road.other if self.closed_road else self.road
+    def chosen_mode(self) -> RestoreMode:
+        return self.unavailable_mode.mode.other if self.unavailable_mode else self.mode
 
 
 def step(recovery: Recovery, event: Event) -> tuple[Recovery, Effect]:
@@ -156,25 +161,27 @@ def step(recovery: Recovery, event: Event) -> tuple[Recovery, Effect]:
             return _doubt_resolved(recovery, event)
         case Reentered():
             return _reentered(recovery)
-        case Begun(last):
-            begun = _some(recovery.kept).begun(last)
-            return replace(recovery, last=last, kept=begun, healing=None), CheckInputs(last)
-        case KeptUnusable():
+        case StateWritten(last):
+            written = _some(recovery.kept).written(last)
+            return replace(recovery, last=last, kept=written, healing=None), CheckInputs(last)
+        case RetainedUnusable():
             return _without_kept(recovery)
         case StartsRead(starts):
             return _choose_start(replace(recovery, starts=starts))
         case SnapshotUnusable(snapshot_id, reason):
             worse = (*recovery.unusable, (snapshot_id, reason))
             return _choose_start(replace(recovery, unusable=worse))
-        case StartLoaded():
-            return _advance(recovery)
-        case RoadClosed():
-            return _road_closed(recovery, event)
+        case StartLoaded(base):
+            return _advance(replace(recovery, base=base))
+        case ModeUnavailable():
+            return _mode_unavailable(recovery, event)
         case Advanced(damage):
             advanced = replace(recovery, damage=damage, state_is_last=True)
             return advanced, CheckInputs(_some(recovery.last))
         case InputsChecked():
             return _live(recovery)
+        case InputsRefused(error):
+            return _inputs_refused(recovery, error)
         case EffectFailed(error):
             return _failed(recovery, error)
         case _:
@@ -186,7 +193,7 @@ def _begin(recovery: Recovery) -> tuple[Recovery, Effect]:
     counts when the log leads to it again."""
     fresh = Recovery(
         recovery.expected,
-        recovery.road,
+        recovery.mode,
         recovery.limits,
         recovery.kept,
         phase=Phase.FENCING,
@@ -204,17 +211,16 @@ def _fenced(recovery: Recovery, event: FenceDone) -> Recovery:
 
 def _claim_hidden(recovery: Recovery, event: ClaimHidden) -> tuple[Recovery, Effect]:
     if event.waited_ms > recovery.limits.pin_patience_ms:
-        return recovery, Fail(
-            stops.pinned(recovery.owner_epoch, event.end_offset, event.high_watermark)
-        )
+        offsets = (recovery.owner_epoch, event.end_offset, event.high_watermark)
+        return _failed(recovery, refusals.claim_hidden(recovery.expected, *offsets))
     return recovery, SeeClaim(recovery.claim_id, recovery.owner_epoch, fresh_client=True)
 
 
 def _newer_owner(recovery: Recovery, newer: Claim) -> tuple[Recovery, Effect]:
-    duplicate = stops.duplicate_instance(recovery.expected, newer)
+    duplicate = refusals.duplicate_instance(recovery.expected, newer)
     if duplicate is not None:
         return recovery, Fail(duplicate)
-    return replace(recovery, phase=Phase.FENCED), Yield(newer)
+    return replace(recovery, phase=Phase.FENCED), StepDown(newer)
 
 
 def _search_from_claim(recovery: Recovery, log_start_offset: int) -> tuple[Recovery, Effect]:
@@ -225,7 +231,7 @@ def _search_from_claim(recovery: Recovery, log_start_offset: int) -> tuple[Recov
     return searching, ReadWindow(window)
 
 
-def _window_read(recovery: Recovery, found: Found | None) -> tuple[Recovery, Effect]:
+def _window_read(recovery: Recovery, found: FoundIncrement | None) -> tuple[Recovery, Effect]:
     if found is not None:
         return _last_found(recovery, found)
     window = search.next_window(
@@ -239,13 +245,13 @@ def _window_read(recovery: Recovery, found: Found | None) -> tuple[Recovery, Eff
 def _nothing_found(recovery: Recovery) -> tuple[Recovery, Effect]:
     if recovery.kept is not None:
         return recovery, ReadTopicIds()
-    return recovery, Fail(stops.no_genesis(recovery.expected))
+    return recovery, Fail(refusals.no_genesis(recovery.expected))
 
 
-def _last_found(recovery: Recovery, found: Found) -> tuple[Recovery, Effect]:
+def _last_found(recovery: Recovery, found: FoundIncrement) -> tuple[Recovery, Effect]:
     """A log that is shorter than it was may be no obstacle to a state that is in memory."""
-    problem = stops.refuse(recovery.expected, recovery.owner_epoch, found)
-    shorter = recovery.kept is not None and isinstance(problem, stops.LogShorter)
+    problem = refusals.refuse(recovery.expected, recovery.owner_epoch, found)
+    shorter = recovery.kept is not None and isinstance(problem, refusals.LogShorter)
     if problem is not None and not shorter:
         return recovery, Fail(problem)
     located = replace(recovery, last=found)
@@ -268,11 +274,12 @@ def _judged(recovery: Recovery, event: TopicIdsRead) -> tuple[Recovery, Effect]:
             return recovery, Fail(custody.disputed(increments, number, kept, found, expected.app))
         case outcome:
             last = _some(found)
-            problem = stops.refuse(expected, recovery.owner_epoch, last)
+            problem = refusals.refuse(expected, recovery.owner_epoch, last)
             if problem is not None:
                 return replace(recovery, last=None), Fail(problem)
             warm = kept.warm(last) if outcome is Verdict.SAME else None
-            return recovery, ReadStarts(last) if warm is None else Reenter(last, warm)
+            judged = replace(recovery, restorable=event.restorable)
+            return judged, ReadStarts(last) if warm is None else Reenter(last, warm)
 
 
 def _heal(recovery: Recovery, doubt: Warm | None) -> tuple[Recovery, Effect]:
@@ -297,6 +304,10 @@ def _reentered(recovery: Recovery) -> tuple[Recovery, Effect]:
     last, healing = _some(recovery.last), recovery.healing
     kept = _some(recovery.kept).after(last)
     reentered = replace(recovery, phase=Phase.ADVANCING, kept=kept)
+    if healing is None and needs_inputs(kept.last) and not recovery.restorable:
+        return reentered, WriteState(
+            last, "snapshots and inputs do not lead to the last batch any more"
+        )
     if healing is None:
         return reentered, CheckInputs(last)
     kept = replace(kept, outputs=healing.outputs)  # until they are committed
@@ -327,16 +338,24 @@ def _choose_start(recovery: Recovery) -> tuple[Recovery, Effect]:
 
 
 def _advance(recovery: Recovery) -> tuple[Recovery, Effect]:
-    advance = Advance(_start(recovery), _some(recovery.last), recovery.chosen_road)
+    advance = Advance(_some(recovery.base), _some(recovery.last), recovery.chosen_mode)
     return replace(recovery, phase=Phase.ADVANCING), advance
 
 
-def _road_closed(recovery: Recovery, event: RoadClosed) -> tuple[Recovery, Effect]:
-    """Once: the other road from the same start. The state is half-way, so it is loaded again."""
-    if recovery.closed_road is not None:
-        return recovery, Fail(stops.no_road(recovery.closed_road.error, event.error))
-    again = replace(recovery, phase=Phase.LOADING, closed_road=event)
+def _mode_unavailable(recovery: Recovery, event: ModeUnavailable) -> tuple[Recovery, Effect]:
+    """Once: the other mode from the same start. The state is half-way, so it is loaded again."""
+    if recovery.unavailable_mode is not None:
+        return recovery, Fail(refusals.no_mode(recovery.unavailable_mode.error, event.error))
+    again = replace(recovery, phase=Phase.LOADING, unavailable_mode=event)
     return again, Load(_start(recovery))
+
+
+def _inputs_refused(recovery: Recovery, error: SnapreplayError) -> tuple[Recovery, Effect]:
+    """What was processed may be gone with the input, and be needed to get the state in memory back: changes may have
+    been switched on since the newest snapshot."""
+    if recovery.kept is not None and is_ahead(recovery.kept.last):
+        return recovery, WriteState(_some(recovery.last), error.message)
+    return _failed(recovery, error)
 
 
 def _live(recovery: Recovery) -> tuple[Recovery, Effect]:
@@ -357,7 +376,7 @@ def _failed(recovery: Recovery, error: SnapreplayError) -> tuple[Recovery, Effec
             )
             return recovery, Wait(delay_ms, error)
         case Reaction.REBUILD:
-            return recovery, Fail(stops.damaged(error))
+            return recovery, Fail(refusals.damaged(error))
         case _:
             return recovery, Fail(error)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from snapreplay.snapshots.counted import counted
+from snapreplay.counted import counted
 
 QUIET_SECONDS = 60.0
 

@@ -25,7 +25,7 @@ class Window(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundIncrement:
     """The last increment before our claim, and its offset in T-ZengLiang.
 
     `foreign_records` counts records after it that are not ours (no magic): reported, otherwise ignored.

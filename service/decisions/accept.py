@@ -10,19 +10,19 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
+from snapreplay.app.app import App
+from snapreplay.errors import SnapreplayError, StopError, UsageError
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.decisions.baseline import Baseline, ground_of
 from snapreplay.service.decisions.examine import Examiner, OnNews
-from snapreplay.service.decisions.ground import Ground, ground_of
-from snapreplay.service.decisions.publish import by_whom, publish
-from snapreplay.service.partition.context import Context, Identity
-from snapreplay.service.partition.findings import command, finding_of
-from snapreplay.service.partition.publish import Begun
 from snapreplay.service.ports import Cluster
 from snapreplay.service.preflight import inspect
-from snapreplay.service.settings import Settings
-from snapreplay.snapshots.errors import SnapreplayError, StopError, UsageError
-from snapreplay.snapshots.program.app import App
-from snapreplay.snapshots.state.contract import Store
-from snapreplay.snapshots.state.store import store_of
+from snapreplay.service.publish.publish import by_whom, publish
+from snapreplay.service.publish.state import Begun
+from snapreplay.service.recovery.acceptable_failures import command, finding_of
+from snapreplay.service.runtime.context import Context, Identity
+from snapreplay.state.contract import Store
+from snapreplay.state.store import store_of
 
 INSTANCE_ID = "snapreplay-accept"
 """In the claim: an owner that is thrown out is told that it was no process of the service."""
@@ -48,7 +48,7 @@ class Proposal:
     decision: dict[str, str]
     context: Context
     store: Store
-    ground: Ground
+    ground: Baseline
     end_offset: int
 
 
@@ -66,7 +66,7 @@ async def propose(
     Raises:
         UsageError: no such partition, or no reason.
         NotTheFinding: another finding, or none, is the matter.
-        NotAcceptable, NothingToStandOn: no acceptance would help.
+        NotAcceptable, NoBaseline: no acceptance would help.
     """
     if not reason.strip():
         raise UsageError("no reason was given", hint="--reason TEXT: whoever reads the log asks")
@@ -130,7 +130,7 @@ async def _proposal(context: Context, examiner: Examiner, finding_id: str, reaso
 
 
 def _decision(
-    finding_id: str, error: SnapreplayError, ground: Ground, reason: str
+    finding_id: str, error: SnapreplayError, ground: Baseline, reason: str
 ) -> dict[str, str]:
     return {
         "finding": finding_id,

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import assert_never
 
+from snapreplay.errors import SnapreplayError, StopError
+from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core import effects, events
+from snapreplay.service.core.base import Base
 from snapreplay.service.core.phase import Phase
-from snapreplay.service.core.recovery import Recovery, step
-from snapreplay.service.core.road import Road
-from snapreplay.service.core.search import Found
-from snapreplay.service.partition import increments, inputs
-from snapreplay.service.partition.context import Context
-from snapreplay.service.partition.performer import Performer
-from snapreplay.service.partition.recoverer import preferred_road
-from snapreplay.service.partition.replay import Replayer
-from snapreplay.service.partition.report import Reporter
+from snapreplay.service.core.recovery import Recovery
+from snapreplay.service.core.restore_mode import RestoreMode
+from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.ports import Bounds
-from snapreplay.service.status import StatusBoard
-from snapreplay.snapshots.errors import SnapreplayError, StopError
+from snapreplay.service.recovery import inputs
+from snapreplay.service.recovery.attempt import attempt
+from snapreplay.service.recovery.driver import preferred_mode
+from snapreplay.service.recovery.executor import RecoveryExecutor
+from snapreplay.service.recovery.replay import Replayer
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.report import Reporter
+from snapreplay.service.topics import increments
 from snapreplay.snapshots.plan import Start
-from snapreplay.snapshots.state.contract import Store
+from snapreplay.state.contract import Store
 
 NEWS_SECONDS = 3.0
 
@@ -77,14 +81,14 @@ class Examiner:
         """`on_news` hears what is being looked at, and how far that is every few seconds."""
         self._context = context
         self._teller = _Teller(context.partition, on_news)
-        self._performer = Performer(context, store, self._teller)
+        self._executor = RecoveryExecutor(context, store, self._teller)
         self.store = store
         self.end_offset = 0
-        self._recovery = Recovery(context.expected, preferred_road(context, store))
+        self._recovery = Recovery(context.expected, preferred_mode(context, store))
         self._advanced = False
 
     @property
-    def last(self) -> Found | None:
+    def last(self) -> FoundIncrement | None:
         """The last increment; None when there is none that can be read."""
         return self._recovery.last
 
@@ -95,35 +99,41 @@ class Examiner:
             raise AssertionError("nothing was loaded")
         return self._recovery.start
 
+    @property
+    def _base(self) -> Base:
+        if self._recovery.base is None:
+            raise AssertionError("nothing was loaded")
+        return self._recovery.base
+
     async def examine(self) -> SnapreplayError | None:
         """What makes a recovery fail now; None when it would go LIVE.
 
         Raises:
             RetryableError: it could not be found out.
         """
-        event: events.Event = events.Begin()
-        while True:
-            self._recovery, effect = step(self._recovery, event)
-            self._teller.phase(self._recovery.phase)
-            match effect:
-                case effects.GoLive():
-                    return None
-                case effects.Fail(error):
-                    return error
-                case effects.Wait(_, error):
-                    raise error
-                case _:
-                    event = await self._attempt(effect)
-            self._advanced = self._advanced or isinstance(event, events.Advanced)
+        _, end = await attempt(self._recovery, self._perform, self._seen)
+        match end:
+            case effects.GoLive():
+                return None
+            case effects.Fail(error):
+                return error
+            case effects.Wait(_, error):
+                raise error
+            case effects.StepDown():
+                raise AssertionError("nobody has claimed after a claim that was not written")
+            case _:
+                assert_never(end)
 
     async def bring_forward(self) -> bool:
         """Whether the store holds the state of the last increment; else it is that of the start.
 
-        An input that fails the examination may have closed the road by replay, not that by changes.
+        An input that fails the examination may have ruled out a replay, but not the changes.
         """
         if self._advanced or self.last is None:
             return self._advanced
-        event = await self._performer.perform(effects.Advance(self.start, self.last, Road.CHANGES))
+        event = await self._executor.perform(
+            effects.Advance(self._base, self.last, RestoreMode.CHANGES)
+        )
         if isinstance(event, events.Advanced):
             return True
         await self._load_start()
@@ -136,14 +146,12 @@ class Examiner:
             StopError: a handler refuses a record that was processed, or an input is another log by now.
         """
         await self._load_start()
-        base, last, context = self._performer.base, self.last, self._context
-        if base is None or last is None:
+        base, last, context = self._base, self.last, self._context
+        if last is None:
             raise AssertionError("replaying comes after loading")
         ids = (await inputs.check_inputs(context, last.increment)).topic_ids
         replayer = Replayer(context, self.store, base.positions, last.increment.positions, ids)
-        walk = increments.walk(
-            await self._performer.reader(), context.increments, base, last.offset
-        )
+        walk = increments.walk(await self._executor.reader(), context.increments, base, last.offset)
         try:
             async for each in walk:
                 await replayer.apply(each)
@@ -152,24 +160,23 @@ class Examiner:
             await replayer.close()
 
     async def close(self) -> None:
-        self._performer.end_load()
-        await self._performer.close_reader()
+        self._executor.end_load()
+        await self._executor.close_reader()
 
     async def _load_start(self) -> None:
-        event = await self._performer.perform(effects.Load(self.start))
+        event = await self._executor.perform(effects.Load(self.start))
         match event:
             case events.SnapshotUnusable(snapshot_id, reason):
                 raise StopError(f"snapshot {snapshot_id} was usable a moment ago: {reason}")
             case _:
                 pass
 
-    async def _attempt(self, effect: effects.Effect) -> events.Event:
-        try:
-            return await self._perform(effect)
-        except SnapreplayError as error:
-            return events.EffectFailed(error)
+    def _seen(self, recovery: Recovery, event: events.Event) -> None:
+        self._recovery = recovery
+        self._teller.phase(recovery.phase)
+        self._advanced = self._advanced or isinstance(event, events.Advanced)
 
-    async def _perform(self, effect: effects.Effect) -> events.Event:
+    async def _perform(self, effect: effects.Action) -> events.Event:
         match effect:
             case effects.Fence():
                 return events.FenceDone()
@@ -178,17 +185,11 @@ class Examiner:
                 return events.ClaimAcknowledged("", self.end_offset)
             case effects.SeeClaim():
                 return events.ClaimSeen((await self._bounds()).start_offset, None)
-            case (
-                effects.BeginAnew()
-                | effects.Wait()
-                | effects.GoLive()
-                | effects.Yield()
-                | effects.Fail()
-            ):
-                raise AssertionError(f"{effect} is not performed but ends the examination")
+            case effects.BeginAnew() | effects.WriteState():
+                raise AssertionError(f"{effect} needs a state in memory")
             case _:
-                return await self._performer.perform(effect)
+                return await self._executor.perform(effect)
 
     async def _bounds(self) -> Bounds:
-        reader = await self._performer.reader()
+        reader = await self._executor.reader()
         return await reader.bounds(self._context.increments)

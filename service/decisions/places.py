@@ -45,7 +45,8 @@ def other_log(
         old = f"{lost} of the old log have no effect on the state; " if lost else ""
         return start_offset, (
             f"{topic}: holds none of the records that were processed: it is read as a new log from its start, offset"
-            f" {start_offset}; {old}the old log's records from offset {reached} on are never processed"
+            f" {start_offset}; {old}the old log's records from offset {reached} on are never processed;"
+            " a record that was processed and is in the new log, too, is processed again"
         )
     begin = max(min(common_end, position), start_offset)
     parts = []
@@ -53,6 +54,13 @@ def other_log(
         parts.append(f"offsets {position} to {begin} are gone: {NO_EFFECT}")
     if begin < common_end:
         parts.append(f"offsets {begin} to {common_end} are {AGAIN}")
+    held_end = max(common_end, position)
+    if common_end < position:
+        parts.append(
+            f"offsets {common_end} to {position} of the old log keep their effect on the state"
+        )
+    if held_end < reached:
+        parts.append(f"offsets {held_end} to {reached} of the old log are gone: {NO_EFFECT}")
     parts.append(
         f"records of offsets {common_end} to {reached} that are still the same are processed again"
     )

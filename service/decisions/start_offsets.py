@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from typing import Literal
 
-from snapreplay.service.partition.context import Context
 from snapreplay.service.ports import TopicPartition
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.topics.reading import reading
 
-Start = Literal["earliest", "latest"]
+StartFrom = Literal["earliest", "latest"]
 
 
-async def start_offsets(context: Context, start: Start) -> dict[str, int]:
+async def start_offsets(context: Context, start: StartFrom) -> dict[str, int]:
     """Per input of this partition, as its log is now: the log's start, or its last stable offset.
 
     Raises:
         Unreachable: the cluster did not answer.
     """
-    reader = await context.cluster.reader()
-    try:
+    async with reading(context.cluster) as reader:
         bounds = {
             name: await reader.bounds(TopicPartition(name, context.partition))
             for name in context.input_names
         }
-    finally:
-        await reader.close()
     return {
         name: each.start_offset if start == "earliest" else each.end_offset
         for name, each in bounds.items()

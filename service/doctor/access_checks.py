@@ -4,41 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from snapreplay.service.doctor.facts import Facts, Finding
+from snapreplay.service.doctor.facts import Diagnosis, Facts
 
 IDEMPOTENT_WRITES = "idempotent writes"
 
 
-def refusals(facts: Facts) -> Iterator[Finding]:
+def refusals(facts: Facts) -> Iterator[Diagnosis]:
     """What could not be looked at: the rest of the report does not speak of it."""
     for each in facts.refusals:
-        yield Finding(
+        yield Diagnosis(
             "access",
             each.where,
             f"{each.what}: {each.problem}",
-            each.hint or f"kafka-acls.sh {facts.to_cluster} --list shows what this user may do",
+            each.hint or f"`snapreplay doctor {facts.app_name}` again, once the brokers answer",
         )
 
 
-def writes(facts: Facts) -> Iterator[Finding]:
+def writes(facts: Facts) -> Iterator[Diagnosis]:
     """What the probe's transaction was not allowed."""
     if facts.probe is None:
         return
     for what, reason in facts.probe.refused.items():
-        yield Finding("access", what, f"may not be written: {reason}", _remedy(facts, what))
+        yield Diagnosis("access", what, f"may not be written: {reason}", _remedy(facts, what))
 
 
-def identities(facts: Facts) -> Iterator[Finding]:
+def identities(facts: Facts) -> Iterator[Diagnosis]:
     """The app's group, and the transactional ids of its partitions: without them no partition has an owner."""
     app_id = facts.app.app_id if facts.app else ""
     for what, reason in facts.refused.items():
         if what == app_id:
             remedy = f"{_add(facts)} Read --group {app_id}"
-            yield Finding("access", f"group {app_id}", f"may not be joined: {reason}", remedy)
+            yield Diagnosis("access", f"group {app_id}", f"may not be joined: {reason}", remedy)
     ids = [what for what in facts.refused if what != app_id]
     if ids:
         more = f" and {len(ids) - 3} more" if len(ids) > 3 else ""
-        yield Finding(
+        yield Diagnosis(
             "access",
             ", ".join(ids[:3]) + more,
             f"transactional id(s) of the partitions may not be used: {facts.refused[ids[0]]}",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Facts, Finding
-from snapreplay.snapshots.counted import counted
+from snapreplay.counted import counted
+from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, Facts
 
 BROKERS_MIN = 3
 CLOCK_SKEW_MS_MAX = 2000
@@ -15,20 +15,20 @@ ENTRY_OVERHEAD_BYTES = (
 )
 
 
-def brokers(facts: Facts) -> Iterator[Finding]:
+def brokers(facts: Facts) -> Iterator[Diagnosis]:
     """Enough of them, each reachable where the cluster says it is, all of one version that we understand."""
     if len(facts.brokers) < BROKERS_MIN:
-        yield Finding(
+        yield Diagnosis(
             "brokers",
             "cluster",
             f"{counted(len(facts.brokers), 'broker')}: with one away there is no second copy of what is written,"
             " or no quorum",
-            f"run at least {BROKERS_MIN} brokers; one is enough to develop",
+            f"start those that are away: run at least {BROKERS_MIN}; one is enough to develop",
         )
     for broker in facts.brokers:
         where = f"broker {broker.node_id} at {broker.address}"
         if not broker.reachable:
-            yield Finding(
+            yield Diagnosis(
                 "brokers",
                 where,
                 "advertised by the cluster, not reachable from here",
@@ -36,7 +36,7 @@ def brokers(facts: Facts) -> Iterator[Finding]:
                 " whatever kafka.bootstrap.servers says",
             )
         if broker.missing:
-            yield Finding(
+            yield Diagnosis(
                 "versions",
                 where,
                 f"does not speak our version of {', '.join(broker.missing)}",
@@ -44,7 +44,7 @@ def brokers(facts: Facts) -> Iterator[Finding]:
             )
     spoken = [broker.apis for broker in facts.brokers if broker.reachable]
     if any(apis != spoken[0] for apis in spoken):
-        yield Finding(
+        yield Diagnosis(
             "versions",
             "cluster",
             "the brokers offer different API versions",
@@ -52,12 +52,12 @@ def brokers(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def transaction_limits(facts: Facts) -> Iterator[Finding]:
+def transaction_limits(facts: Facts) -> Iterator[Diagnosis]:
     """Our transactions must be allowed to last as long as we let them, and ids must outlive a quiet hour."""
     wanted_ms = facts.settings.timeouts.transaction_ms
     longest_ms = int(facts.broker_config.get("transaction.max.timeout.ms", wanted_ms))
     if wanted_ms > longest_ms:
-        yield Finding(
+        yield Diagnosis(
             "transaction limits",
             "timeouts.transaction_ms",
             f"{wanted_ms} is above the brokers' transaction.max.timeout.ms={longest_ms}: no producer can start",
@@ -66,7 +66,7 @@ def transaction_limits(facts: Facts) -> Iterator[Finding]:
         )
     expiration = facts.broker_config.get("transactional.id.expiration.ms")
     if expiration is not None and int(expiration) < ID_EXPIRATION_MS_MIN:
-        yield Finding(
+        yield Diagnosis(
             "transaction limits",
             "brokers",
             f"transactional.id.expiration.ms={expiration}: a partition without input for that long recovers anew at"
@@ -75,10 +75,10 @@ def transaction_limits(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def accidental_topics(facts: Facts) -> Iterator[Finding]:
+def accidental_topics(facts: Facts) -> Iterator[Diagnosis]:
     """We never create a topic by asking for it; other clients may."""
     if facts.broker_config.get("auto.create.topics.enable") == "true":
-        yield Finding(
+        yield Diagnosis(
             "accidental topics",
             "brokers",
             "auto.create.topics.enable=true: whoever asks for a topic that was deleted, or for a mistyped name, creates"
@@ -87,7 +87,7 @@ def accidental_topics(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def clock(facts: Facts) -> Iterator[Finding]:
+def clock(facts: Facts) -> Iterator[Diagnosis]:
     """The transaction coordinator's clock against ours. Records carry our time, retention goes by the brokers'."""
     probe = facts.probe
     if probe is None or probe.coordinator_ms is None:
@@ -96,7 +96,7 @@ def clock(facts: Facts) -> Iterator[Finding]:
     behind_ms = max(0, probe.before_ms - probe.coordinator_ms)
     skew_ms = max(ahead_ms, behind_ms)
     if skew_ms > CLOCK_SKEW_MS_MAX:
-        yield Finding(
+        yield Diagnosis(
             "clock",
             "transaction coordinator",
             f"its clock is {skew_ms} ms {'ahead of' if ahead_ms else 'behind'} ours",
@@ -104,17 +104,17 @@ def clock(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def client(facts: Facts) -> Iterator[Finding]:
+def client(facts: Facts) -> Iterator[Diagnosis]:
     """What the Kafka client here can do."""
     if not facts.machine.c_extension:
-        yield Finding(
+        yield Diagnosis(
             "client",
             "aiokafka",
             "runs without its C extension: reading and writing are 20 to 200 times slower",
             "pip install --force-reinstall --only-binary aiokafka aiokafka, on a CPython with the GIL and glibc",
         )
     if facts.machine.missing_codecs:
-        yield Finding(
+        yield Diagnosis(
             "client",
             "cramjam",
             f"records compressed with {', '.join(facts.machine.missing_codecs)} cannot be read",
@@ -122,14 +122,14 @@ def client(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def memory(facts: Facts) -> Iterator[Finding]:
+def memory(facts: Facts) -> Iterator[Diagnosis]:
     """Whether this machine could hold all partitions, as it must when it is the last one left."""
     newest = [state.newest for state in facts.states if state.newest is not None]
     needed = sum(each.raw_bytes + ENTRY_OVERHEAD_BYTES * each.entries for each in newest)
     available = facts.machine.available_bytes
     if available is None or needed <= available:
         return
-    yield Finding(
+    yield Diagnosis(
         "memory",
         "this machine",
         f"the state of {counted(len(newest), 'partition')} needs about {_mib(needed)} MiB,"
@@ -138,17 +138,17 @@ def memory(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def transaction_log(facts: Facts) -> Iterator[Finding]:
+def transaction_log(facts: Facts) -> Iterator[Diagnosis]:
     """Kafka's own log of transactions: without it nothing commits."""
     for topic in facts.existing(TRANSACTION_TOPIC):
         wanted = min(BROKERS_MIN, len(facts.brokers))
         if topic.replication_factor < wanted:
-            yield Finding(
+            yield Diagnosis(
                 "transaction log",
                 TRANSACTION_TOPIC,
                 f"replication factor {topic.replication_factor} with {counted(len(facts.brokers), 'broker')}: losing"
                 " one broker stops every transaction, or forgets its outcome",
-                f"kafka-reassign-partitions.sh {facts.to_cluster}: {wanted} replicas for {TRANSACTION_TOPIC}; and"
+                f"{facts.replicate(topic.name, wanted)}; and set"
                 f" transaction.state.log.replication.factor={wanted} on every broker",
             )
 

@@ -7,18 +7,20 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from snapreplay.app import names
+from snapreplay.app.app import App
+from snapreplay.errors import SnapreplayError
 from snapreplay.service.clock import wall_ms
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.inspected import OpenTransaction
 from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Facts, Log, Refusal
 from snapreplay.service.doctor.machine import this_machine
 from snapreplay.service.doctor.report import DoctorReport, report_of
 from snapreplay.service.doctor.states import StateReader
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.inquiry import KafkaInquiry, OpenTransaction
+from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.service.ports import Reader, TopicPartition
-from snapreplay.service.settings import Settings
-from snapreplay.snapshots.errors import SnapreplayError
-from snapreplay.snapshots.program import names
-from snapreplay.snapshots.program.app import App
+from snapreplay.service.topics.reading import reading
 
 T = TypeVar("T")
 
@@ -35,7 +37,7 @@ async def examine(app: App[Any] | None, settings: Settings) -> DoctorReport:
     """
     loop = asyncio.get_running_loop()
     began = loop.time()
-    async with KafkaInquiry(settings) as ask:
+    async with KafkaDiagnostics(settings) as ask:
         facts = await Collector(app, settings, ask).collect()
     return report_of(facts, loop.time() - began)
 
@@ -50,7 +52,7 @@ def impatient(settings: Settings) -> Settings:
 class Collector:
     """Use once."""
 
-    def __init__(self, app: App[Any] | None, settings: Settings, ask: KafkaInquiry) -> None:
+    def __init__(self, app: App[Any] | None, settings: Settings, ask: KafkaDiagnostics) -> None:
         self._ask = ask
         self._cluster = KafkaCluster(impatient(settings))
         self._refusals: list[Refusal] = []
@@ -109,22 +111,18 @@ class Collector:
         self._know(probe=probe)
 
     async def _read(self) -> None:
-        committed = await self._cluster.reader()
-        try:
-            plain = await self._cluster.reader(read_committed=False)
-            try:
-                logs = [
-                    log
-                    for partition in self._readable()
-                    if (log := await self._look(committed, plain, partition)) is not None
-                ]
-                self._know(logs=await self._with_pins(logs))
-                await self._trimming()
-                await self._states(committed, plain)
-            finally:
-                await plain.close()
-        finally:
-            await committed.close()
+        async with (
+            reading(self._cluster) as committed,
+            reading(self._cluster, read_committed=False) as plain,
+        ):
+            logs = [
+                log
+                for partition in self._readable()
+                if (log := await self._look(committed, plain, partition)) is not None
+            ]
+            self._know(logs=await self._with_pins(logs))
+            await self._trimming()
+            await self._states(committed, plain)
 
     def _readable(self) -> list[TopicPartition]:
         """What has a leader: the others are findings already."""

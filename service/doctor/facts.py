@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from snapreplay.service.kafka.inquiry import Broker, OpenTransaction, Probe, Replicas
+from snapreplay.app.app import App
+from snapreplay.app.ways import MODULE, alter, app_name
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.inspected import Broker, OpenTransaction, Replicas, WriteProbe
 from snapreplay.service.ports import TopicFacts, TopicPartition
-from snapreplay.service.settings import Settings
-from snapreplay.service.topics import own_topics
-from snapreplay.snapshots.program.app import App
-from snapreplay.snapshots.program.ways import MODULE, alter, app_name
-from snapreplay.snapshots.state.store import store_of
+from snapreplay.service.topics.requirements import own_topics
+from snapreplay.state.store import store_of
 
 TRANSACTION_TOPIC = "__transaction_state"
 
 
-class Finding(msgspec.Struct, frozen=True):
+class Diagnosis(msgspec.Struct, frozen=True):
     """`check` names what was looked at, `where` the topic, partition, broker or setting; `problem` has the values."""
 
     check: str
@@ -115,7 +116,7 @@ class Facts:
     replicas: Mapping[TopicPartition, Replicas] = field(default_factory=dict)
     logs: tuple[Log, ...] = ()
     states: tuple[StateSeen, ...] = ()
-    probe: Probe | None = None
+    probe: WriteProbe | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
     owned: frozenset[int] = frozenset()
     members: int = 0
@@ -140,7 +141,7 @@ class Facts:
         """Whether only the input can bring a snapshot forward."""
         if self.app is None:
             return False
-        return not (self.settings.changes and self.is_map)
+        return not (self.settings.changelog.enabled and self.is_map)
 
     @property
     def is_map(self) -> bool:
@@ -158,9 +159,33 @@ class Facts:
 
     def alter(self, topic: str, setting: str) -> str:
         """The command that sets `name=value` on a topic."""
-        return f"`{alter(topic, setting, self.settings.bootstrap_servers[0])}`"
+        return f"`{alter(topic, setting, ','.join(self.settings.bootstrap_servers))}`"
+
+    def replicate(self, topic: str, wanted: int) -> str:
+        """The command that gives each partition so many replicas; those that it has stay, in their order."""
+        nodes = sorted(broker.node_id for broker in self.brokers)
+        partitions = [
+            {
+                "topic": topic,
+                "partition": partition.partition,
+                "replicas": _more(seen.replicas, nodes, wanted, partition.partition),
+            }
+            for partition, seen in sorted(self.replicas.items())
+            if partition.topic == topic
+        ]
+        plan = json.dumps({"version": 1, "partitions": partitions}, separators=(",", ":"))
+        return (
+            f"`kafka-reassign-partitions.sh {self.to_cluster} --execute --reassignment-json-file /dev/stdin"
+            f" <<< '{plan}'`"
+        )
 
     @property
     def to_cluster(self) -> str:
-        """The option with which Kafka's own tools reach this cluster."""
-        return f"--bootstrap-server {self.settings.bootstrap_servers[0]}"
+        """The option with which Kafka's own tools reach this cluster, also while one of its brokers is away."""
+        return f"--bootstrap-server {','.join(self.settings.bootstrap_servers)}"
+
+
+def _more(replicas: tuple[int, ...], nodes: list[int], wanted: int, first: int) -> list[int]:
+    """Each partition begins with another one of the others, so that they share the load."""
+    at = first % len(nodes)
+    return list(dict.fromkeys((*replicas, *nodes[at:], *nodes[:at])))[:wanted]

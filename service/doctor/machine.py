@@ -6,7 +6,7 @@ from pathlib import Path
 
 from snapreplay.service.doctor.facts import Machine
 from snapreplay.service.kafka.config import c_extension_loaded
-from snapreplay.service.kafka.inquiry import missing_codecs
+from snapreplay.service.kafka.diagnostics import missing_codecs
 
 ROOT = Path("/")
 _CGROUP = (  # (limit, used) of version 2, then of version 1

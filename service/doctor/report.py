@@ -13,9 +13,9 @@ from snapreplay.service.doctor import (
     topic_checks,
     transaction_checks,
 )
-from snapreplay.service.doctor.facts import Facts, Finding
+from snapreplay.service.doctor.facts import Diagnosis, Facts
 
-CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+CHECKS: tuple[Callable[[Facts], Iterator[Diagnosis]], ...] = (
     cluster_checks.brokers,
     cluster_checks.transaction_limits,
     cluster_checks.transaction_log,
@@ -46,7 +46,7 @@ class DoctorReport(msgspec.Struct, frozen=True):
 
     app_id: str | None
     looked_at: dict[str, int]
-    findings: list[Finding]
+    findings: list[Diagnosis]
     seconds: float
 
 

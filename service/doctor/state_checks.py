@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from snapreplay.service.core.topic_changes import TopicChange, changes
-from snapreplay.service.doctor.facts import Facts, Finding, InputSeen, StateSeen
+from snapreplay.service.doctor.facts import Diagnosis, Facts, InputSeen, StateSeen
 from snapreplay.service.ports import TopicFacts
 
 AGE_SHARE_MAX = 0.5  # of what the input retains, that the oldest snapshot in use may be old
 
 
-def recoverable(facts: Facts) -> Iterator[Finding]:
+def recoverable(facts: Facts) -> Iterator[Diagnosis]:
     """A recovery now would find its way from what is in the topics."""
     for state in facts.states:
         where = f"partition {state.partition}"
         if state.missing is not None:
-            yield Finding(
+            yield Diagnosis(
                 "recovery",
                 where,
                 f"could not be recovered: {state.missing}",
                 _remedy(facts, state),
             )
         elif state.batch is None:
-            yield Finding(
+            yield Diagnosis(
                 "recovery",
                 where,
                 "holds no increment, not even the genesis",
@@ -33,10 +33,10 @@ def recoverable(facts: Facts) -> Iterator[Finding]:
                 f" bring the topic back, or `snapreplay run {facts.app_name}`: its hint says what can be accepted",
             )
         elif state.unusable is not None:
-            yield Finding("recovery", where, state.unusable, _snapshot(facts, state.partition))
+            yield Diagnosis("recovery", where, state.unusable, _snapshot(facts, state.partition))
 
 
-def same_topics(facts: Facts) -> Iterator[Finding]:
+def same_topics(facts: Facts) -> Iterator[Diagnosis]:
     """A name says nothing: a topic that was made again has another id. Missing topics are told elsewhere."""
     now = {topic.name: topic.topic_id for topic in facts.topics.values()}
     found: dict[TopicChange, list[int]] = {}
@@ -45,7 +45,7 @@ def same_topics(facts: Facts) -> Iterator[Finding]:
             if change.found_id is not None:
                 found.setdefault(change, []).append(state.partition)
     for change, numbers in found.items():
-        yield Finding(
+        yield Diagnosis(
             "topic ids",
             change.topic,
             f"was deleted and created again: the log of {_partitions(numbers)} records id {change.recorded_id},"
@@ -79,7 +79,7 @@ def _hints(facts: Facts) -> str:
     return "`snapreplay restore-status`" if facts.members else f"`snapreplay run {facts.app_name}`"
 
 
-def snapshot_age(facts: Facts) -> Iterator[Finding]:
+def snapshot_age(facts: Facts) -> Iterator[Diagnosis]:
     """Where only the input brings a snapshot forward, snapshots must be younger than what the input retains."""
     if not facts.by_replay:
         return
@@ -90,7 +90,7 @@ def snapshot_age(facts: Facts) -> Iterator[Finding]:
                 continue
             age_ms = facts.now_ms - state.newest.created_at_ms
             if age_ms > AGE_SHARE_MAX * retained_ms:
-                yield Finding(
+                yield Diagnosis(
                     "snapshot age",
                     f"partition {state.partition}",
                     f"its newest snapshot is {_hours(age_ms)} old, input {topic.name} keeps {_hours(retained_ms)}"
@@ -123,7 +123,7 @@ def _trigger(partition: int) -> str:
     return f"snapreplay trigger-snapshot --partition {partition} --wait"
 
 
-def record_times(facts: Facts) -> Iterator[Finding]:
+def record_times(facts: Facts) -> Iterator[Diagnosis]:
     """Kafka deletes by the time in the records: what is older than retention.ms is gone at the next look."""
     for topic in facts.existing(*facts.inputs, *facts.outputs):
         retained_ms = _retained_ms(topic)
@@ -133,7 +133,7 @@ def record_times(facts: Facts) -> Iterator[Finding]:
         age_ms = facts.now_ms - (old.timestamp_ms or 0)
         if age_ms <= retained_ms or (topic.name in facts.inputs and topic.name != old.topic):
             continue
-        yield Finding(
+        yield Diagnosis(
             "record times",
             topic.name,
             f"input {old.topic} is at records that are {_hours(age_ms)} old, {topic.name} keeps {_hours(retained_ms)}"

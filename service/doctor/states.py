@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from snapreplay.service.core.outlook import Outlook, Seen, outlook
-from snapreplay.service.core.search import Found
+from snapreplay.app import names
+from snapreplay.errors import DamagedError, RebuildError, UnknownFormatError
+from snapreplay.service.core.kafka_errors import OffsetTrimmed
+from snapreplay.service.core.recoverability import Recoverability, Seen, outlook
+from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.doctor.facts import Facts, InputSeen, SnapshotSeen, StateSeen
-from snapreplay.service.partition.decoding import decode_as
-from snapreplay.service.partition.increments import last_increment
-from snapreplay.service.partition.loading import load_manifest
-from snapreplay.service.partition.starts import TAIL_RECORDS, manifest_in
-from snapreplay.service.ports import Bounds, OffsetTrimmed, Reader, TopicPartition
-from snapreplay.snapshots.errors import DamagedError, RebuildError, UnknownFormatError
+from snapreplay.service.ports import Bounds, Reader, TopicPartition
+from snapreplay.service.topics.decode import decode_as
+from snapreplay.service.topics.increments import last_increment
+from snapreplay.service.topics.log_bounds import TAIL_RECORDS, manifest_in
+from snapreplay.service.topics.snapshots import load_manifest
 from snapreplay.snapshots.format.chunks import read_chunk
 from snapreplay.snapshots.format.records import Increment, Manifest, Pointer
 from snapreplay.snapshots.plan import LogStarts
-from snapreplay.snapshots.program import names
 
 
 class StateReader:
@@ -72,7 +73,7 @@ class StateReader:
             last.topic_ids,
         )
 
-    async def _last(self, log: TopicPartition) -> Found | None:
+    async def _last(self, log: TopicPartition) -> FoundIncrement | None:
         return await last_increment(self._committed, log, self._bounds[log])
 
     async def _in_newest_manifest(self, number: int) -> Mapping[str, str]:
@@ -118,7 +119,7 @@ class StateReader:
             break
         return InputSeen(topic, position, timestamp_ms)
 
-    async def _outlook(self, found: Found, number: int) -> Outlook:
+    async def _outlook(self, found: FoundIncrement, number: int) -> Recoverability:
         """Asks what a recovery asks: the planner, with the logs as they begin now."""
         starts = LogStarts(
             self._bounds[TopicPartition(self._increments, number)].start_offset,

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from snapreplay.service.core.stops import keys_moved_hint
+from snapreplay.counted import counted
+from snapreplay.service.core.refusals import keys_moved_hint
 from snapreplay.service.doctor.cluster_checks import BROKERS_MIN
-from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Facts, Finding
+from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Diagnosis, Facts
 from snapreplay.service.ports import TopicFacts
-from snapreplay.service.topics import KEPT_FOR_EVER, RECORD_BYTES_NEEDED
-from snapreplay.snapshots.counted import counted
+from snapreplay.service.topics.requirements import KEPT_FOR_EVER, RECORD_BYTES_NEEDED
 
 RECORD_FRAME_BYTES = 2048  # record batch, headers and envelope around a chunk
 MESSAGE_BYTES = 1_048_588  # Kafka's default of max.message.bytes
 
 
-def existence(facts: Facts) -> Iterator[Finding]:
+def existence(facts: Facts) -> Iterator[Diagnosis]:
     """Every topic of the app is there."""
     if facts.app is None:
         return
     for name in (*facts.inputs, *facts.outputs):
         if name not in facts.topics:
-            yield Finding(
+            yield Diagnosis(
                 "topics",
                 name,
                 "does not exist, or this user may not see it",
@@ -30,7 +30,7 @@ def existence(facts: Facts) -> Iterator[Finding]:
     missing = [name for name in facts.own if name not in facts.topics]
     pair = [name for name in facts.own[:2] if name in missing]
     for name in missing:
-        yield Finding("topics", name, *_missing(facts, name, pair))
+        yield Diagnosis("topics", name, *_missing(facts, name, pair))
 
 
 def _missing(facts: Facts, name: str, pair: list[str]) -> tuple[str, str]:
@@ -52,12 +52,12 @@ def _missing(facts: Facts, name: str, pair: list[str]) -> tuple[str, str]:
     return "does not exist, or this user may not see it", f"`{ensure}`{init}"
 
 
-def partition_counts(facts: Facts) -> Iterator[Finding]:
+def partition_counts(facts: Facts) -> Iterator[Diagnosis]:
     """One key is in the same partition number of all inputs and of our topics."""
     counts = {t.name: t.partition_count for t in facts.existing(*facts.inputs, *facts.own[:2])}
     if len(set(counts.values())) < 2:
         return
-    yield Finding(
+    yield Diagnosis(
         "partition counts",
         ", ".join(counts),
         ", ".join(f"{name} has {count}" for name, count in counts.items()),
@@ -68,13 +68,13 @@ def partition_counts(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def kept_for_ever(facts: Facts) -> Iterator[Finding]:
+def kept_for_ever(facts: Facts) -> Iterator[Diagnosis]:
     """Our topics are trimmed by the owner, never by Kafka."""
     for topic in facts.existing(*facts.own[:2]):
         for name, wanted in KEPT_FOR_EVER.items():
             found = topic.config.get(name, wanted)
             if found != wanted:
-                yield Finding(
+                yield Diagnosis(
                     "retention",
                     topic.name,
                     f"{name}={found}: Kafka would delete what a recovery needs",
@@ -82,12 +82,12 @@ def kept_for_ever(facts: Facts) -> Iterator[Finding]:
                 )
 
 
-def replayable(facts: Facts) -> Iterator[Finding]:
+def replayable(facts: Facts) -> Iterator[Diagnosis]:
     """Replay of a compacted input sees fewer records than the first pass."""
     for topic in facts.existing(*facts.inputs):
-        with_changes = "`--set changes=true`; or " if facts.is_map else ""
+        with_changes = "`--set changelog.enabled=true`; or " if facts.is_map else ""
         if facts.by_replay and "compact" in topic.config.get("cleanup.policy", ""):
-            yield Finding(
+            yield Diagnosis(
                 "retention",
                 topic.name,
                 f"cleanup.policy={topic.config['cleanup.policy']}, and this app recovers by replay",
@@ -95,22 +95,22 @@ def replayable(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def durability(facts: Facts) -> Iterator[Finding]:
+def durability(facts: Facts) -> Iterator[Diagnosis]:
     """Nothing committed is lost with one broker, and one broker less stops nothing."""
     count = len(facts.brokers)
     wanted = min(BROKERS_MIN, count)
     for topic in facts.existing(*facts.inputs, *facts.outputs, *facts.own):
         if topic.replication_factor < wanted:
-            yield Finding(
+            yield Diagnosis(
                 "replication",
                 topic.name,
                 f"replication factor {topic.replication_factor} with {counted(count, 'broker')}",
-                f"kafka-reassign-partitions.sh {facts.to_cluster}: {wanted} replicas for {topic.name}",
+                facts.replicate(topic.name, wanted),
             )
     for topic in facts.existing(*facts.inputs, *facts.outputs, *facts.own, TRANSACTION_TOPIC):
         yield from _in_sync_minimum(facts, topic)
         if topic.config.get("unclean.leader.election.enable") == "true":
-            yield Finding(
+            yield Diagnosis(
                 "replication",
                 topic.name,
                 "unclean.leader.election.enable=true: a lagging replica may become leader, what was committed is lost",
@@ -118,7 +118,7 @@ def durability(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def _in_sync_minimum(facts: Facts, topic: TopicFacts) -> Iterator[Finding]:
+def _in_sync_minimum(facts: Facts, topic: TopicFacts) -> Iterator[Diagnosis]:
     factor, least = topic.replication_factor, int(topic.config.get("min.insync.replicas", "1"))
     if factor >= BROKERS_MIN and least < 2:
         problem = f"min.insync.replicas={least}: a write is acknowledged with one copy"
@@ -131,7 +131,7 @@ def _in_sync_minimum(facts: Facts, topic: TopicFacts) -> Iterator[Finding]:
     else:
         return
     wanted = max(1, factor - 1)
-    yield Finding(
+    yield Diagnosis(
         "replication",
         topic.name,
         problem,
@@ -139,7 +139,7 @@ def _in_sync_minimum(facts: Facts, topic: TopicFacts) -> Iterator[Finding]:
     )
 
 
-def replicas(facts: Facts) -> Iterator[Finding]:
+def replicas(facts: Facts) -> Iterator[Diagnosis]:
     """Every partition has a leader, and all its replicas follow."""
     for partition, seen in sorted(facts.replicas.items()):
         topic = facts.topics.get(partition.topic)
@@ -149,27 +149,30 @@ def replicas(facts: Facts) -> Iterator[Finding]:
             problem = f"no leader: none of its replicas {list(seen.replicas)} is there"
         elif len(seen.in_sync) < least:
             in_sync = counted(len(seen.in_sync), "replica")
-            problem = f"{in_sync} in sync, min.insync.replicas={least}: writes are refused"
+            problem = (
+                f"{in_sync} in sync, min.insync.replicas={least}: writes are refused;"
+                f" replicas {behind} are not"
+            )
         elif behind:
             problem = f"replicas {behind} are not in sync"
         else:
             continue
-        yield Finding(
+        yield Diagnosis(
             "replication",
             str(partition),
             problem,
-            "start the brokers named, or wait until they have caught up: kafka-topics.sh"
-            f" {facts.to_cluster} --describe --topic {partition.topic} --under-replicated-partitions",
+            "start the brokers named and wait until they have caught up: until then they are shown by"
+            f" `kafka-topics.sh {facts.to_cluster} --describe --topic {partition.topic} --under-replicated-partitions`",
         )
 
 
-def record_sizes(facts: Facts) -> Iterator[Finding]:
+def record_sizes(facts: Facts) -> Iterator[Diagnosis]:
     """What we write fits into the topics."""
     chunk_bytes = facts.settings.snapshot.chunk_bytes_max + RECORD_FRAME_BYTES
     for topic in facts.existing(*facts.own[:2]):
         needed = max(RECORD_BYTES_NEEDED, chunk_bytes)
         if _message_bytes(topic) < needed:
-            yield Finding(
+            yield Diagnosis(
                 "record sizes",
                 topic.name,
                 f"max.message.bytes={_message_bytes(topic)}, our records need {needed}",
@@ -178,11 +181,11 @@ def record_sizes(facts: Facts) -> Iterator[Finding]:
     yield from _dead_letter_sizes(facts)
 
 
-def _dead_letter_sizes(facts: Facts) -> Iterator[Finding]:
+def _dead_letter_sizes(facts: Facts) -> Iterator[Diagnosis]:
     largest = max((_message_bytes(topic) for topic in facts.existing(*facts.inputs)), default=0)
     for topic in facts.existing(*facts.own[2:]):
         if _message_bytes(topic) < largest:
-            yield Finding(
+            yield Diagnosis(
                 "record sizes",
                 topic.name,
                 f"max.message.bytes={_message_bytes(topic)}, an input takes {largest}: a large record would come"

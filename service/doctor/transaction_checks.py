@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from snapreplay.service.doctor.facts import Facts, Finding, Log
-from snapreplay.service.kafka.inquiry import OpenTransaction
-from snapreplay.snapshots.program import names
+from snapreplay.app import names
+from snapreplay.service.core.inspected import OpenTransaction
+from snapreplay.service.doctor.facts import Diagnosis, Facts, Log
 
 OPEN_MS_MAX = 60_000  # of a transaction in an input or output: whoever reads waits for that long
 
 
-def pinned(facts: Facts) -> Iterator[Finding]:
+def pinned(facts: Facts) -> Iterator[Diagnosis]:
     """Nothing committed is hidden behind somebody's open transaction (the last stable offset is below the high
     watermark). In our own topics a foreign one is wrong at once: it hides our claims and increments."""
     for log in facts.logs:
         opened = log.pinned_by
         if opened is None or log.held_back <= 0 or not _too_long(facts, log, opened):
             continue
-        yield Finding(
+        yield Diagnosis(
             "open transaction",
             str(log.partition),
             f"last stable offset {log.last_stable_offset}, high watermark {log.high_watermark}: {log.held_back}"

@@ -25,23 +25,18 @@ from aiokafka.errors import (
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition as ClientPartition
 
-from snapreplay.service.kafka.clients import admin_client
-from snapreplay.service.kafka.closing import close_client
+from snapreplay.app.ways import alter
+from snapreplay.errors import StopError
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.kafka_errors import OffsetBeyondEnd
+from snapreplay.service.kafka.clients import admin_client, anybody
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.describe_group import DescribeGroup
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
+from snapreplay.service.kafka.shutdown import close_client
 from snapreplay.service.kafka.topic_watch import Told, told_ids
-from snapreplay.service.ports import (
-    ClusterFacts,
-    NewTopic,
-    OffsetBeyondEnd,
-    TopicFacts,
-    TopicPartition,
-)
-from snapreplay.service.settings import Settings
-from snapreplay.snapshots.errors import StopError
-from snapreplay.snapshots.program.ways import alter
+from snapreplay.service.ports import ClusterFacts, NewTopic, TopicFacts, TopicPartition
 
 TOPIC_CONFIG = (
     "cleanup.policy",
@@ -130,12 +125,11 @@ class KafkaAdmin:
         """See `ports.Cluster.facts`."""
         async with self._client("asking for cluster facts", "DescribeConfigs") as client:
             cluster = await client.describe_cluster()
-            brokers = [broker["node_id"] for broker in cluster["brokers"]]
-            config = await _config(client, ConfigResourceType.BROKER, [str(brokers[0])])
+            config = await _broker_config(client)
         return ClusterFacts(
             cluster_id=cluster["cluster_id"] or "",
-            broker_count=len(brokers),
-            broker_config=config[str(brokers[0])],
+            broker_count=len(cluster["brokers"]),
+            broker_config=config,
         )
 
     async def delete_records(self, partition: TopicPartition, before_offset: int) -> int:
@@ -224,7 +218,7 @@ class KafkaAdmin:
         if not names:
             return
         request = MetadataRequest(list(names), allow_auto_topic_creation=False)
-        answer = await client._send_request_to_node(client._client.get_random_node(), request)
+        answer = await client._send_request(request)
         for entry in answer.to_object()["topics"]:
             if entry["error_code"] == _FORBIDDEN:
                 error = TopicAuthorizationFailedError(entry["topic"])
@@ -242,10 +236,8 @@ class KafkaAdmin:
     ) -> int:
         if all(topic.replication_factor != -1 for topic in topics):
             return -1
-        cluster = await client.describe_cluster()
-        node = str(cluster["brokers"][0]["node_id"])
-        config = await _config(client, ConfigResourceType.BROKER, [node])
-        return int(config[node].get("default.replication.factor", "1"))
+        config = await _broker_config(client)
+        return int(config.get("default.replication.factor", "1"))
 
     async def _await_leaders(self, client: AIOKafkaAdminClient, topics: Sequence[NewTopic]) -> None:
         """Brokers learn of a new topic one after another, and whoever asks next may ask the last of them: wait for all
@@ -300,6 +292,11 @@ async def _topic_ids(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[
     for hidden in told.hidden.values():
         raise hidden
     return told.ids
+
+
+async def _broker_config(client: AIOKafkaAdminClient) -> dict[str, str]:
+    node = str(await anybody(client._client))
+    return (await _config(client, ConfigResourceType.BROKER, [node]))[node]
 
 
 async def _config(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.kafka_errors import RefusedRecord
 from snapreplay.service.kafka.clients import producer_client
-from snapreplay.service.kafka.closing import CLOSE_S, bounded, cut_producer
 from snapreplay.service.kafka.config import producer_arguments
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, commit_error
-from snapreplay.service.ports import LogRecord, RefusedRecord
-from snapreplay.service.settings import Settings
+from snapreplay.service.kafka.shutdown import CLOSE_S, bounded, cut_producer
+from snapreplay.service.ports import LogRecord
 
 
 class KafkaAppender:

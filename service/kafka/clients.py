@@ -9,12 +9,14 @@ Only our clients are changed: a program that embeds a service may have others, w
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.conn import AIOKafkaConnection
+from aiokafka.errors import NodeNotReadyError
 from aiokafka.protocol.metadata import MetadataRequest
 
 
@@ -38,6 +40,25 @@ class BareClient(AIOKafkaClient):
         return connection
 
 
+class _AdminClient(AIOKafkaAdminClient):
+    async def _send_request(self, request: Any, node_id: int | None = None) -> Any:
+        node = await anybody(self._client) if node_id is None else node_id
+        return await super()._send_request(request, node)
+
+
+async def anybody(client: AIOKafkaClient) -> int:
+    """The node id of a broker that is there: for some time the cluster lists those that are not, too.
+
+    Raises:
+        NodeNotReadyError: none is.
+    """
+    nodes = [broker.nodeId for broker in client.cluster.brokers()]
+    for node in random.sample(nodes, len(nodes)):
+        if await client.ready(node):
+            return int(node)
+    raise NodeNotReadyError(f"none of the brokers {nodes} is there")
+
+
 def consumer_client(arguments: dict[str, Any]) -> AIOKafkaConsumer:
     """Not started."""
     consumer = AIOKafkaConsumer(**arguments)
@@ -54,6 +75,6 @@ def producer_client(arguments: dict[str, Any]) -> AIOKafkaProducer:
 
 def admin_client(arguments: dict[str, Any]) -> AIOKafkaAdminClient:
     """Not started."""
-    admin = AIOKafkaAdminClient(**arguments)
+    admin = _AdminClient(**arguments)
     admin._client.__class__ = BareClient
     return admin

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from aiokafka.client import AIOKafkaClient, CoordinationType
 
 from snapreplay.service.clock import wall_ms
+from snapreplay.service.core.kafka_errors import ClockRefused
 from snapreplay.service.kafka.errors import CLIENT_ERRORS
 from snapreplay.service.kafka.requests import DescribeTransactions
-from snapreplay.service.ports import ClockRefused
 
 SKEW_MS_MIN = 10_000
 """Less than that no topic's limits tell from a slow network."""

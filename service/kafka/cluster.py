@@ -7,6 +7,9 @@ import logging
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from snapreplay.app.ways import MODULE
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.kafka_errors import RefusedTopic, Unreachable
 from snapreplay.service.core.lineage import LastFence
 from snapreplay.service.kafka.admin import GroupMember, KafkaAdmin
 from snapreplay.service.kafka.appender import KafkaAppender
@@ -16,17 +19,7 @@ from snapreplay.service.kafka.leadership import agreed_end_offset
 from snapreplay.service.kafka.producer import KafkaProducer
 from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.kafka.topic_watch import KafkaTopicWatch
-from snapreplay.service.ports import (
-    NO_IDS,
-    ClusterFacts,
-    NewTopic,
-    RefusedTopic,
-    TopicFacts,
-    TopicPartition,
-    Unreachable,
-)
-from snapreplay.service.settings import Settings
-from snapreplay.snapshots.program.ways import MODULE
+from snapreplay.service.ports import NO_IDS, ClusterFacts, NewTopic, TopicFacts, TopicPartition
 
 log = logging.getLogger(__name__)
 

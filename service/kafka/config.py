@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from snapreplay.service.kafka.properties import PROPERTIES
-from snapreplay.service.settings import Settings
-from snapreplay.snapshots.errors import UsageError
+from snapreplay.errors import UsageError
+from snapreplay.service.config.kafka_properties import PROPERTIES
+from snapreplay.service.config.settings import Settings
 
 log = logging.getLogger(__name__)
 

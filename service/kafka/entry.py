@@ -15,11 +15,11 @@ from aiokafka.conn import AIOKafkaConnection, collect_hosts, create_conn
 from aiokafka.protocol.admin import SaslHandShakeRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
-from snapreplay.service.kafka.closing import unbroken
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.kafka_errors import NotAuthenticated
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, describe
-from snapreplay.service.ports import NotAuthenticated
-from snapreplay.service.settings import Settings
+from snapreplay.service.kafka.shutdown import finish_despite_cancel
 
 KNOCK_S, ALL_S = 2.0, 6.0  # one address; all of them
 _PARAMETERS = frozenset(inspect.signature(create_conn).parameters)
@@ -38,7 +38,7 @@ async def entered(start: Coroutine[Any, Any, object], settings: Settings) -> Non
         NotAuthenticated: instead of the client's error, if this is the reason.
     """
     try:
-        await unbroken(start)
+        await finish_despite_cancel(start)
     except (kafka.KafkaConnectionError, kafka.NodeNotReadyError) as error:
         refused = await refusal(settings)
         if refused is not None:

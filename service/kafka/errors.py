@@ -11,7 +11,10 @@ from typing import NamedTuple
 
 from aiokafka import errors as kafka
 
-from snapreplay.service.ports import (
+from snapreplay.app.ways import alter
+from snapreplay.errors import AccessError, SnapreplayError, StopError
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.kafka_errors import (
     CommitInDoubt,
     Fenced,
     NotAuthenticated,
@@ -20,9 +23,6 @@ from snapreplay.service.ports import (
     RefusedTopic,
     Unreachable,
 )
-from snapreplay.service.settings import Settings
-from snapreplay.snapshots.errors import AccessError, SnapreplayError, StopError
-from snapreplay.snapshots.program.ways import alter
 
 
 class InvalidRecord(kafka.BrokerResponseError):
@@ -210,7 +210,8 @@ def _principal(settings: Settings) -> str:
 
 
 def _add_acl(asked: Asked | None, principal: str, operation: str, option: str, name: str) -> str:
-    to_cluster = f"--bootstrap-server {asked.settings.bootstrap_servers[0]} " if asked else ""
+    servers = ",".join(asked.settings.bootstrap_servers) if asked else ""
+    to_cluster = f"--bootstrap-server {servers} " if servers else ""
     which = name
     if option == "--transactional-id":  # one per partition: all of them
         which = f"{name.rpartition('-')[0]}- --resource-pattern-type prefixed"

@@ -7,15 +7,7 @@ from typing import Any, NamedTuple
 
 from aiokafka.protocol.api import RequestStruct, Response
 from aiokafka.protocol.fetch import FetchRequest
-from aiokafka.protocol.types import (
-    CompactArray,
-    CompactBytes,
-    Int8,
-    Int16,
-    Int32,
-    Int64,
-    Schema,
-)
+from aiokafka.protocol.types import CompactArray, CompactBytes, Int8, Int16, Int32, Int64, Schema
 
 from snapreplay.service.kafka.fields import END, NO_TAGS, TEXT, TopicId
 

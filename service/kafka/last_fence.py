@@ -8,13 +8,13 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import for_code
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.lineage import LastFence, Lineage
-from snapreplay.service.kafka.clients import admin_client
-from snapreplay.service.kafka.closing import close_client, unbroken
+from snapreplay.service.kafka.clients import admin_client, anybody
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
 from snapreplay.service.kafka.requests import DescribeTransactions
-from snapreplay.service.settings import Settings
+from snapreplay.service.kafka.shutdown import close_client, finish_despite_cancel
 
 _COORDINATOR_OF_TRANSACTIONS = 1
 _NO_SUCH_ID = 105  # TRANSACTIONAL_ID_NOT_FOUND
@@ -25,7 +25,7 @@ async def last_fence(settings: Settings, transactional_id: str) -> LastFence | N
     client = admin_client(client_arguments(settings))
     try:
         async with asyncio.timeout(3 * settings.request_timeout_ms / 1000):
-            await unbroken(client.start())
+            await finish_despite_cancel(client.start())
             return await _asked(client, transactional_id)
     except CLIENT_ERRORS as error:
         asked = Asked(settings, "Write", transactional_id)
@@ -35,7 +35,7 @@ async def last_fence(settings: Settings, transactional_id: str) -> LastFence | N
 
 
 async def _asked(client: AIOKafkaAdminClient, transactional_id: str) -> LastFence | None:
-    anywhere = client._client.get_random_node()
+    anywhere = await anybody(client._client)
     find = FindCoordinatorRequest(transactional_id, _COORDINATOR_OF_TRANSACTIONS)
     found = await client._client.send(anywhere, find)
     if found.error_code:

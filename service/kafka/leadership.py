@@ -13,12 +13,12 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.offset import OffsetRequest
 
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.clients import BareClient
-from snapreplay.service.kafka.closing import close_client, unbroken
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.errors import CLIENT_ERRORS
+from snapreplay.service.kafka.shutdown import close_client, finish_despite_cancel
 from snapreplay.service.ports import TopicPartition
-from snapreplay.service.settings import Settings
 
 _READ_UNCOMMITTED = 0
 _LATEST = -1
@@ -38,7 +38,7 @@ async def agreed_end_offset(settings: Settings, partition: TopicPartition) -> in
     client = BareClient(**client_arguments(settings))
     try:
         async with asyncio.timeout(2 * settings.request_timeout_ms / 1000):
-            await unbroken(client.bootstrap())
+            await finish_despite_cancel(client.bootstrap())
             return await _agreed_end_offset(client, partition)
     except CLIENT_ERRORS:
         return None

@@ -23,17 +23,18 @@ from aiokafka.client import ConnectionGroup
 from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition as ClientPartition
 
-from snapreplay.service.core.aside import Aside
+from snapreplay.errors import AccessError, SnapreplayError
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.kafka_errors import NotAuthenticated
+from snapreplay.service.core.step_down import SteppedDown
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.clients import consumer_client
-from snapreplay.service.kafka.closing import CLOSE_S, bounded, close_consumer
 from snapreplay.service.kafka.config import membership_arguments
 from snapreplay.service.kafka.entry import entered, refusal
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, describe
 from snapreplay.service.kafka.leave import LeaveGroup
-from snapreplay.service.ports import NotAuthenticated, TopicPartition
-from snapreplay.service.settings import Settings
-from snapreplay.snapshots.errors import AccessError, SnapreplayError
+from snapreplay.service.kafka.shutdown import CLOSE_S, bounded, close_consumer
+from snapreplay.service.ports import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class Membership:
         self._ended = asyncio.Event()
         self._callbacks: set[asyncio.Task[None]] = set()
         self._known_member_id = ""
-        self._aside: Aside | None = None
+        self._aside: SteppedDown | None = None
         self._aside_for = ""
         self._aside_begins = asyncio.Event()
         self._looks_at = 0.0
@@ -132,7 +133,7 @@ class Membership:
         if self._aside is not None or self._loop is None:
             return False
         self._aside_for, self._looks_at = for_whom, time.monotonic()
-        self._aside = Aside(return_seconds=self._settings.group.session_timeout_ms / 1000)
+        self._aside = SteppedDown(return_seconds=self._settings.group.session_timeout_ms / 1000)
         self._loop.call_soon_threadsafe(self._aside_begins.set)
         return True
 
@@ -156,8 +157,8 @@ class Membership:
         finally:
             self._ended.set()
 
-    async def gives_us(self, partition: int) -> bool:
-        """See `ports.Group.gives_us`. From any loop: the question has a client of its own."""
+    async def is_assigned_to_us(self, partition: int) -> bool:
+        """See `ports.Group.is_assigned_to_us`. From any loop: the question has a client of its own."""
         member_id = self.member_id
         if not member_id:
             return False

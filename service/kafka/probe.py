@@ -13,7 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 
 from snapreplay.service.kafka.clients import admin_client, producer_client
-from snapreplay.service.kafka.closing import cut_producer
+from snapreplay.service.kafka.shutdown import cut_producer
 
 PROBE_TOPIC_PREFIX = "__snapreplay_probe"
 # One attempt; a first transaction takes 0.3 s, up to 3 s on a loaded machine.
@@ -95,4 +95,5 @@ async def _one_transaction(bootstrap_servers: str, topic: str) -> None:
 async def _bounded(closing: Awaitable[object]) -> None:
     # What fails here has no say in whether the transaction was committed.
     with contextlib.suppress(KafkaError, OSError, TimeoutError):
-        await asyncio.wait_for(closing, _CLOSE_S)
+        async with asyncio.timeout(_CLOSE_S):
+            await closing

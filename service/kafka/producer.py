@@ -21,26 +21,21 @@ from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest
 from aiokafka.structs import RecordMetadata
 
+from snapreplay.app.record import Output
+from snapreplay.errors import SnapreplayError
 from snapreplay.service.clock import wall_ms
-from snapreplay.service.core.kept import Ending
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.kafka_errors import ClockRefused, CommitInDoubt, RefusedRecord
 from snapreplay.service.core.lineage import Lineage
+from snapreplay.service.core.retained import Ending
 from snapreplay.service.kafka.batching import Batches, TopicShape
 from snapreplay.service.kafka.clients import producer_client
 from snapreplay.service.kafka.clocks import clock_refused
-from snapreplay.service.kafka.closing import cut_producer
 from snapreplay.service.kafka.config import MIB, producer_arguments
 from snapreplay.service.kafka.entry import entered
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, commit_error
-from snapreplay.service.ports import (
-    ClockRefused,
-    CommitInDoubt,
-    LogRecord,
-    RefusedRecord,
-    TopicPartition,
-)
-from snapreplay.service.settings import Settings
-from snapreplay.snapshots.errors import SnapreplayError
-from snapreplay.snapshots.program.record import Output
+from snapreplay.service.kafka.shutdown import cut_producer
+from snapreplay.service.ports import LogRecord, TopicPartition
 
 # The pause after CONCURRENT_TRANSACTIONS on a transaction's first request. The client's 20 ms limit one
 # producer to 60 transactions/s; 2 ms give 340 to 550 on one broker, 74 to 116 on three (measured).

@@ -19,27 +19,25 @@ from aiokafka.errors import (
 )
 from aiokafka.structs import TopicPartition as ClientPartition
 
-from snapreplay.service.kafka.clients import consumer_client
-from snapreplay.service.kafka.closing import close_consumer
-from snapreplay.service.kafka.config import consumer_arguments
-from snapreplay.service.kafka.damaged import DamagedBatches
-from snapreplay.service.kafka.entry import entered
-from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
-from snapreplay.service.kafka.fetch_by_id import FetchWatch, fetch_by_id
-from snapreplay.service.kafka.fetched import slim_records
-from snapreplay.service.ports import (
-    NO_IDS,
-    Bounds,
+from snapreplay.app.record import InputRecord
+from snapreplay.app.ways import MODULE
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.kafka_errors import (
     OffsetBeyondEnd,
     OffsetTrimmed,
     ReadStalled,
     TopicGone,
-    TopicPartition,
     Unreachable,
 )
-from snapreplay.service.settings import Settings
-from snapreplay.snapshots.program.record import InputRecord
-from snapreplay.snapshots.program.ways import MODULE
+from snapreplay.service.kafka.clients import consumer_client
+from snapreplay.service.kafka.config import consumer_arguments
+from snapreplay.service.kafka.corrupt_batches import CorruptBatches
+from snapreplay.service.kafka.entry import entered
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
+from snapreplay.service.kafka.fetch_by_id import FetchWatch, fetch_by_id
+from snapreplay.service.kafka.shutdown import close_consumer
+from snapreplay.service.kafka.slim_records import slim_records
+from snapreplay.service.ports import NO_IDS, Bounds, TopicPartition
 
 SLICE_RECORDS = 5000
 # A poll over nothing but markers ends by its timeout, not by reaching the end: start short.
@@ -76,7 +74,7 @@ class KafkaReader:
         self._consumer: AIOKafkaConsumer | None = None
         self._positions: dict[TopicPartition, int] = {}
         self._closed = False
-        self._damaged = DamagedBatches()
+        self._damaged = CorruptBatches()
 
     async def start(self) -> None:
         """Connect, once, and assign what is followed.

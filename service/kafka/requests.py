@@ -8,14 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from aiokafka.protocol.api import Request, RequestStruct, Response
-from aiokafka.protocol.types import (
-    Boolean,
-    CompactArray,
-    Int16,
-    Int32,
-    Int64,
-    Schema,
-)
+from aiokafka.protocol.types import Boolean, CompactArray, Int16, Int32, Int64, Schema
 
 from snapreplay.service.kafka.fields import END, NO_TAGS, TEXT, TopicId
 

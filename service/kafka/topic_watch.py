@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, for_code
 
+from snapreplay.counted import counted
+from snapreplay.errors import SnapreplayError
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.repeats import Repeats
-from snapreplay.service.kafka.clients import admin_client
-from snapreplay.service.kafka.closing import close_client, unbroken
+from snapreplay.service.kafka.clients import admin_client, anybody
 from snapreplay.service.kafka.config import client_arguments
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
 from snapreplay.service.kafka.requests import TopicIds
-from snapreplay.service.settings import Settings
-from snapreplay.snapshots.counted import counted
-from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.service.kafka.shutdown import close_client, finish_despite_cancel
 
 log = logging.getLogger("snapreplay.topics")
 
@@ -73,7 +73,7 @@ class KafkaTopicWatch:
     async def _connected(self) -> AIOKafkaAdminClient:
         if self._client is None:
             self._client = admin_client(client_arguments(self._settings))
-            await unbroken(self._client.start())
+            await finish_despite_cancel(self._client.start())
         return self._client
 
     def _say(self, error: SnapreplayError) -> None:
@@ -92,7 +92,7 @@ async def told_ids(
 ) -> Told:
     """A broker that lags behind the controllers does not know the newest topics, or still names an old id: what the
     first one does not name, or names otherwise than `before`, the others are asked for."""
-    first = client._client.get_random_node()
+    first = await anybody(client._client)
     found, hidden = _told(await client._send_request_to_node(first, TopicIds(names)))
     told = {name: [found[name]] for name in found if before.get(name, found[name]) != found[name]}
     for broker in client._client.cluster.brokers():

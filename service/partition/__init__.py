@@ -1,1 +1,1 @@
-"""One partition's life: recover, then process, then hand over."""
+"""One partition's life: recover, process, and what follows when either ends."""

@@ -8,16 +8,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from contextlib import suppress
 from dataclasses import replace
 
+from snapreplay.errors import SnapreplayError
 from snapreplay.service.core.custody import Verdict
-from snapreplay.service.core.kept import Kept
 from snapreplay.service.core.repeats import Repeats
-from snapreplay.service.core.search import Found
+from snapreplay.service.core.retained import RetainedState
+from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.topic_changes import changes
-from snapreplay.service.partition.context import Context
-from snapreplay.service.partition.custody import (
+from snapreplay.service.recovery.custody import (
     last_now,
     looked_up,
     lost,
@@ -26,10 +25,11 @@ from snapreplay.service.partition.custody import (
     topic_ids_now,
     unsaved,
 )
-from snapreplay.service.partition.ownership import newer_owner
-from snapreplay.snapshots.errors import SnapreplayError
-from snapreplay.snapshots.state.contract import Store
-from snapreplay.snapshots.state.store import store_of
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.tasks import within
+from snapreplay.service.topics.claims import newer_owner
+from snapreplay.state.contract import Store
+from snapreplay.state.store import store_of
 
 log = logging.getLogger("snapreplay.partition")
 
@@ -50,13 +50,13 @@ class Memory:
     def __init__(self, context: Context) -> None:
         self._context = context
         self.store: Store | None = None
-        self.kept: Kept | None = None
+        self.kept: RetainedState | None = None
         self.recoverable = True
         self.proven: bool | None = None
-        self.last: Found | None = None
+        self.last: FoundIncrement | None = None
         self._said = Repeats()
 
-    def take(self) -> tuple[Store, Kept | None]:
+    def take(self) -> tuple[Store, RetainedState | None]:
         """For an incarnation, which gives `kept` back when it ends."""
         kept, self.kept = self.kept, None
         if kept is None:
@@ -87,12 +87,12 @@ class Memory:
             self.proven = answer
         return self._was_proven(kept)
 
-    def _was_proven(self, kept: Kept) -> bool:
+    def _was_proven(self, kept: RetainedState) -> bool:
         if self.proven is not None:
             return self.proven
         return self.recoverable and not kept.replaced
 
-    async def _answer(self, kept: Kept) -> bool | None:
+    async def _answer(self, kept: RetainedState) -> bool | None:
         outcome = await looked_up(self._context, kept)
         if outcome is Verdict.SAME:
             return self.recoverable and await restorable(self._context, kept.last)
@@ -121,8 +121,7 @@ class Memory:
         """The state may be in another process's memory, which writes it by itself: until the log ends with another
         increment than the one that could not be gone on from, or `stopped` is set."""
         while not stopped.is_set():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(stopped.wait(), LOOK_SECONDS)
+            await within(LOOK_SECONDS, stopped)
             newest = await last_now(self._context)
             if newest is not None and newest != self.last and await self.is_proven():
                 return

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from snapreplay.service.partition.context import ClusterView
-from snapreplay.service.partition.snapshot_keeper import OnDone
-from snapreplay.service.partition.tasks import ended
-from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.errors import SnapreplayError
+from snapreplay.service.control.protocol import OperationState
+from snapreplay.service.live.snapshot_scheduler import OnDone
+from snapreplay.service.runtime.context import ClusterView
+from snapreplay.service.runtime.tasks import cancel_and_wait
 
-Found = ClusterView | SnapreplayError
+LookedAt = ClusterView | SnapreplayError
 """What the cluster looks like now, or what about it still refuses every partition."""
 
 
@@ -20,17 +21,17 @@ class Retry:
 
     def __init__(self) -> None:
         self._asked = asyncio.Event()
-        self._found: Found | None = None
+        self._found: LookedAt | None = None
         self._done: OnDone | None = None
 
-    def ask(self, found: Found, done: OnDone) -> None:
+    def ask(self, found: LookedAt, done: OnDone) -> None:
         """`done` hears of the end: LIVE and at work, or what came instead."""
         self._found, self._done = found, done
         self._asked.set()
 
     async def until_asked(
         self, stopped: asyncio.Event, other: Coroutine[Any, Any, None] | None = None
-    ) -> Found | None:
+    ) -> LookedAt | None:
         """None: `stopped` was set, or `other` ended, first."""
         loop = asyncio.get_running_loop()
         waits: list[Coroutine[Any, Any, object]] = [stopped.wait(), self._asked.wait()]
@@ -39,7 +40,7 @@ class Retry:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in waiting:
-                await ended(task)
+                await cancel_and_wait(task)
         asked = self._asked.is_set() and not stopped.is_set()
         self._asked.clear()
         return self._found if asked else None
@@ -50,9 +51,9 @@ class Retry:
         return self._done is not None
 
     def succeeded(self) -> None:
-        self.answer("succeeded")
+        self.answer(OperationState.SUCCEEDED)
 
-    def answer(self, state: str, detail: str = "") -> None:
+    def answer(self, state: OperationState, detail: str = "") -> None:
         """Once, to whoever asked last."""
         done, self._done = self._done, None
         if done is not None:

@@ -7,14 +7,14 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from snapreplay.errors import SnapreplayError, StopError
+from snapreplay.service.core.kafka_errors import Fenced
 from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.repeats import Repeats
-from snapreplay.service.partition.context import Context
-from snapreplay.service.partition.ownership import newer_owner
-from snapreplay.service.partition.report import Reporter
-from snapreplay.service.partition.tasks import ended
-from snapreplay.service.ports import Fenced
-from snapreplay.snapshots.errors import SnapreplayError, StopError
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.report import Reporter
+from snapreplay.service.runtime.tasks import cancel_and_wait
+from snapreplay.service.topics.claims import newer_owner
 from snapreplay.snapshots.format.records import Claim
 
 log = logging.getLogger("snapreplay.partition")
@@ -33,6 +33,10 @@ class Commits(Protocol):
     @property
     def last_commit(self) -> tuple[int, float]:
         """Offset of its increment, and when it began, by the loop's clock; -inf before the first one."""
+
+    @property
+    def owner_epoch(self) -> int:
+        """Of its claim."""
 
     @property
     def lineage(self) -> Lineage:
@@ -82,7 +86,7 @@ class Standstill:
         self._reporter.doubt("processing has ended; what comes next is being decided")
         self._live, self._since = None, None
         if self._asking is not None:
-            await ended(self._asking)
+            await cancel_and_wait(self._asking)
 
     def _ask(self, live: Commits) -> None:
         if self._asking is None or self._asking.done():
@@ -97,7 +101,7 @@ class Standstill:
             if began > self._since:
                 break
             try:
-                newer = await newer_owner(self._context, self._newest_known(offset))
+                newer = await newer_owner(self._context, self._newest_known(live, offset))
                 fenced = newer is None and await self._is_fenced(live)
             except SnapreplayError as error:
                 line = said.line(f"cannot find out whether it is still ours: {error}", loop.time())
@@ -127,7 +131,7 @@ class Standstill:
             return False  # a cluster that does not tell
         return last is not None and last.lineage != live.lineage
 
-    def _newest_known(self, committed_offset: int) -> int:
+    @staticmethod
+    def _newest_known(live: Commits, committed_offset: int) -> int:
         """A newer claim lies behind everything that we committed: that need not be read."""
-        owner_epoch = self._reporter.status.owner_epoch
-        return committed_offset if owner_epoch is None else max(owner_epoch, committed_offset)
+        return max(live.owner_epoch, committed_offset)

@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from snapreplay.service.core import stops
-from snapreplay.service.partition.context import Context
-from snapreplay.service.partition.ownership import newer_owner
-from snapreplay.service.partition.tasks import ended, watched
-from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.errors import SnapreplayError
+from snapreplay.service.core import refusals
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.tasks import cancel_and_wait, watched
+from snapreplay.service.topics.claims import newer_owner
 
 log = logging.getLogger("snapreplay.partition")
 
@@ -34,7 +34,7 @@ class Suspicion:
     async def end(self) -> None:
         """No answer is wanted any more."""
         if self._asking is not None:
-            await ended(self._asking)
+            await cancel_and_wait(self._asking)
 
     async def _ask(self, owner_epoch: int) -> None:
         try:
@@ -44,6 +44,6 @@ class Suspicion:
                 "partition %d: cannot find out who owns it: %s", self._context.partition, error
             )
             return
-        duplicate = stops.duplicate_instance(self._context.expected, newer) if newer else None
+        duplicate = refusals.duplicate_instance(self._context.expected, newer) if newer else None
         if duplicate is not None:
             self._refuse(duplicate)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from snapreplay.errors import SnapreplayError
 from snapreplay.service.core.topic_changes import TopicChange, changes
-from snapreplay.service.partition.context import Context
-from snapreplay.service.partition.custody import lost
-from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.service.recovery.custody import lost
+from snapreplay.service.runtime.context import Context
 from snapreplay.snapshots.format.records import Increment
 
-Changes = tuple[TopicChange, ...]
+TopicChanges = tuple[TopicChange, ...]
 
 
 class TopicsSeen:
@@ -24,15 +24,15 @@ class TopicsSeen:
     def __init__(
         self,
         context: Context,
-        inputs_changed: Callable[[Changes], None],
-        own_topics_changed: Callable[[Changes], None],
+        inputs_changed: Callable[[TopicChanges], None],
+        own_topics_changed: Callable[[TopicChanges], None],
     ) -> None:
         self._inputs = context.input_names
         self._own = (context.increments.topic, context.snapshots.topic)
         self._inputs_changed = inputs_changed
         self._own_topics_changed = own_topics_changed
-        self._told: Changes = ()
-        self._before: Changes = ()
+        self._told: TopicChanges = ()
+        self._before: TopicChanges = ()
 
     def seen(self, recorded: Mapping[str, str], found: Mapping[str, str]) -> None:
         """`recorded`: topic → id, of the newest committed increment."""
@@ -64,7 +64,7 @@ class Keeper(Protocol):
     def topic_changed(self, change: TopicChange | None) -> None: ...
 
 
-def tell(owner: Owner, context: Context, changed: Changes) -> None:
+def tell(owner: Owner, context: Context, changed: TopicChanges) -> None:
     """What a change of own topics means: without T-ZengLiang nothing can be committed, T-QuanLiang can wait."""
     by_topic = {each.topic: each for each in changed}
     increments = by_topic.get(context.increments.topic)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from zlib import crc32
 
-from snapreplay.snapshots.counted import counted
-from snapreplay.snapshots.errors import DamagedError, StopError
+from snapreplay.counted import counted
+from snapreplay.errors import DamagedError, StopError
 from snapreplay.snapshots.format.envelope import HEADER_BYTES, RECORD_BYTES_MAX, decode, encode
 from snapreplay.snapshots.format.records import DEFAULT_STORE, ChangesRecord, ChangesRef
-from snapreplay.snapshots.state.contract import Changes
+from snapreplay.state.contract import StateChanges
 
 _FRAME_BYTES = HEADER_BYTES + 64  # envelope, field names, batch, part, store count, map length
 _ENTRY_BYTES = 10  # two bin headers of at most five bytes
@@ -21,7 +21,7 @@ class EntryTooLarge(StopError):
 
 def split_changes(
     batch: int,
-    changes: Changes,
+    changes: StateChanges,
     record_bytes_max: int = RECORD_BYTES_MAX,
     store: str = DEFAULT_STORE,
 ) -> tuple[list[bytes], ChangesRef]:
@@ -85,7 +85,7 @@ def _stores_of(values: Sequence[bytes]) -> Iterator[dict[str, dict[bytes, bytes 
         yield record.stores
 
 
-def _groups(changes: Changes, room_bytes: int) -> Iterator[dict[bytes, bytes | None]]:
+def _groups(changes: StateChanges, room_bytes: int) -> Iterator[dict[bytes, bytes | None]]:
     """As few as fit, by size before compression; all in one when they do."""
     # Every batch passes here: no Python code per entry.
     all_bytes = sum(map(len, changes)) + sum(map(len, filter(None, changes.values())))

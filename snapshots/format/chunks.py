@@ -7,21 +7,21 @@ from zlib import crc32
 
 import msgspec
 
-from snapreplay.snapshots.errors import DamagedError
+from snapreplay.errors import DamagedError
 from snapreplay.snapshots.format.changes import EntryTooLarge
 from snapreplay.snapshots.format.envelope import (
     RECORD_BYTES_MAX,
-    Kind,
+    RecordKind,
     body_of,
     decode,
     enveloped,
     open_envelope,
 )
 from snapreplay.snapshots.format.records import DEFAULT_STORE, Chunk, ChunkRef
-from snapreplay.snapshots.state.contract import ShardSlice
-from snapreplay.snapshots.state.cursor import split
-from snapreplay.snapshots.state.digest import EMPTY, Digest, adding_up
-from snapreplay.snapshots.state.steps import Steps, all_of
+from snapreplay.state.contract import ShardSlice
+from snapreplay.state.cursor import split
+from snapreplay.state.digest import EMPTY, Digest, adding_up
+from snapreplay.state.steps import Steps, all_of
 
 RAW_BYTES_MAX = 4 * 1024 * 1024
 """Packed in one go with the interpreter held, then 5 ms of zstd without it (measured)."""
@@ -62,7 +62,7 @@ class ChunkWriter:
         """
         if not slices:
             return []
-        value = enveloped(Kind.CHUNK, self.body(slices), compress=True)
+        value = enveloped(RecordKind.CHUNK, self.body(slices), compress=True)
         halves = self.halves_unless_fitting(slices, value)
         return [part for half in halves for part in self.encode(half)] if halves else [value]
 
@@ -148,7 +148,7 @@ def open_chunk(value: bytes, ref: ChunkRef, snapshot_id: str) -> bytes:
     where = _name(ref, snapshot_id)
     _check_bytes(value, ref, where)
     kind, body = open_envelope(value)
-    if kind is not Kind.CHUNK:
+    if kind is not RecordKind.CHUNK:
         raise DamagedError(f"{where} is a {kind.name.lower()}")
     return body
 

@@ -17,7 +17,7 @@ from zlib import crc32
 import msgspec
 import zstandard
 
-from snapreplay.snapshots.errors import DamagedError, StopError, UnknownFormatError
+from snapreplay.errors import DamagedError, StopError, UnknownFormatError
 from snapreplay.snapshots.format.records import (
     ChangesRecord,
     Chunk,
@@ -52,7 +52,7 @@ _WORTH_COMPRESSING_BYTES = 4096
 _LEVEL = 1
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     """What a record is; byte 5 of its value."""
 
     CLAIM = 1
@@ -62,24 +62,24 @@ class Kind(IntEnum):
     MANIFEST = 5
 
 
-KINDS: dict[type, Kind] = {
-    Claim: Kind.CLAIM,
-    ChangesRecord: Kind.CHANGES,
-    Increment: Kind.INCREMENT,
-    Chunk: Kind.CHUNK,
-    Manifest: Kind.MANIFEST,
+KINDS: dict[type, RecordKind] = {
+    Claim: RecordKind.CLAIM,
+    ChangesRecord: RecordKind.CHANGES,
+    Increment: RecordKind.INCREMENT,
+    Chunk: RecordKind.CHUNK,
+    Manifest: RecordKind.MANIFEST,
 }
 _encode_body = msgspec.msgpack.Encoder().encode
 _DECODERS: dict[int, Callable[[bytes], LogEntry]] = {
     kind: msgspec.msgpack.Decoder(record).decode for record, kind in KINDS.items()
 }
-_HEADERS: dict[Kind, Headers] = {
+_HEADERS: dict[RecordKind, Headers] = {
     kind: ((KIND_HEADER, kind.name.lower().encode()), (FORMAT_HEADER, str(FORMAT_VERSION).encode()))
-    for kind in Kind
+    for kind in RecordKind
 }
 
 
-_SPLIT_BY_THEIR_WRITERS = (Kind.CHANGES, Kind.CHUNK)
+_SPLIT_BY_THEIR_WRITERS = (RecordKind.CHANGES, RecordKind.CHUNK)
 
 
 class RecordTooLarge(StopError):
@@ -89,7 +89,7 @@ class RecordTooLarge(StopError):
 class Envelope(NamedTuple):
     """A checked record, its body decompressed and not yet decoded."""
 
-    kind: Kind
+    kind: RecordKind
     body: bytes
 
 
@@ -114,7 +114,7 @@ def body_of(entry: LogEntry) -> bytes:
     return _encode_body(entry)
 
 
-def enveloped(kind: Kind, body: bytes, *, compress: bool = False) -> bytes:
+def enveloped(kind: RecordKind, body: bytes, *, compress: bool = False) -> bytes:
     """The other half: zstd and checksum let go of the interpreter, so a thread may do it. Any size."""
     compression = _PLAIN
     if compress and len(body) >= _WORTH_COMPRESSING_BYTES:
@@ -166,20 +166,20 @@ def open_envelope(value: bytes) -> Envelope:
     if version != FORMAT_VERSION:
         raise _unknown("format version", version, str(FORMAT_VERSION))
     if kind not in _DECODERS:
-        raise _unknown("record kind", kind, ", ".join(f"{k} {k.name.lower()}" for k in Kind))
+        raise _unknown("record kind", kind, ", ".join(f"{k} {k.name.lower()}" for k in RecordKind))
     if compression not in (_PLAIN, _ZSTD) or reserved != 0:
         raise _unknown("compression", compression + 256 * reserved, "0 none, 1 zstd")
     body = value[HEADER_BYTES:]
-    return Envelope(Kind(kind), _decompress(body) if compression == _ZSTD else _limited(body))
+    return Envelope(RecordKind(kind), _decompress(body) if compression == _ZSTD else _limited(body))
 
 
-def kind_of(value: bytes) -> Kind | None:
+def kind_of(value: bytes) -> RecordKind | None:
     """What the record says it is, nothing checked but magic and kind; None when it is none of
     ours.
     """
     if len(value) < HEADER_BYTES or not value.startswith(MAGIC) or value[5] not in _DECODERS:
         return None
-    return Kind(value[5])
+    return RecordKind(value[5])
 
 
 def headers_of(entry: LogEntry) -> Headers:
@@ -190,7 +190,7 @@ def headers_of(entry: LogEntry) -> Headers:
     return headers_for(KINDS[type(entry)], snapshot_id)
 
 
-def headers_for(kind: Kind, snapshot_id: str = "") -> Headers:
+def headers_for(kind: RecordKind, snapshot_id: str = "") -> Headers:
     """The same for a record that is encoded already; chunks and manifests also name their
     snapshot.
     """

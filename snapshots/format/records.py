@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import msgspec
 
-from snapreplay.snapshots.program.ranges import Anchor, InputRange, SkippedRange
-from snapreplay.snapshots.state.contract import ShardSlice
-from snapreplay.snapshots.state.digest import Digest
+from snapreplay.app.ranges import Anchor, InputRange, SkippedRange
+from snapreplay.state.contract import ShardSlice
+from snapreplay.state.digest import Digest
 
 NO_OFFSET = -1
 """In the place of an offset that does not exist (the genesis has no previous increment)."""

@@ -18,15 +18,15 @@ from dataclasses import dataclass
 import msgspec
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from snapreplay.snapshots.counted import counted
-from snapreplay.snapshots.errors import RetryableError, SnapreplayError, StopError
+from snapreplay.app import names
+from snapreplay.counted import counted
+from snapreplay.errors import RetryableError, SnapreplayError, StopError
 from snapreplay.snapshots.jobs import audit_checks as checks
 from snapreplay.snapshots.jobs.columns import decode_entries, decode_log, decode_snapshots, judged
 from snapreplay.snapshots.jobs.read import SPARK_ERRORS, Frozen, KafkaSource
-from snapreplay.snapshots.jobs.report import AuditReport, Decision, Finding
+from snapreplay.snapshots.jobs.report import AuditReport, RecordedDecision, Violation
 from snapreplay.snapshots.jobs.session import local_session
-from snapreplay.snapshots.program import names
-from snapreplay.snapshots.state.digest import MASK, Digest
+from snapreplay.state.digest import MASK, Digest
 
 FINDINGS_MAX = 1000
 """Of each check: a log that is wrong everywhere is as wrong with the first thousand."""
@@ -135,7 +135,9 @@ class _Audit:
             findings=sorted(findings + digests),
             notes=notes,
             seconds=round(time.monotonic() - started, 3),
-            decisions=[Decision(*row) for row in self._spark.sql(checks.DECISIONS).collect()],
+            decisions=[
+                RecordedDecision(*row) for row in self._spark.sql(checks.DECISIONS).collect()
+            ],
         )
 
     def _make_views(self) -> None:
@@ -168,22 +170,22 @@ class _Audit:
         (row,) = self._spark.sql(f"SELECT {columns}").collect()
         return {name: int(row[name]) for name in queries}
 
-    def _findings(self) -> list[Finding]:
+    def _findings(self) -> list[Violation]:
         whole: DataFrame | None = None
         for name, query in checks.CHECKS.items():
             found = self._spark.sql(query, args=self._names).limit(FINDINGS_MAX)
             named = found.selectExpr(f"'{name}' AS check", "*")
             whole = named if whole is None else whole.unionAll(named)
-        return [Finding(*row) for row in whole.collect()] if whole is not None else []
+        return [Violation(*row) for row in whole.collect()] if whole is not None else []
 
-    def _wrong_digests(self, counts: dict[str, int]) -> list[Finding]:
+    def _wrong_digests(self, counts: dict[str, int]) -> list[Violation]:
         """Hash every entry of the newest whole snapshot of each partition again."""
         newest = self._spark.sql(checks.NEWEST).collect()
         computed = self._computed(newest)
         counts["snapshots_hashed"] = len(newest)
         counts["entries_hashed"] = sum(digest.count for digest in computed.values())
         return [
-            Finding(
+            Violation(
                 "digest",
                 self._topics.snaps.topic,
                 row.partition,

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import pandas  # noqa: F401 - else Spark misses it in the middle of a job, as an error of its own
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.app import names
+from snapreplay.errors import SnapreplayError
 from snapreplay.snapshots.format.envelope import FORMAT_VERSION, KIND_HEADER, decode
 from snapreplay.snapshots.format.records import (
     ChangesRecord,
@@ -24,7 +26,6 @@ from snapreplay.snapshots.format.records import (
     LogEntry,
     Manifest,
 )
-from snapreplay.snapshots.program import names
 
 _LONG, _TEXT = pa.int64(), pa.string()
 _POSITIONS = pa.map_(_TEXT, _LONG)

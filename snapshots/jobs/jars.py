@@ -12,10 +12,10 @@ import time
 from importlib.resources import as_file, files
 from pathlib import Path
 
-from snapreplay.snapshots import jars
-from snapreplay.snapshots.counted import counted
-from snapreplay.snapshots.errors import SnapreplayError
-from snapreplay.snapshots.java import find_java
+from snapreplay.counted import counted
+from snapreplay.errors import SnapreplayError
+from snapreplay.jars import cache
+from snapreplay.jars.java import find_java
 
 JARS_DIR_VARIABLE = "SNAPREPLAY_SPARK_JARS_DIR"
 _WHAT = "Spark's Kafka connector"
@@ -27,9 +27,9 @@ def ensure() -> list[Path]:
     Raises:
         JarsUnavailable: not here and not to be had.
     """
-    root = jars.jars_dir("spark", JARS_DIR_VARIABLE)
+    root = cache.jars_dir("spark", JARS_DIR_VARIABLE)
     started = time.monotonic()
-    if jars.fill(root, _pom(), _copy):
+    if cache.fill(root, _pom(), _copy):
         took_s = time.monotonic() - started
         print(f"spark: {_size(root)} in {took_s:.1f} s", file=sys.stderr)
     return _jars_in(root)
@@ -41,8 +41,8 @@ def check() -> None:
         JavaUnavailable, JarsUnavailable: `ensure` and a session could not succeed for want of java or mvn.
     """
     find_java("Spark")
-    if not jars.is_whole(jars.jars_dir("spark", JARS_DIR_VARIABLE), _pom()):
-        jars.find_maven(_WHAT)
+    if not cache.is_whole(cache.jars_dir("spark", JARS_DIR_VARIABLE), _pom()):
+        cache.find_maven(_WHAT)
 
 
 def _pom() -> bytes:
@@ -50,10 +50,10 @@ def _pom() -> bytes:
 
 
 def _copy(fresh: Path) -> None:
-    maven = jars.find_maven(_WHAT)
+    maven = cache.find_maven(_WHAT)
     print(f"spark: fetching {_WHAT} by Maven (about 10 MB, once)", file=sys.stderr)
     with as_file(files(__package__) / "pom.xml") as pom:
-        jars.copy_dependencies(maven, pom, fresh, _WHAT)
+        cache.copy_dependencies(maven, pom, fresh, _WHAT)
 
 
 def _jars_in(root: Path) -> list[Path]:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from snapreplay.snapshots.errors import UsageError
+from snapreplay.errors import UsageError
 
 _AS_THEY_ARE = (
     "security.protocol",

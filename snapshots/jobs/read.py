@@ -17,7 +17,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped] # py4j s
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from snapreplay.snapshots.errors import RetryableError, UsageError
+from snapreplay.errors import RetryableError, UsageError
 from snapreplay.snapshots.jobs.java_options import java_options
 
 Isolation = Literal["read_committed", "read_uncommitted"]

@@ -7,7 +7,7 @@ import msgspec
 from snapreplay.snapshots.format.records import OWN_KIND
 
 
-class Finding(msgspec.Struct, frozen=True, order=True):
+class Violation(msgspec.Struct, frozen=True, order=True):
     """Something that must not be so. `offset` is that of the record to look at; -1 when it is
     missing and has none.
     """
@@ -19,7 +19,7 @@ class Finding(msgspec.Struct, frozen=True, order=True):
     detail: str
 
 
-class Decision(msgspec.Struct, frozen=True):
+class RecordedDecision(msgspec.Struct, frozen=True):
     """A finding that an operator accepted, or what an owner decided when its memory was the only copy of the state;
     by the increment that says so.
     """
@@ -50,10 +50,10 @@ class AuditReport(msgspec.Struct, frozen=True):
     app_id: str
     partition_count: int
     checked: dict[str, int]
-    findings: list[Finding]
+    findings: list[Violation]
     notes: dict[str, int]
     seconds: float
-    decisions: list[Decision] = []
+    decisions: list[RecordedDecision] = []
 
     @property
     def exit_code(self) -> int:

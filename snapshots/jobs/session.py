@@ -13,8 +13,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from snapreplay.snapshots.errors import UsageError
-from snapreplay.snapshots.java import INSTALL, environment, find_java
+from snapreplay.errors import UsageError
+from snapreplay.jars.java import INSTALL, environment, find_java
 from snapreplay.snapshots.jobs import jars
 
 # A JVM that ends soon: the quick compiler and the plain collector start twice as fast (28.7 s

@@ -10,10 +10,10 @@ from fastapi.testclient import TestClient
 
 from snapreplay.api import problems
 from snapreplay.api.app import create_app
-from snapreplay.service.control import NotOwned, UnknownPartition
+from snapreplay.service.control.protocol import NotOwned, UnknownPartition
 from tests.support.fake_control import FakeControl
 
-KINDS = [each for each in vars(problems).values() if isinstance(each, problems.Kind)]
+KINDS = [each for each in vars(problems).values() if isinstance(each, problems.ProblemKind)]
 
 
 class Broken(FakeControl):

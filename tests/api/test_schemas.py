@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from snapreplay.api import schemas
-from snapreplay.service.status import Progress
+from snapreplay.service.control.status import Progress
 from tests.support.fake_control import WRITTEN
 
 MODELS = [

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from snapreplay.api.server import HttpServer
-from snapreplay.snapshots.errors import UsageError
+from snapreplay.errors import UsageError
 from tests.support.fake_control import FakeControl
 
 

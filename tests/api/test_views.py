@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapreplay.api import schemas, views
-from snapreplay.service.control import Check
+from snapreplay.service.control.protocol import Check
+from snapreplay.service.control.status import PartitionStatus, Progress, RestoreStatus
 from snapreplay.service.core.phase import RECOVERING, Phase
-from snapreplay.service.status import PartitionStatus, Progress, RestoreStatus
 from tests.support.fake_control import FACTS, LIVE, NOW
 
 statuses = st.builds(
@@ -47,11 +47,11 @@ def test_every_status_can_be_shown(given_statuses):
     )
 
 
-def test_a_fallback_is_another_snapshot_or_another_road():
+def test_a_fallback_is_another_snapshot_or_another_mode():
     """Each with its reason; none when all was as preferred."""
     damaged = RestoreStatus(1, NOW, fallback_from="s9", fallback_reason="crc32")
-    road = RestoreStatus(1, NOW, fallback_reason="batch 7 was written without changes")
-    for restore, snapshot_id in ((damaged, "s9"), (road, None), (RestoreStatus(1, NOW), "none")):
+    mode = RestoreStatus(1, NOW, fallback_reason="batch 7 was written without changes")
+    for restore, snapshot_id in ((damaged, "s9"), (mode, None), (RestoreStatus(1, NOW), "none")):
         status = PartitionStatus(0, Phase.LIVE, restore=restore)
         (found,) = views.restore_status(FACTS, [status]).partitions
         if snapshot_id == "none":

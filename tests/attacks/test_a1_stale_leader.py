@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
+from snapreplay.app import names
+from snapreplay.errors import RetryableError
 from snapreplay.service.clock import wall_ms
-from snapreplay.service.partition.context import Context
-from snapreplay.service.partition.recoverer import Recovered, Recoverer
-from snapreplay.service.partition.report import Reporter
-from snapreplay.service.ports import Fenced, LogRecord
-from snapreplay.service.status import StatusBoard
-from snapreplay.snapshots.errors import RetryableError
+from snapreplay.service.control.status import StatusBoard
+from snapreplay.service.core.kafka_errors import Fenced
+from snapreplay.service.ports import LogRecord
+from snapreplay.service.recovery.driver import Recovered, RecoveryDriver
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.envelope import encode, headers_of
-from snapreplay.snapshots.program import names
-from snapreplay.snapshots.state.store import store_of
+from snapreplay.state.store import store_of
 from tests.scenarios.ground import leader_of
 from tests.support import apps
 from tests.support.history import history
@@ -63,7 +64,7 @@ class Owners:
         """
         context = await self._context()
         store = store_of(self.here.app.state())
-        recovered = await Recoverer(context, store, Reporter(StatusBoard(), 0)).recover()
+        recovered = await RecoveryDriver(context, store, Reporter(StatusBoard(), 0)).recover()
         chain = recovered.chain
         try:
             self.stale_answers += await self._is_stale(context, chain.owner_epoch)

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from snapreplay.service.core.stops import LogPinned
-from snapreplay.service.partition import recoverer
-from snapreplay.service.partition.recoverer import Recoverer
-from snapreplay.service.partition.report import Reporter
-from snapreplay.service.status import StatusBoard
-from snapreplay.snapshots.program import names
-from snapreplay.snapshots.state.store import store_of
+from snapreplay.app import names
+from snapreplay.service.control.status import StatusBoard
+from snapreplay.service.core.refusals import HangingTransaction
+from snapreplay.service.recovery import driver
+from snapreplay.service.recovery.driver import RecoveryDriver
+from snapreplay.service.runtime.report import Reporter
+from snapreplay.state.store import store_of
 from tests.log_tail.tail import ends
 from tests.support import apps
 from tests.support.history import history
@@ -91,14 +91,14 @@ async def test_a2_patience_ends_and_names_offsets_and_cause(
     """A transaction that nobody ends: STOP, with last stable offset, high watermark, and the tool that ends it. Then,
     ended, the restore is exact."""
     here = pinned.here
-    monkeypatch.setattr(recoverer, "PIN_SLACK_MS", 0)
+    monkeypatch.setattr(driver, "PIN_SLACK_MS", 0)
     context = await here.context(timeouts={"claim_grace_ms": 50})
     short = replace(context.view, transaction_timeout_max_ms=PATIENCE_MS)
-    stopped = Recoverer(
+    stopped = RecoveryDriver(
         replace(context, view=short), store_of(here.app.state()), Reporter(StatusBoard(), 0)
     )
     stable, _ = await ends(context)
-    with pytest.raises(LogPinned) as caught:
+    with pytest.raises(HangingTransaction) as caught:
         await stopped.recover()
     _, high = await ends(context)
     error = caught.value

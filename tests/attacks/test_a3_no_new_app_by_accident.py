@@ -2,12 +2,13 @@
 
 import pytest
 
-from snapreplay.service.genesis import PartitionLost, init_app
-from snapreplay.service.partition import ownership, recoverer
-from snapreplay.service.partition.starts import manifest_in
-from snapreplay.service.topics import TopicsIncomplete, ensure_topics
-from snapreplay.snapshots.errors import StopError
-from snapreplay.snapshots.format.envelope import Kind
+from snapreplay.errors import StopError
+from snapreplay.service.decisions.init import PartitionLost, init_app
+from snapreplay.service.recovery import driver
+from snapreplay.service.topics import claims, stale_leader
+from snapreplay.service.topics.log_bounds import manifest_in
+from snapreplay.service.topics.requirements import TopicsIncomplete, ensure_topics
+from snapreplay.snapshots.format.envelope import RecordKind
 from tests.support import apps, reference
 from tests.support.accepting import accepted
 from tests.support.stage import phase, processed
@@ -65,16 +66,16 @@ async def test_a3_one_lost_partition_of_several_is_not_begun_anew(stage, unique)
 
 async def test_a3_a_snapshot_ahead_of_the_last_increment_proves_a_cut(past, monkeypatch):
     """Committed batches are gone: FAILED with both batches, though a shorter history would look whole."""
-    monkeypatch.setattr(ownership, "STALE_LEADER_SECONDS", 1.0)  # there is none
+    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 1.0)  # there is none
     then = await past()
-    await tamper(then.here, then.increments, Kind.CHANGES, cut, 3)  # of batch 5
+    await tamper(then.here, then.increments, RecordKind.CHANGES, cut, 3)  # of batch 5
     known: list[int] = []
 
     async def asked(context, owner_epoch, known_offset):
         known.append(known_offset)
-        return await ownership.newer_owner(context, owner_epoch, known_offset)
+        return await claims.newer_owner(context, owner_epoch, known_offset)
 
-    monkeypatch.setattr(recoverer, "newer_owner", asked)
+    monkeypatch.setattr(driver, "newer_owner", asked)
     status = await then.here.failure()
     assert status.error.kind == "LogCut"
     assert "snapshot of batch 5, but the last increment is batch 4" in status.error.message

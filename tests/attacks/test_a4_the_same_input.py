@@ -1,6 +1,6 @@
 """A4: the input is the log that was processed, or nothing goes on.
 
-Trimmed and shorter inputs, one input: tests/service/partition/test_inputs.py; counts of records: test_replay.py there.
+Trimmed and shorter inputs, one input: tests/service/recovery/test_inputs.py; counts of records: test_replay.py there.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from snapreplay.service.partition import inputs
+from snapreplay.service.topics import stale_leader
 from tests.support import apps, reference
 from tests.support.kafka import until_async
 from tests.support.stage import processed, until
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.kafka
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     """A stale leader is believed for half a second here."""
-    monkeypatch.setattr(inputs, "STALE_LEADER_SECONDS", 0.3)
-    monkeypatch.setattr(inputs, "ASK_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(stale_leader, "ASK_AGAIN_SECONDS", 0.1)
 
 
 async def test_a4_a_topic_made_again_after_a_clean_stop_is_not_taken_for_the_old_one(stage, unique):

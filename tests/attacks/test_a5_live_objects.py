@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapreplay import App, MapState, Topic
-from snapreplay.snapshots.errors import RecordError
-from snapreplay.snapshots.program.harness import Harness, record
+from snapreplay.app.harness import Harness, record
+from snapreplay.errors import RecordError
 from snapreplay.testing import Diverged, check
 from tests.support import bad_apps
 

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from snapreplay import App, MapState, Topic
-from snapreplay.snapshots.program.harness import Harness, record
+from snapreplay.app.harness import Harness, record
 from snapreplay.testing import ErrorPolicy
 
 payments, balances = Topic("payments"), Topic("balances")
@@ -76,9 +76,9 @@ def test_a6_a_failed_record_leaves_nothing_but_its_dead_letter(values, size):
             without._positions["payments"] += 1
     assert effect(found) == effect(without)
     assert len(found.dead_letters) == len(found.errors) == len(values) - len(good)
-    failed = [error.record_id for error in found.errors]
+    failed = [str(error.record_id) for error in found.errors]
     assert failed == [f"payments-0-{n}" for n in range(len(values)) if n not in good]
-    found.crash()  # by both roads, or it raises Diverged
+    found.crash()  # by both modes, or it raises Diverged
 
 
 @pytest.mark.parametrize("error", [MemoryError, ImportError, KeyboardInterrupt, SystemExit])

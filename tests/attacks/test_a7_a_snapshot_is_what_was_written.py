@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from snapreplay.snapshots.format.chunks import ChunkWriter
-from snapreplay.snapshots.format.envelope import Kind, kind_of
+from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from tests.support import apps
 from tests.support.stage import phase
 
@@ -57,4 +57,4 @@ async def test_a7_an_image_that_differs_from_the_running_digest_stops(
         await here.assert_exactly_once(service)
         assert service.restore_status()[0].restore.snapshot is None
     (snapshots,) = await here.read(f"{here.app.app_id}-snapshots")
-    assert Kind.MANIFEST not in {kind_of(record.value or b"") for record in snapshots}
+    assert RecordKind.MANIFEST not in {kind_of(record.value or b"") for record in snapshots}

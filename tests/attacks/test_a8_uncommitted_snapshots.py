@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from snapreplay.service.core.kafka_errors import CommitInDoubt
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.ports import CommitInDoubt
-from snapreplay.snapshots.format.envelope import Kind, kind_of
+from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from tests.support import apps
 from tests.support.entries import read_entry
 from tests.support.owner import Owner
@@ -32,7 +32,7 @@ class Appends(KafkaCluster):
 
         async def answered(record, partition):
             offset = await append(record, partition)
-            is_manifest = kind_of(record.value) is Kind.MANIFEST
+            is_manifest = kind_of(record.value) is RecordKind.MANIFEST
             return self.offset if is_manifest and self.offset is not None else offset
 
         appender.append = answered
@@ -53,7 +53,7 @@ async def one(stage, unique):
 
 async def increments_of(one):
     records = (await one.here.read(f"{one.here.app.app_id}-increments"))[0]
-    return [read_entry(r.value) for r in records if kind_of(r.value) is Kind.INCREMENT]
+    return [read_entry(r.value) for r in records if kind_of(r.value) is RecordKind.INCREMENT]
 
 
 async def wanted(one):

@@ -5,7 +5,7 @@ import asyncio
 
 import pytest
 
-from snapreplay.service.core.policy import SinceSnapshot, SnapshotPolicy, snapshot_due
+from snapreplay.service.core.snapshot_policy import SinceSnapshot, SnapshotPolicy, snapshot_due
 from tests.support import apps
 from tests.support.kafka import until_async
 from tests.support.stage import Stage, processed, snapshot, until

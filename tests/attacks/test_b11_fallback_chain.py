@@ -3,9 +3,9 @@ not recorded, every restore would find the same damage again."""
 
 import pytest
 
-from snapreplay.service.partition import snapshot_keeper
-from snapreplay.service.ports import CommitInDoubt, Unreachable
-from snapreplay.snapshots.format.envelope import Kind, kind_of
+from snapreplay.service.core.kafka_errors import CommitInDoubt, Unreachable
+from snapreplay.service.live import snapshot_scheduler
+from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from tests.support import apps
 from tests.support.entries import read_entry
 from tests.support.owner import Owner
@@ -19,7 +19,7 @@ LAST_BATCH = 8  # of the past
 
 async def increments_of(here):
     records = (await here.read(f"{here.app.app_id}-increments"))[0]
-    return [read_entry(r.value) for r in records if kind_of(r.value) is Kind.INCREMENT]
+    return [read_entry(r.value) for r in records if kind_of(r.value) is RecordKind.INCREMENT]
 
 
 async def test_b11_each_increment_holds_the_last_pointers_newest_first(stage, unique):
@@ -44,7 +44,7 @@ async def test_b11_each_increment_holds_the_last_pointers_newest_first(stage, un
 async def test_b11_after_a_fallback_its_first_increment_says_so_and_a_new_snapshot_is_taken(past):
     """Only the first one: the damage is named once, and the next restore does not meet it."""
     then = await past()
-    await tamper(then.here, then.snapshots, Kind.MANIFEST, flip)
+    await tamper(then.here, then.snapshots, RecordKind.MANIFEST, flip)
     one = Owner(then.here, await then.here.context())
     restore = (await one.phase("live")).restore
     assert (restore.snapshot.snapshot_id, restore.fallback_from) == (then.first, then.second)
@@ -65,7 +65,7 @@ async def test_b11_a_fallback_is_not_forgotten_by_a_doubt(past):
     """The commit after it is in doubt and the state stays in memory: the damage is recorded, and the new snapshot
     taken, by the incarnation after it."""
     then = await past()
-    await tamper(then.here, then.snapshots, Kind.MANIFEST, flip)
+    await tamper(then.here, then.snapshots, RecordKind.MANIFEST, flip)
     one = Owner(then.here, await then.here.context())
     epoch = (await one.phase("live")).owner_epoch
 
@@ -84,9 +84,9 @@ async def test_b11_a_fallback_is_not_forgotten_by_a_doubt(past):
 
 async def test_b11_a_new_snapshot_that_fails_is_tried_again(past, monkeypatch):
     """Without a policy that would take one some time later: until one is pointed to, every restore meets the damage."""
-    monkeypatch.setattr(snapshot_keeper, "RETRY_AFTER_SECONDS", 0.1)
+    monkeypatch.setattr(snapshot_scheduler, "RETRY_AFTER_SECONDS", 0.1)
     then = await past()
-    await tamper(then.here, then.snapshots, Kind.MANIFEST, flip)
+    await tamper(then.here, then.snapshots, RecordKind.MANIFEST, flip)
     context = await then.here.context()
     appender, failures = context.cluster.appender, ["once"]
 

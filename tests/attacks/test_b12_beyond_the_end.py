@@ -3,10 +3,11 @@ before a snapshot is passed over or a partition FAILED."""
 
 import pytest
 
+from snapreplay.service.core.kafka_errors import OffsetBeyondEnd
 from snapreplay.service.kafka.reader import KafkaReader
-from snapreplay.service.partition import inputs, loading
-from snapreplay.service.ports import Bounds, OffsetBeyondEnd
-from snapreplay.snapshots.format.envelope import Kind
+from snapreplay.service.ports import Bounds
+from snapreplay.service.topics import stale_leader
+from snapreplay.snapshots.format.envelope import RecordKind
 from tests.support.owner import Owner
 from tests.support.stage import until
 from tests.support.tampering import cut, recreate, tamper, trim
@@ -29,8 +30,8 @@ def behind(monkeypatch):
         return Bounds(true.start_offset, 1) if self in told else true
 
     monkeypatch.setattr(KafkaReader, "bounds", stale)
-    monkeypatch.setattr(loading, "STALE_LEADER_SECONDS", 10.0)
-    monkeypatch.setattr(inputs, "ASK_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 10.0)
+    monkeypatch.setattr(stale_leader, "ASK_AGAIN_SECONDS", 0.05)
     return left
 
 
@@ -82,10 +83,10 @@ async def test_b12_a_live_partition_whose_leader_is_behind_goes_on(past):
 
 async def test_b12_a_log_that_is_shorter_than_it_was_is_named_with_both_offsets(past, monkeypatch):
     """When no client says otherwise for long enough: FAILED for the input, the snapshot before for T-QuanLiang."""
-    monkeypatch.setattr(inputs, "STALE_LEADER_SECONDS", 0.3)
-    monkeypatch.setattr(inputs, "ASK_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(stale_leader, "ASK_AGAIN_SECONDS", 0.05)
     then = await past()
-    manifest = await tamper(then.here, then.snapshots, Kind.MANIFEST, cut)
+    manifest = await tamper(then.here, then.snapshots, RecordKind.MANIFEST, cut)
     one = Owner(then.here, await then.here.context())
     restore = (await one.phase("live")).restore
     assert (restore.snapshot.snapshot_id, restore.fallback_from) == (then.first, then.second)

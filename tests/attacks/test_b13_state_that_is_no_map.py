@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from snapreplay.snapshots.errors import RecordError, UsageError
-from snapreplay.snapshots.format.envelope import Kind
-from snapreplay.snapshots.program.harness import Harness, record
+from snapreplay.app.harness import Harness, record
+from snapreplay.errors import RecordError, UsageError
+from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.testing import ErrorPolicy
 from tests.support import apps, reference
 from tests.support.stage import snapshot, until
@@ -56,7 +56,7 @@ async def test_b13_a_damaged_snapshot_of_an_object_is_not_believed(stage, unique
             await here.feed(10)
             await here.all_processed(service)
             taken.append(await snapshot(service))
-    await tamper(here, f"{here.app.app_id}-snapshots", Kind.CHUNK, flip)
+    await tamper(here, f"{here.app.app_id}-snapshots", RecordKind.CHUNK, flip)
     async with here.running() as service:
         restore = service.restore_status()[0].restore
         assert restore.snapshot.snapshot_id == taken[0]

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapreplay import App, MapState, Topic
-from snapreplay.snapshots.program.harness import Harness, record
+from snapreplay.app.harness import Harness, record
 
 words, answers = Topic("words"), Topic("answers")
 SHARES = (0.1, 0.2, 0.3, 1e16, -1e16, 1e-9)  # their sum depends on the order

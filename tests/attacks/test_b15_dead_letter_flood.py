@@ -5,21 +5,21 @@ import json
 
 import pytest
 
-from snapreplay.service.core.flood import FloodGauge, FloodLimits
+from snapreplay.app.ranges import SkippedRange
+from snapreplay.service.core.dead_letter_limit import DeadLetterGauge, DeadLetterLimits
 from snapreplay.service.ports import NewTopic
-from snapreplay.snapshots.format.envelope import Kind, kind_of
-from snapreplay.snapshots.program.ranges import SkippedRange
+from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from tests.support import apps, reference
 from tests.support.entries import read_entry
 from tests.support.stage import phase
 
-LIMITS = FloodLimits(in_a_row=100, percent=50.0, window_records=1000)
+LIMITS = DeadLetterLimits(in_a_row=100, percent=50.0, window_records=1000)
 LETTER_BYTES_MAX = 20_000
 
 
 def drained(applied: int, skipped: int, records: int) -> int:
     """How much of an input is dead-lettered before the flood is seen, in batches of so many applied and skipped."""
-    gauge, letters = FloodGauge(), 0
+    gauge, letters = DeadLetterGauge(), 0
     while letters < records:
         gauge, letters = gauge.after(applied, skipped, LIMITS), letters + skipped
         if gauge.flooded(LIMITS):
@@ -47,7 +47,7 @@ async def test_b15_a_flood_stops_and_a_letter_too_large_goes_without_its_value(s
     aside = await stage(apps.ledger(unique("aside")))
     limit = {"max.message.bytes": str(LETTER_BYTES_MAX)}
     await aside.cluster.create_topics([NewTopic(f"{name}-dead-letters", 1, config=limit)])
-    errors = {"policy": "dead_letter", "dead_letters_in_a_row_max": 5}
+    errors = {"policy": "dead_letter", "dead_letters_consecutive_max": 5}
     here = await stage(app, errors=errors, batch={"records_max": 4, "linger_ms": 0})
     large = {"amount": 0, "poison": True, "padding": "x" * 2 * LETTER_BYTES_MAX}
     await here.send([("a", large), ("a", large), ("a", {"amount": 1})])
@@ -55,7 +55,7 @@ async def test_b15_a_flood_stops_and_a_letter_too_large_goes_without_its_value(s
         await here.all_processed(service)
         await here.send([("a", {"amount": 1, "poison": True})] * 100)
         status = await phase(service, "failed")
-    assert status.error.kind == "DeadLetterFlood"
+    assert status.error.kind == "DeadLetterLimitReached"
     letters = (await here.read(f"{name}-dead-letters"))[0]
     assert 5 < len(letters) - 2 <= 12
     for offset, letter in enumerate(letters[:2]):
@@ -70,7 +70,7 @@ async def test_b15_a_flood_stops_and_a_letter_too_large_goes_without_its_value(s
     first = next(
         entry
         for record in records
-        if kind_of(record.value or b"") is Kind.INCREMENT
+        if kind_of(record.value or b"") is RecordKind.INCREMENT
         for entry in [read_entry(record.value)]
         if entry.skipped
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from snapreplay.service.partition.live import Live
+from snapreplay.service.live.pipeline import Live
 from tests.support import apps, reference
 from tests.support.accepting import accepted
 from tests.support.files import app_in, changed, program_in
@@ -99,7 +99,9 @@ async def killed(monkeypatch: Any, here: Any, *batches: Any) -> None:
     [
         pytest.param(book, "shop.py", {}, id="the state's class"),
         pytest.param(book_with_helper, "rules.py", {}, id="a helper module"),
-        pytest.param(counting, "rules.py", {"changes": False}, id="a map, its helper module"),
+        pytest.param(
+            counting, "rules.py", {"changelog": {"enabled": False}}, id="a map, its helper module"
+        ),
     ],
 )
 async def test_b17_a_stricter_rule_is_named_before_live(
@@ -196,7 +198,7 @@ async def test_b17_a_refactoring_is_proven_by_the_digest(stage, unique, deploy, 
     assert after.version != here.app.version
     async with here.running(after) as service:
         restore = service.restore_status()[0].restore
-        assert (restore.road, restore.records_replayed) == ("replay", 5)
+        assert (restore.mode, restore.records_replayed) == ("replay", 5)
         assert (restore.proof.equal, restore.proof.batches_compared) == (True, 3)
 
 
@@ -219,7 +221,7 @@ async def test_b17_a_graceful_end_leaves_a_digest(stage, unique, deploy):
 
 async def test_b17_other_outputs_with_the_same_state_go_on(stage, unique):
     """A hotfix of what is sent: the state is the committed one, by its digest; what was sent stays."""
-    here = await stage(apps.ledger(unique("sent")), changes=False)
+    here = await stage(apps.ledger(unique("sent")), changelog={"enabled": False})
     async with here.running() as service:
         await here.feed(10)
         await here.all_processed(service)
@@ -233,7 +235,7 @@ async def test_b17_other_outputs_with_the_same_state_go_on(stage, unique):
 
 async def test_b17_what_no_version_covers_is_found_by_its_outputs(stage, unique):
     """The same version, as when an installed package changed: FAILED as not the same, not as changed code."""
-    here = await stage(apps.ledger(unique("unseen")), changes=False)
+    here = await stage(apps.ledger(unique("unseen")), changelog={"enabled": False})
     async with here.running() as service:
         await here.feed(10)
         await processed(service, {0: 10})

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from snapreplay.service.doctor.collect import examine
 from snapreplay.service.partition.topics_seen import TopicsSeen
-from snapreplay.service.topics import ensure_topics
+from snapreplay.service.topics.requirements import ensure_topics
 from snapreplay.snapshots.jobs.audit import audit
 from tests.checker import app, load, verify
 from tests.support.stage import Stage, phase, snapshot, until

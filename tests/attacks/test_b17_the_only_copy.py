@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from snapreplay.service.core.custody import StateUnsaved
-from snapreplay.service.genesis import init_app
-from snapreplay.service.topics import ensure_topics
+from snapreplay.service.decisions.init import init_app
+from snapreplay.service.topics import stale_leader
+from snapreplay.service.topics.requirements import ensure_topics
 from tests.support import apps, reference
+from tests.support.accepting import accepted
 from tests.support.entries import read_entry
 from tests.support.stage import Stage, phase, processed, snapshot, until
-from tests.support.tampering import delete
+from tests.support.tampering import delete, recreate
 
 pytestmark = pytest.mark.kafka
 
@@ -56,7 +58,7 @@ async def busy():
 
 SHAPES = {
     "changes": (apps.ledger, {}),
-    "lean": (apps.ledger, {"changes": False}),
+    "lean": (apps.ledger, {"changelog": {"enabled": False}}),
 }
 
 
@@ -132,7 +134,7 @@ async def same_tape(here, tape):
 async def test_the_snapshots_are_deleted_and_created_again(stage, unique, busy, at_work):
     """Processing goes on; status says what is missing; a snapshot asked for fails at once with the reason. When the
     topic is there again it gets a snapshot at once, and nothing points into the old one any more."""
-    here = await stage(apps.ledger(unique("whole")), changes=False)
+    here = await stage(apps.ledger(unique("whole")), changelog={"enabled": False})
     async with here.running() as service:
         await here.feed(100)
         await processed(service, {0: 100})
@@ -161,7 +163,7 @@ async def test_the_snapshots_are_deleted_and_created_again(stage, unique, busy, 
         pointers = read_entry(log[-1].value).pointers
         assert pointers
         assert old not in [pointer.snapshot_id for pointer in pointers]
-    restore = await here.restored(changes=False)
+    restore = await here.restored(changelog={"enabled": False})
     assert restore.snapshot.snapshot_id == pointers[0].snapshot_id
     assert restore.fallback_from is None
 
@@ -276,3 +278,21 @@ async def test_a_frozen_owner_does_not_undo_what_its_successor_did(stage, unique
     )
     outputs = (await here.read(here.app.outputs[0].name))[0]
     assert len(outputs) == len(set(reference.ids(outputs))) == 1000
+
+
+async def test_a_state_that_only_a_replay_leads_to_is_written_when_its_input_is_replaced(
+    stage, unique, monkeypatch
+):
+    """No changes, no snapshot, and the input deleted: once the new one is accepted, all of both is in the state."""
+    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 0.3)
+    here = await stage(apps.ledger(unique("input")), changelog={"enabled": False})
+    async with here.running() as service:
+        await here.feed(100)
+        await processed(service, {0: 100})
+        await asyncio.to_thread(recreate, here.bootstrap_servers, here.app.inputs[0].name, 1)
+        await here.feed(30)
+        await phase(service, "failed")
+        await accepted(here, service.restore_status()[0].error.hint)
+    async with here.running() as service:
+        await processed(service, {0: 30})
+        assert sum(account["n"] for account in service.view(0).values()) == 130

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from snapreplay.snapshots.format.envelope import Kind, kind_of
-from snapreplay.snapshots.state.digest import Digest
+from snapreplay.snapshots.format.envelope import RecordKind, kind_of
+from snapreplay.state.digest import Digest
 from tests.support import apps
 from tests.support.entries import read_entry
 from tests.support.stage import snapshot
@@ -17,7 +17,7 @@ WRONG = Digest(20, 1, 2)
 
 
 async def test_b1_skips_and_changes_of_every_batch_since_the_snapshot_are_read(stage, unique):
-    """Ten batches, half of them with a dead letter, none of it in the last one: both roads give the state folded by
+    """Ten batches, half of them with a dead letter, none of it in the last one: both modes give the state folded by
     hand, and compare every batch."""
     here = await stage(
         apps.ledger(unique("every"), apps.refuse_poison),
@@ -35,28 +35,28 @@ async def test_b1_skips_and_changes_of_every_batch_since_the_snapshot_are_read(s
     since = (await _increments(here))[-9:]
     assert sum(bool(each.skipped) for each in since) >= 4
     assert not since[-1].skipped
-    for road in ("changes", "replay"):
-        async with here.running(restore={"road": road}) as service:
+    for mode in ("changes", "replay"):
+        async with here.running(restore={"mode": mode}) as service:
             restore = service.restore_status()[0].restore
-            assert (restore.road, restore.fallback_reason) == (road, None)
+            assert (restore.mode, restore.fallback_reason) == (mode, None)
             assert restore.proof.batches_compared >= 9
             await here.assert_exactly_once(service, apps.refuse_poison, lambda v: v.get("poison"))
 
 
 async def _increments(here: Any) -> list[Any]:
     (log,) = await here.read(f"{here.app.app_id}-increments")
-    return [read_entry(r.value) for r in log if kind_of(r.value or b"") is Kind.INCREMENT]
+    return [read_entry(r.value) for r in log if kind_of(r.value or b"") is RecordKind.INCREMENT]
 
 
-@pytest.mark.parametrize("road", [pytest.param("changes", marks=pytest.mark.slow), "replay"])
-async def test_b1_of_several_differing_batches_the_first_is_named(past, road):
+@pytest.mark.parametrize("mode", [pytest.param("changes", marks=pytest.mark.slow), "replay"])
+async def test_b1_of_several_differing_batches_the_first_is_named(past, mode):
     """Compared after every batch, not only at the end: batch 6, though 6, 7 and 8 all differ."""
     then = await past()
     wrong = with_fields(digest=WRONG)
     forged = [
-        await tamper(then.here, then.increments, Kind.INCREMENT, wrong, number)
+        await tamper(then.here, then.increments, RecordKind.INCREMENT, wrong, number)
         for number in (-3, -2, -1)
     ]
-    status = await then.here.failure(restore={"road": road})
+    status = await then.here.failure(restore={"mode": mode})
     assert status.error.kind == "DigestMismatch"
     assert f"batch 6 (increment at offset {forged[0].offset})" in status.error.message

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from snapreplay.service.partition import inputs, ownership
-from snapreplay.service.topics import KEPT_FOR_EVER
-from snapreplay.snapshots.format.envelope import Kind
-from snapreplay.snapshots.program.ranges import InputRange
-from snapreplay.snapshots.state.digest import Digest
+from snapreplay.app.ranges import InputRange
+from snapreplay.service.topics import stale_leader
+from snapreplay.service.topics.requirements import KEPT_FOR_EVER
+from snapreplay.snapshots.format.envelope import RecordKind
+from snapreplay.state.digest import Digest
 from tests.support import apps, reference
 from tests.support.accepting import accepted
 from tests.support.stage import processed
@@ -22,8 +22,8 @@ from tests.support.tampering import copy_again, cut, flip, recreate, tamper, tri
 
 pytestmark = pytest.mark.kafka
 
-REPLAY = {"restore": {"road": "replay"}}
-LEAN = {"changes": False}
+REPLAY = {"restore": {"mode": "replay"}}
+LEAN = {"changelog": {"enabled": False}}
 WRONG = Digest(20, 1, 2)
 
 
@@ -54,11 +54,11 @@ async def increments_trimmed(then: Any) -> None:
 
 async def increments_cut(then: Any) -> None:
     """Batch 5, of which there is a snapshot, and everything behind it."""
-    await tamper(then.here, then.increments, Kind.CHANGES, cut, 3)
+    await tamper(then.here, then.increments, RecordKind.CHANGES, cut, 3)
 
 
 async def in_increment(then: Any, change: Any, number: int = -1) -> None:
-    await tamper(then.here, then.increments, Kind.INCREMENT, change, number)
+    await tamper(then.here, then.increments, RecordKind.INCREMENT, change, number)
 
 
 def other_rule(then: Any, rule: Any, version: str = "") -> Any:
@@ -105,7 +105,7 @@ STUCK: dict[str, Stuck] = {
         lambda then: cut_input(then, 100), ("InputShorter",), "up to offset 100, and other", ((0, 125),)
     ),
     "input cut, and grown again": Stuck(
-        lambda then: cut_input(then, 100, 30), ("InputReplaced",), "behind it others", ((0, 150),)
+        lambda then: cut_input(then, 100, 30), ("InputReplaced",), "and other ones from there on", ((0, 150),)
     ),
     "code changed": Stuck(
         lambda then: then.here.feed(0), ("CodeChanged",), "what app version 2+code:",
@@ -138,13 +138,13 @@ STUCK: dict[str, Stuck] = {
     ),
     "no changes, and an increment behind the snapshot damaged": Stuck(
         lambda then: in_increment(then, flip, -2),
-        ("NoRoad",), "the state becomes that of", twice=AGAIN, past=LEAN,
+        ("NoRestoreMode",), "the state becomes that of", twice=AGAIN, past=LEAN,
     ),
     "increments trimmed": Stuck(
         increments_trimmed, ("NoUsableSnapshot",), "the state becomes that of snapshot", twice=AGAIN
     ),
     "no changes, and the input trimmed": Stuck(
-        lambda then: _trim_input(then, 100), ("NoRoad",),
+        lambda then: _trim_input(then, 100), ("NoRestoreMode",),
         "goes on at offset 100; offsets 80 to 100 are gone: their outputs stay, their effect on the state is lost;"
         " offsets 100 to 120 are processed again, outputs written a second time",
         ((0, 80), (100, 120)), twice=(100, 120), past=LEAN,
@@ -157,12 +157,12 @@ STUCK: dict[str, Stuck] = {
     ),
     "increments lost, and the input trimmed": Stuck(
         lambda then: _lose_and_trim(then, 100), ("NotInitialised",),
-        "offsets 80 to 100 are gone: what of them was processed keeps its outputs and has no effect on the state",
+        "offsets 80 to 100 are gone: those that were processed keep their outputs and have no effect on the state",
         ((0, 80), (100, 120)), twice=(100, 120),
     ),
     "increments damaged, and the input made again": Stuck(
         lambda then: _damage_and_make_again(then, 130), ("DigestMismatch",),
-        "is read as a new log from its start, offset 0; of the old one offsets 80 to 120 have no effect on the state",
+        "is read as a new log from its start, offset 0; offsets 80 to 120 of the old log have no effect on the state",
         ((0, 80), (120, 250)),
     ),
     "a handler that refuses in replay": Stuck(
@@ -218,8 +218,8 @@ async def _damage_and_make_again(then: Any, records: int) -> None:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stale leader is believed for half a second here."""
-    monkeypatch.setattr(inputs, "STALE_LEADER_SECONDS", 0.3)
-    monkeypatch.setattr(inputs, "ASK_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(stale_leader, "ASK_AGAIN_SECONDS", 0.1)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 async def test_b3_the_printed_command_leads_out(past, name, monkeypatch) -> None:
     """FAILED, accepted as printed, LIVE: exactly the records that the decision names are missing or counted twice."""
-    monkeypatch.setattr(ownership, "STALE_LEADER_SECONDS", 1.0)  # there is none
+    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 1.0)  # there is none
     stuck = STUCK[name]
     then = await past(**(stuck.past or {}))
     here, app = then.here, stuck.app(then)

@@ -5,40 +5,43 @@ from typing import Any
 
 import pytest
 
-from snapreplay.service.core import effects, stops
-from snapreplay.service.core.search import Found
-from snapreplay.service.partition import (
-    claiming,
-    findings,
-    increments,
-    inputs,
-    loading,
-    mismatch,
-    replay,
-    starts,
-)
-from snapreplay.service.ports import TopicPartition
-from snapreplay.snapshots import errors, plan
-from snapreplay.snapshots.errors import SnapreplayError, StopError, UnknownFormatError
+from snapreplay import errors
+from snapreplay.errors import SnapreplayError, StopError, UnknownFormatError
+from snapreplay.service.core import refusals
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.publish import claim as claiming
+from snapreplay.service.recovery import acceptable_failures, inputs, mismatch, replay
+from snapreplay.service.topics import increments, log_bounds, snapshots
+from snapreplay.snapshots import plan
 from snapreplay.snapshots.format.envelope import decode, encode
 from snapreplay.snapshots.format.records import Genesis, Origin
 from tests.attacks.test_b3_a_way_out_of_failed import STUCK
-from tests.service.core.test_stops import EXPECTED, claim
+from tests.service.core.test_refusals import EXPECTED, claim
 from tests.support import apps
 from tests.support.entries import GENESIS, increment
 from tests.support.tampering import of_version
 
 # What recoveries are made of; every class of stop is declared in one of them.
-MODULES = (stops, starts, increments, replay, inputs, mismatch, claiming, loading, plan, errors)
+MODULES = (
+    refusals,
+    log_bounds,
+    increments,
+    replay,
+    inputs,
+    mismatch,
+    claiming,
+    snapshots,
+    plan,
+    errors,
+)
 COMMAND = re.compile(
     r"`snapreplay (run|init|doctor) |`kafka-[a-z]+\.sh|`--[a-z]+ |`App\(|`pip install |`abort`"
 )
 OTHER_WAYS = {
-    stops.LogPinned,
-    stops.DuplicateInstance,
-    stops.WrongLog,
-    claiming.ForeignClaim,
-    stops.SchemaDiffers,
+    refusals.HangingTransaction,
+    refusals.DuplicateInstance,
+    refusals.WrongLog,
+    refusals.SchemaDiffers,
     UnknownFormatError,
 }
 """Stops that nobody can accept: going on would need another cluster, another program, another process."""
@@ -56,18 +59,18 @@ def declared() -> set[type[StopError]]:
 
 def test_b3_every_stop_can_be_accepted_or_has_another_way() -> None:
     """A new kind of stop has no way out until somebody thinks of one: here."""
-    assert declared() == set(findings.KINDS) | OTHER_WAYS
-    assert not set(findings.KINDS) & OTHER_WAYS
+    assert declared() == set(acceptable_failures.KINDS) | OTHER_WAYS
+    assert not set(acceptable_failures.KINDS) & OTHER_WAYS
 
 
 def test_b3_every_acceptable_stop_was_accepted_once() -> None:
     """The table of ways out on the real broker leaves none out."""
     made = {kind for stuck in STUCK.values() for kind in stuck.kinds}
-    assert made == {kind.__name__ for kind in findings.KINDS}
+    assert made == {kind.__name__ for kind in acceptable_failures.KINDS}
 
 
 def _wrong(**changed: Any) -> SnapreplayError:
-    problem = stops.refuse(EXPECTED, 50, Found(increment(3, **changed), 45))
+    problem = refusals.refuse(EXPECTED, 50, FoundIncrement(increment(3, **changed), 45))
     assert problem is not None
     return problem
 
@@ -81,8 +84,8 @@ def _newer_format() -> SnapreplayError:
 @pytest.mark.parametrize(
     ("error", "command"),
     [
-        (stops.pinned(9, 5, 12), "`snapreplay doctor MODULE:APP`"),
-        (stops.duplicate_instance(EXPECTED, claim()), "--set instance_id="),
+        (refusals.pinned(EXPECTED, 9, 5, 12), "`snapreplay doctor MODULE:APP`"),
+        (refusals.duplicate_instance(EXPECTED, claim()), "--set instance_id="),
         (_wrong(origin=Origin("other", "1", 1, "f")), "snapreplay init"),
         (_wrong(genesis=Genesis("other", 4, GENESIS.start_offsets)), "--bootstrap-servers"),
         (_wrong(genesis=Genesis("cluster-1", 8, GENESIS.start_offsets)), "--partitions 8"),
@@ -107,19 +110,3 @@ async def test_b3_another_schema_names_the_one_to_go_back_to(past) -> None:
     assert status.error.kind == "SchemaDiffers"
     assert "`App(…, schema_version=1)`" in status.error.hint
     await then.here.restored()
-
-
-async def test_b3_a_claim_that_is_not_ours_asks_for_a_retry(past) -> None:
-    """The log was exchanged under us; the next recovery finds out what is missing."""
-    then = await past()
-    context = await then.here.context()
-    reader = await context.cluster.reader()
-    try:
-        log = TopicPartition(then.increments, 0)
-        (first, *_) = (await then.here.read(then.increments))[0]
-        see = effects.SeeClaim("another id", first.offset, fresh_client=False)
-        with pytest.raises(claiming.ForeignClaim, match=f"{log} offset {first.offset}") as raised:
-            await claiming.await_claim(context, reader, see, 0.0)
-    finally:
-        await reader.close()
-    assert "`snapreplay retry --partition 0`" in raised.value.hint

@@ -6,7 +6,7 @@ import asyncio
 import pytest
 from confluent_kafka import Producer
 
-from snapreplay.service.partition import retention_watch
+from snapreplay.service.live import recoverability_monitor
 from tests.support import apps
 from tests.support.stage import until
 from tests.support.tampering import trim
@@ -27,13 +27,13 @@ def in_a_transaction(servers: str, topic: str, count: int) -> None:
 async def test_b4_a_marker_behind_the_last_record_is_not_missed(stage, unique, monkeypatch):
     """All was processed, the input went quiet, retention deleted all of it, the marker included: the position moved
     past the marker in time, so the next start finds nothing missing."""
-    monkeypatch.setattr(retention_watch, "WATCH_SECONDS", 0.1)
+    monkeypatch.setattr(recoverability_monitor, "WATCH_SECONDS", 0.1)
     here = await stage(apps.ledger(unique("marker")))
     topic = here.app.inputs[0].name
     await asyncio.to_thread(in_a_transaction, here.bootstrap_servers, topic, 5)
     async with here.running() as service:
         await until(lambda: service.restore_status()[0].inputs[0].position == 6, "past the marker")
-    async with here.running(restore={"road": "replay"}) as service:
+    async with here.running(restore={"mode": "replay"}) as service:
         assert service.restore_status()[0].restore.proof.equal, "a batch of no record is replayed"
     await asyncio.to_thread(trim, here.bootstrap_servers, topic, 0, 6)
     async with here.running() as service:

@@ -10,24 +10,24 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
-from snapreplay.service.partition import retention_watch
-from snapreplay.service.partition.recoverer import Recoverer
-from snapreplay.service.partition.report import Reporter
-from snapreplay.service.status import BlockedTopic, StatusBoard
-from snapreplay.snapshots.errors import UsageError
-from snapreplay.snapshots.state.store import store_of
+from snapreplay.errors import UsageError
+from snapreplay.service.control.status import BlockedTopic, StatusBoard
+from snapreplay.service.live import recoverability_monitor
+from snapreplay.service.recovery.driver import RecoveryDriver
+from snapreplay.service.runtime.report import Reporter
+from snapreplay.state.store import store_of
 from tests.support import apps
 from tests.support.stage import Stage, processed, snapshot, until
 from tests.support.tampering import trim
 
 pytestmark = pytest.mark.kafka
-LEAN = {"changes": False}
+LEAN = {"changelog": {"enabled": False}}
 
 
 @pytest.fixture(autouse=True)
 def watchful(monkeypatch):
     """Looks ten times a second."""
-    monkeypatch.setattr(retention_watch, "WATCH_SECONDS", 0.1)
+    monkeypatch.setattr(recoverability_monitor, "WATCH_SECONDS", 0.1)
 
 
 def status(service: Any) -> Any:
@@ -147,19 +147,19 @@ async def test_b4_compaction_is_noticed_at_a_restore_too(stage, unique):
     async with here.running() as service:
         await here.feed(10)
         await here.all_processed(service)
-    by_replay = await here.context(restore={"road": "replay"})
+    by_replay = await here.context(restore={"mode": "replay"})
     by_changes = await here.context()
     await asyncio.to_thread(configure, here, "cleanup.policy", "compact")
     with pytest.raises(UsageError, match=f"{here.app.inputs[0].name} is compacted") as refused:
         await recoverer(by_replay).recover()
-    assert "--set restore.road=changes" in refused.value.hint
+    assert "--set restore.mode=changes" in refused.value.hint
     recovered = await recoverer(by_changes).recover()
     await recovered.producer.discard()
 
 
-def recoverer(context: Any) -> Recoverer:
+def recoverer(context: Any) -> RecoveryDriver:
     store = store_of(context.app.state())
-    return Recoverer(context, store, Reporter(StatusBoard(), context.partition))
+    return RecoveryDriver(context, store, Reporter(StatusBoard(), context.partition))
 
 
 async def test_b4_the_interval_follows_the_retention_of_the_input(stage, unique, caplog):
@@ -172,7 +172,7 @@ async def test_b4_the_interval_follows_the_retention_of_the_input(stage, unique,
             await here.feed(10)
             await until(lambda: "interval" in reasons(service), "a snapshot")
     assert "at least every 100 ms" in caplog.text
-    async with here.running(changes=True, snapshot={"every_seconds": 0}) as service:
+    async with here.running(changelog={"enabled": True}, snapshot={"every_seconds": 0}) as service:
         keeper = service._supervisor.runners[0]._live.snapshots
         assert keeper._policy.every_ms is None
 

@@ -5,7 +5,7 @@ import asyncio
 
 import pytest
 
-from snapreplay.service.partition import ownership
+from snapreplay.service.partition import takeover_backoff
 from tests.support import apps
 from tests.support.proxy import Proxy
 from tests.support.stage import phase, until
@@ -25,7 +25,7 @@ async def test_b6_who_was_expelled_unheard_takes_nothing_back(
     other), and leaves it alone. Once the cut is healed and the other one gone, it has the partition again; every
     record counted once."""
     lost = OF_THE_GROUP - ({DESCRIBE_GROUPS} if answered else set())
-    monkeypatch.setattr(ownership, "fenced_pause_seconds", lambda *_: 0.3)
+    monkeypatch.setattr(takeover_backoff, "fenced_pause_seconds", lambda *_: 0.3)
     here = await stage(apps.ledger(unique("b6")))
     proxy = Proxy(broker.bootstrap_servers)
     async with proxy.through(), here.running(instance_id="cut") as cut:

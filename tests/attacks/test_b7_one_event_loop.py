@@ -50,7 +50,7 @@ async def test_b7_a_restore_that_computes_keeps_membership_and_answers(stage, un
     async with here.running() as service:
         await here.feed(RECORDS)
         await here.all_processed(service)
-    child = children.start("busy", here.app.app_id, restore__road="replay")
+    child = children.start("busy", here.app.app_id, restore__mode="replay")
     await asyncio.to_thread(child.wait_http)
     await until(lambda: child.partitions().get(0, {}).get("phase") == "advancing", "advancing")
     seconds = await asyncio.to_thread(ask_while, child, lambda: not child.live())

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from snapreplay import App, Topic, nullable, utf8
+from snapreplay.app.ranges import SkippedRange
 from snapreplay.service.kafka.config import client_arguments
-from snapreplay.snapshots.program.ranges import SkippedRange
 from tests.attacks.test_b9_restore_storm import assert_exactly_once, owner
 from tests.support import apps
 from tests.support.entries import read_entry
@@ -104,7 +104,7 @@ async def test_b8_a_record_that_the_broker_refuses_is_dead_lettered(shrunk):
     last = [read_entry(r.value) for r in (await here.read(f"{here.app.app_id}-increments"))[0]]
     skipped = [part for each in last for part in getattr(each, "skipped", [])]
     assert skipped == [SkippedRange(topic, BAD + 1, BAD + 2)]
-    replayed = Owner(here, await here.context(restore={"road": "replay"}))
+    replayed = Owner(here, await here.context(restore={"mode": "replay"}))
     assert (await replayed.phase("live")).restore.proof.equal
     await replayed.end()
 

@@ -6,9 +6,9 @@ import asyncio
 import pytest
 
 from snapreplay import App, Topic
-from snapreplay.service.partition.live import Live
-from snapreplay.service.partition.performer import Performer
-from snapreplay.service.ports import CommitInDoubt, Fenced, Unreachable
+from snapreplay.service.core.kafka_errors import CommitInDoubt, Fenced, Unreachable
+from snapreplay.service.live.pipeline import Live
+from snapreplay.service.recovery.executor import RecoveryExecutor
 from tests.support import apps
 from tests.support.owner import Owner
 from tests.support.proxy import END_TXN, Proxy, once
@@ -23,13 +23,13 @@ QUICK = {"commit_ms": 700, "transaction_ms": 1400}
 @pytest.fixture
 def loads(monkeypatch):
     """What was loaded: one entry per snapshot or genesis."""
-    done, load = [], Performer._load
+    done, load = [], RecoveryExecutor.load
 
     async def counted(self, effect):
         done.append(effect.start)
         return await load(self, effect)
 
-    monkeypatch.setattr(Performer, "_load", counted)
+    monkeypatch.setattr(RecoveryExecutor, "load", counted)
     return done
 
 
@@ -77,7 +77,7 @@ async def test_b9_a_commit_without_an_answer_reloads_nothing(owner, broker, load
         await one.phase("fencing")
         proxy.fault = lambda _: "pass"
         restore = await again_live(one, epoch)
-        assert (restore.warm, restore.snapshot, restore.road) == (warm, None, None)
+        assert (restore.warm, restore.snapshot, restore.mode) == (warm, None, None)
         assert restore.proof.equal
         assert (restore.proof.recorded == digest) == (warm == "dropped")
         await one.here.feed(10)

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from snapreplay.service.core.kept import Kept
-from snapreplay.service.partition.committer import Committer
-from snapreplay.service.partition.recoverer import Recoverer
-from snapreplay.service.partition.report import Reporter
+from snapreplay.app.fold import Fold
+from snapreplay.app.record import InputRecord
+from snapreplay.service.control.status import StatusBoard
+from snapreplay.service.core.retained import RetainedState
+from snapreplay.service.live.committer import Committer
 from snapreplay.service.ports import TopicPartition
-from snapreplay.service.status import StatusBoard
-from snapreplay.snapshots.format.envelope import Kind, kind_of
-from snapreplay.snapshots.program.fold import Fold
-from snapreplay.snapshots.program.record import InputRecord
-from snapreplay.snapshots.state.steps import all_of
-from snapreplay.snapshots.state.store import store_of
+from snapreplay.service.recovery.driver import RecoveryDriver
+from snapreplay.service.runtime.report import Reporter
+from snapreplay.snapshots.format.envelope import RecordKind, kind_of
+from snapreplay.state.steps import all_of
+from snapreplay.state.store import store_of
 from tests.support import apps
 from tests.support.entries import read_entry
 from tests.support.kafka import until
@@ -40,7 +40,7 @@ class Incarnation:
         """By way of memory when something was kept, else with an empty store."""
         store, board = store or store_of(context.app.state()), StatusBoard()
         reporter = Reporter(board, context.partition)
-        recovered = await Recoverer(context, store, reporter, kept).recover()
+        recovered = await RecoveryDriver(context, store, reporter, kept).recover()
         status: Any = board.get(0)
         begun = cls(context, store, recovered, status.restore.warm)
         begun.input = records
@@ -77,7 +77,7 @@ class Incarnation:
         """What is left of it."""
         await self.committer.discard()
         chain, doubtful = self.committer.chain, self.committer.doubtful
-        return Kept(chain.last, chain.last_offset, doubtful)
+        return RetainedState(chain.last, chain.last_offset, doubtful)
 
     @property
     def all(self):
@@ -136,7 +136,7 @@ async def intruded(here, records, dice, other):
 async def in_the_log(here, increment):
     """Whether an independent reader finds it."""
     (records,) = await here.read(f"{here.app.app_id}-increments")
-    found = [read_entry(r.value) for r in records if kind_of(r.value) is Kind.INCREMENT]
+    found = [read_entry(r.value) for r in records if kind_of(r.value) is RecordKind.INCREMENT]
     return increment in found
 
 

@@ -1,10 +1,10 @@
-"""C5 of the limits: a producer that is idle for days is forgotten by its coordinator; the next commit is refused."""
+"""C5 (docs/guarantees.md): an idle producer is forgotten by its coordinator after days; its next commit is refused."""
 
 import asyncio
 
 import pytest
 
-from snapreplay.service.localbroker.broker import LocalBroker
+from snapreplay.devbroker.broker import LocalBroker
 from tests.support import apps
 from tests.support.stage import Stage, until
 

@@ -8,7 +8,7 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from snapreplay.snapshots.program import names
+from snapreplay.app import names
 
 ANSWER_S = 10.0
 TRANSACTIONS = "__transaction_state"

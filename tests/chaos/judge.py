@@ -6,7 +6,7 @@ import asyncio
 import time
 from pathlib import Path
 
-from snapreplay.snapshots.errors import UsageError
+from snapreplay.errors import UsageError
 from tests.chaos.report import Outcome
 from tests.checker import app as checked
 from tests.checker import verify

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx2
 
-from snapreplay.service.localbroker.process import KeptProcess
+from snapreplay.devbroker.process import KeptProcess
 from tests.chaos import detour
 from tests.chaos.timeline import Timeline
 from tests.chaos.wires import Bundle, Wires
@@ -57,7 +57,7 @@ def settings_of(seed: int) -> dict[str, object]:
     an even one trims all the time. Two seeds of four restore by changes, two by replay."""
     return {
         "retention.snapshots_kept": 100 if seed % 2 else 2,
-        "restore.road": "changes" if seed % 4 < 2 else "replay",
+        "restore.mode": "changes" if seed % 4 < 2 else "replay",
     }
 
 

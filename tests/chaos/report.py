@@ -87,14 +87,14 @@ def _kinds(outcome: Outcome) -> str:
 
 def _restores(outcome: Outcome) -> str:
     lines = ["## Restores", "", restores_in_short(outcome.restores), ""]
-    lines += ["| at s | process | partition | seconds | attempts | road | from | digest |"]
+    lines += ["| at s | process | partition | seconds | attempts | mode | from | digest |"]
     lines += ["| --- | --- | --- | --- | --- | --- | --- | --- |"]
     for one in sorted(outcome.restores, key=lambda restore: restore.at_s):
         origin = "snapshot" if one.from_snapshot else "genesis"
         proof = {True: "equal", False: "DIFFERS", None: "none"}[one.proof_equal]
         lines.append(
             f"| {one.at_s:.1f} | {one.process} | {one.partition} | {one.seconds:.3f} | {one.attempts}"
-            f" | {one.road or '-'} | {origin}{', fallback' if one.fallback else ''} | {proof} |"
+            f" | {one.mode or '-'} | {origin}{', fallback' if one.fallback else ''} | {proof} |"
         )
     return "\n".join(lines)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from snapreplay.snapshots.program import names
+from snapreplay.app import names
 from tests.chaos import judge, report
 from tests.chaos.facts import TRANSACTIONS, Facts
 from tests.chaos.faults.topics import apart
@@ -28,7 +28,7 @@ from tests.support.three_brokers import SIZE, ThreeBrokers, three_brokers
 
 LIVE_S = 90.0
 KEYS = 20_000
-OTHER_ROAD = {"changes": "replay", "replay": "changes"}
+OTHER_MODE = {"changes": "replay", "replay": "changes"}
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _run(
             timeline.note("run", "no input any more")
             outcome.settle_seconds = settle(world, inputs)
             _stop(world)
-            _prove_again(world, OTHER_ROAD[str(outcome.settings["restore.road"])])
+            _prove_again(world, OTHER_MODE[str(outcome.settings["restore.mode"])])
         judge.judge(outcome, servers, app_id, place.outcomes)
 
 
@@ -128,25 +128,25 @@ def _stop(world: World) -> None:
         slot.stop()
 
 
-def _prove_again(world: World, road: str) -> None:
-    """A new process restores everything by the road that was not taken until now: the digests must come out equal."""
+def _prove_again(world: World, mode: str) -> None:
+    """A new process restores everything by the mode that was not taken until now: the digests must come out equal."""
     slot = world.slots[0]
-    process = slot.start(restore__road=road)
+    process = slot.start(restore__mode=mode)
 
     def live() -> bool:
         slot.check()
         return list(process.phases().values()).count("live") == world.partitions
 
     if not until(live, LIVE_S):
-        world.timeline.problem(f"no restore by {road} in {LIVE_S:.0f} s: {process.phases()}")
+        world.timeline.problem(f"no restore by {mode} in {LIVE_S:.0f} s: {process.phases()}")
         return
     status = process.get("/restore-status")["partitions"]
     for each in status:
         proof = each["proof"]
         if proof is None or not proof["equal"] or proof["batches_compared"] == 0:
-            world.timeline.problem(f"restored by {road} without proof: {each}")
+            world.timeline.problem(f"restored by {mode} without proof: {each}")
     slot.stop()
-    world.timeline.note("run", f"restored by {road}, {len(status)} digests equal")
+    world.timeline.note("run", f"restored by {mode}, {len(status)} digests equal")
 
 
 def _keep_broker_logs(brokers: ThreeBrokers, logs: Path) -> None:

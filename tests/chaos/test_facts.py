@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaException
 
-from snapreplay.service.localbroker.ports import free_ports
+from snapreplay.devbroker.ports import free_ports
 from tests.chaos.facts import Facts, java_hash
 from tests.chaos.reassign import Refused, reassign, request
 from tests.support import apps

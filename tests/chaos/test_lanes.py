@@ -23,7 +23,7 @@ def world() -> Any:
     return SimpleNamespace(timeline=Timeline())
 
 
-def test_every_kind_has_its_performer():
+def test_every_kind_has_its_executor():
     """What can be drawn can be done."""
     assert set(PERFORMERS) == set(Kind)
 

@@ -26,7 +26,7 @@ def status(phase: str, epoch: int = 7, proof: Any = EQUAL, error: Any = None) ->
         "finished_at": "2026-01-01T00:00:00Z" if phase == "live" else None,
         "seconds_per_phase": {"fencing": 0.25, "loading": 0.5},
         "attempts": 1,
-        "road": "changes",
+        "mode": "changes",
         "snapshot": None,
         "fallback": None,
         "proof": proof,

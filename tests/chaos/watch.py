@@ -22,7 +22,7 @@ class Restore:
     at_s: float
     seconds: float
     attempts: int
-    road: str | None
+    mode: str | None
     from_snapshot: bool
     fallback: bool
     proof_equal: bool | None
@@ -87,7 +87,7 @@ class Watch:
             at_s=self._timeline.now_s(),
             seconds=sum(status["seconds_per_phase"].values()),
             attempts=status["attempts"],
-            road=status["road"],
+            mode=status["mode"],
             from_snapshot=status["snapshot"] is not None,
             fallback=status["fallback"] is not None,
             proof_equal=proof["equal"] if proof else None,

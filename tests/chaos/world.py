@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from snapreplay.snapshots.program import names
+from snapreplay.app import names
 from tests.chaos.facts import Facts
 from tests.chaos.processes import Slot
 from tests.chaos.schedule import Fault
@@ -52,5 +52,5 @@ class World:
 Hit = Callable[[str], None]
 """A performer says with it what it does, to whom."""
 
-Performer = Callable[[World, Fault, Hit], AbstractContextManager[None]]
+RecoveryExecutor = Callable[[World, Fault, Hit], AbstractContextManager[None]]
 """Entered, the fault is there; left, it is healed."""

@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+from snapreplay.app.record import Output
+from snapreplay.service.core.kafka_errors import RefusedRecord
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.partition.recoverer import Recoverer
-from snapreplay.service.ports import LogRecord, RefusedRecord
-from snapreplay.snapshots.program.record import Output
+from snapreplay.service.ports import LogRecord
+from snapreplay.service.recovery.driver import RecoveryDriver
 
 OUTCOMES = "SNAPREPLAY_OUTCOMES"
 """Path of the journal; appended to."""
@@ -76,12 +77,12 @@ class Producing:
 def install(path: Path) -> None:
     """For all partitions of this process, before its service starts; once."""
     journal = Journal(path)
-    fence, recover = KafkaCluster.fence, Recoverer.recover
+    fence, recover = KafkaCluster.fence, RecoveryDriver.recover
 
     async def fence_and_watch(self: KafkaCluster, transactional_id: str) -> Any:
         return Producing(await fence(self, transactional_id), journal)
 
-    async def recover_and_tell(self: Recoverer) -> Any:
+    async def recover_and_tell(self: RecoveryDriver) -> Any:
         recovered = await recover(self)
         chain = recovered.chain
         digest = self._store.digest
@@ -96,7 +97,7 @@ def install(path: Path) -> None:
         return recovered
 
     setattr(KafkaCluster, "fence", fence_and_watch)  # noqa: B010 - mypy refuses to see a method replaced
-    setattr(Recoverer, "recover", recover_and_tell)  # noqa: B010 - the same
+    setattr(RecoveryDriver, "recover", recover_and_tell)  # noqa: B010 - the same
 
 
 def install_from_environment() -> None:

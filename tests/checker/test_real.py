@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.partition.recoverer import Recoverer
+from snapreplay.service.recovery.driver import RecoveryDriver
 from tests.checker import Check, app, load, outcomes, verify
 from tests.soak.service import Service
 from tests.support.accepting import accepted
@@ -41,7 +41,7 @@ async def test_two_lives_with_trimmed_logs_are_found_good(
     """Everything that a healthy service writes holds, and the checker has really looked at it."""
     app_id, journal = unique("checked"), tmp_path / "outcomes.jsonl"
     monkeypatch.setattr(KafkaCluster, "fence", KafkaCluster.fence)  # both are put back at the end
-    monkeypatch.setattr(Recoverer, "recover", Recoverer.recover)
+    monkeypatch.setattr(RecoveryDriver, "recover", RecoveryDriver.recover)
     outcomes.install(journal)
     stage = await prepared(
         broker, app_id, 2, snapshot={"every_records": 150}, batch={"records_max": 50}

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 import msgspec
 import zstandard
 
-from snapreplay.snapshots.format.envelope import BODY_BYTES_MAX, HEADER_BYTES, MAGIC, Kind, kind_of
+from snapreplay.snapshots.format.envelope import (
+    BODY_BYTES_MAX,
+    HEADER_BYTES,
+    MAGIC,
+    RecordKind,
+    kind_of,
+)
 
 
 @dataclass
@@ -38,12 +44,12 @@ REGIONS = {
 }
 
 
-def of_kind(slots: Slots, kind: Kind) -> Slots:
+def of_kind(slots: Slots, kind: RecordKind) -> Slots:
     """In order, as long as nothing is damaged yet."""
     return [slot for slot in slots if kind_of(slot.value or b"") is kind]
 
 
-def change(kind: Kind, number: int, how: Change) -> Edit:
+def change(kind: RecordKind, number: int, how: Change) -> Edit:
     """Of the records of this kind the one with this index."""
 
     def edit(slots: Slots) -> None:
@@ -53,12 +59,12 @@ def change(kind: Kind, number: int, how: Change) -> Edit:
     return edit
 
 
-def drop(kind: Kind, number: int) -> Edit:
+def drop(kind: RecordKind, number: int) -> Edit:
     """Nothing is left at its offset."""
     return lambda slots: slots.remove(of_kind(slots, kind)[number])
 
 
-def replace_by_foreign(kind: Kind, number: int) -> Edit:
+def replace_by_foreign(kind: RecordKind, number: int) -> Edit:
     """Somebody else's record lies at its offset."""
 
     def edit(slots: Slots) -> None:
@@ -68,7 +74,7 @@ def replace_by_foreign(kind: Kind, number: int) -> Edit:
     return edit
 
 
-def exchange(kind: Kind, first: int, second: int) -> Edit:
+def exchange(kind: RecordKind, first: int, second: int) -> Edit:
     """Two records have changed places."""
 
     def edit(slots: Slots) -> None:
@@ -78,7 +84,7 @@ def exchange(kind: Kind, first: int, second: int) -> Edit:
     return edit
 
 
-def overwrite(kind: Kind, number: int, by: Kind) -> Edit:
+def overwrite(kind: RecordKind, number: int, by: RecordKind) -> Edit:
     """The bytes of a record of another kind, whole, lie where this one's were."""
 
     def edit(slots: Slots) -> None:

@@ -1,10 +1,10 @@
-"""How a recovery from damaged topics ended, in the words of the table in docs/reliability.md."""
+"""How a recovery from damaged topics ended, in the words of the table in docs/results.md."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from snapreplay.service.status import RestoreStatus
+from snapreplay.service.control.status import RestoreStatus
 
 
 def ends(restore: RestoreStatus, snapshots: list[str], error: str | None) -> str:
@@ -14,7 +14,7 @@ def ends(restore: RestoreStatus, snapshots: list[str], error: str | None) -> str
     used = restore.snapshot.snapshot_id if restore.snapshot else None
     place = snapshots.index(used) if used else len(snapshots)
     where = ("newest snapshot", "snapshot before", "genesis")[place]
-    return f"LIVE from the {where}, by {restore.road}"
+    return f"LIVE from the {where}, by {restore.mode}"
 
 
 def row(record: str, damage: str, ended: str, says: str) -> str:

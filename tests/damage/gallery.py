@@ -1,4 +1,4 @@
-"""Every kind of damage that we can do to the two topics, by the record that it hits. docs/reliability.md has the same
+"""Every kind of damage that we can do to the two topics, by the record that it hits. docs/results.md has the same
 table with what comes of it: a test makes the table anew and compares."""
 
 from __future__ import annotations
@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from snapreplay.snapshots.format.envelope import Kind
+from snapreplay.snapshots.format.envelope import RecordKind
 from tests.damage import edits
 from tests.damage.edits import Change, Edit
 
@@ -30,7 +30,7 @@ class Case:
 class Trim:
     """DeleteRecords below the record of this kind with this index, or to the log's end."""
 
-    kind: Kind | None
+    kind: RecordKind | None
     number: int = -1
 
 
@@ -45,22 +45,22 @@ def cases() -> Iterator[Case]:
 
 def _snapshots() -> Iterator[Case]:
     chunk, manifest = "chunk of the newest snapshot", "manifest of the newest snapshot"
-    yield from _bytes(chunk, SNAPSHOTS, Kind.CHUNK, -1, "its manifest says")
+    yield from _bytes(chunk, SNAPSHOTS, RecordKind.CHUNK, -1, "its manifest says")
     yield _one(
-        chunk, "of a newer format", SNAPSHOTS, Kind.CHUNK, -1, edits.from_the_future(), "crc"
+        chunk, "of a newer format", SNAPSHOTS, RecordKind.CHUNK, -1, edits.from_the_future(), "crc"
     )
-    yield Case(chunk, "gone", _each(SNAPSHOTS, edits.drop(Kind.CHUNK, -1)), "lacks 1 of")
-    foreign = edits.replace_by_foreign(Kind.CHUNK, -1)
+    yield Case(chunk, "gone", _each(SNAPSHOTS, edits.drop(RecordKind.CHUNK, -1)), "lacks 1 of")
+    foreign = edits.replace_by_foreign(RecordKind.CHUNK, -1)
     yield Case(chunk, "another program's record in its place", _each(SNAPSHOTS, foreign), "crc32")
-    swapped = edits.exchange(Kind.CHUNK, -1, -2)
+    swapped = edits.exchange(RecordKind.CHUNK, -1, -2)
     yield Case(chunk, "exchanged with its neighbour", _each(SNAPSHOTS, swapped), "crc32")
-    yield from _bytes(manifest, SNAPSHOTS, Kind.MANIFEST, -1, f"{SNAPSHOTS}-0 offset")
+    yield from _bytes(manifest, SNAPSHOTS, RecordKind.MANIFEST, -1, f"{SNAPSHOTS}-0 offset")
     future = edits.from_the_future()
     says = "this build knows"
-    yield _one(manifest, "of a newer format", SNAPSHOTS, Kind.MANIFEST, -1, future, says)
-    gone = edits.drop(Kind.MANIFEST, -1)
+    yield _one(manifest, "of a newer format", SNAPSHOTS, RecordKind.MANIFEST, -1, future, says)
+    gone = edits.drop(RecordKind.MANIFEST, -1)
     yield Case(manifest, "gone", _each(SNAPSHOTS, gone), "holds nothing at manifest offset")
-    swapped = edits.exchange(Kind.MANIFEST, -1, -2)
+    swapped = edits.exchange(RecordKind.MANIFEST, -1, -2)
     yield Case(
         manifest, "exchanged with the one before", _each(SNAPSHOTS, swapped), "pointer names"
     )
@@ -68,7 +68,7 @@ def _snapshots() -> Iterator[Case]:
 
 def _changes() -> Iterator[Case]:
     record = "changes of the last batch"
-    kind = Kind.CHANGES
+    kind = RecordKind.CHANGES
     yield from _bytes(record, INCREMENTS, kind, -1, "the changes records have crc32")
     yield _one(record, "of a newer format", INCREMENTS, kind, -1, edits.from_the_future(), "crc32")
     gone = edits.drop(kind, -1)
@@ -78,7 +78,7 @@ def _changes() -> Iterator[Case]:
 
 
 def _increments() -> Iterator[Case]:
-    record, kind = "increment behind the newest snapshot", Kind.INCREMENT
+    record, kind = "increment behind the newest snapshot", RecordKind.INCREMENT
     yield from _bytes(record, INCREMENTS, kind, -2, f"{INCREMENTS}-0 offset")
     says = "this build knows"
     yield _one(record, "of a newer format", INCREMENTS, kind, -2, edits.from_the_future(), says)
@@ -86,23 +86,27 @@ def _increments() -> Iterator[Case]:
     yield Case(record, "gone, or another program's in its place", gone, "as its predecessor")
     swapped = _each(INCREMENTS, edits.exchange(kind, -2, -3))
     yield Case(record, "exchanged with the one before", swapped, "as its predecessor")
-    both = _each(INCREMENTS, _all(*(edits.change(k, -2, _flip) for k in (kind, Kind.CHANGES))))
-    yield Case(record, "a byte flipped, and in its changes", both, "neither road")
-    without = _all(edits.drop(Kind.CHANGES, -2), edits.change(kind, -2, _flip))
+    both = _each(
+        INCREMENTS, _all(*(edits.change(k, -2, _flip) for k in (kind, RecordKind.CHANGES)))
+    )
+    yield Case(record, "a byte flipped, and in its changes", both, "neither mode")
+    without = _all(edits.drop(RecordKind.CHANGES, -2), edits.change(kind, -2, _flip))
     gone = _each(INCREMENTS, without)
-    yield Case(record, "a byte flipped, and its changes gone", gone, "neither road")
+    yield Case(record, "a byte flipped, and its changes gone", gone, "neither mode")
     lean = _each(INCREMENTS, edits.change(kind, -2, _flip))
-    yield Case(record, "a byte flipped, changes = false", lean, "neither road", changes=False)
+    yield Case(
+        record, "a byte flipped, changelog.enabled = false", lean, "neither mode", changes=False
+    )
 
 
 def _last() -> Iterator[Case]:
-    record, kind = "last increment", Kind.INCREMENT
+    record, kind = "last increment", RecordKind.INCREMENT
     yield from _bytes(record, INCREMENTS, kind, -1, f"{INCREMENTS}-0 offset")
     says = "this build knows"
     yield _one(record, "of a newer format", INCREMENTS, kind, -1, edits.from_the_future(), says)
     swapped = _each(INCREMENTS, edits.exchange(kind, -1, -2))
     yield Case(record, "exchanged with the one before", swapped, "as its predecessor")
-    others = [edits.overwrite(kind, -1, by) for by in (Kind.CLAIM, Kind.CHANGES)]
+    others = [edits.overwrite(kind, -1, by) for by in (RecordKind.CLAIM, RecordKind.CHANGES)]
     says = f"{INCREMENTS}-0 offset"
     yield Case(record, "a claim or changes in its place", _each(INCREMENTS, *others), says)
     gone = _each(INCREMENTS, edits.drop(kind, -1), edits.replace_by_foreign(kind, -1))
@@ -110,23 +114,27 @@ def _last() -> Iterator[Case]:
 
 
 def _others() -> Iterator[Case]:
-    flipped = [edits.change(Kind.CLAIM, 0, how) for how in (*edits.flips(), *edits.cuts())]
+    flipped = [edits.change(RecordKind.CLAIM, 0, how) for how in (*edits.flips(), *edits.cuts())]
     yield Case("claim of an earlier owner", "any byte flipped, cut", _each(INCREMENTS, *flipped))
-    chunks = _all(edits.change(Kind.CHUNK, -1, _flip), edits.change(Kind.CHUNK, 0, _flip))
+    chunks = _all(
+        edits.change(RecordKind.CHUNK, -1, _flip), edits.change(RecordKind.CHUNK, 0, _flip)
+    )
     yield Case("chunks of both snapshots", "a byte flipped", _each(SNAPSHOTS, chunks), "crc32")
-    trimmed = (((SNAPSHOTS, chunks), (INCREMENTS, Trim(Kind.INCREMENT, 1))),)
+    trimmed = (((SNAPSHOTS, chunks), (INCREMENTS, Trim(RecordKind.INCREMENT, 1))),)
     yield Case("the same", "and T-ZengLiang trimmed", trimmed, "nothing to restore batch 8")
-    first = (((SNAPSHOTS, Trim(Kind.MANIFEST, 0)), (INCREMENTS, Trim(Kind.INCREMENT, 1))),)
+    first = (
+        ((SNAPSHOTS, Trim(RecordKind.MANIFEST, 0)), (INCREMENTS, Trim(RecordKind.INCREMENT, 1))),
+    )
     yield Case("both topics", "trimmed below what the newest snapshot needs", first)
-    half = (((SNAPSHOTS, Trim(Kind.MANIFEST, -1)),),)
+    half = (((SNAPSHOTS, Trim(RecordKind.MANIFEST, -1)),),)
     yield Case("T-QuanLiang", "trimmed into the newest snapshot", half, "which now starts at")
-    cut = (((INCREMENTS, Trim(Kind.INCREMENT, -1)),),)
+    cut = (((INCREMENTS, Trim(RecordKind.INCREMENT, -1)),),)
     yield Case("T-ZengLiang", "trimmed to the last increment", cut, "nothing to restore batch 8")
     everything = (((INCREMENTS, Trim(None)),),)
     yield Case("T-ZengLiang", "trimmed to its end", everything, "not even the genesis")
 
 
-def _bytes(record: str, topic: str, kind: Kind, number: int, says: str) -> Iterator[Case]:
+def _bytes(record: str, topic: str, kind: RecordKind, number: int, says: str) -> Iterator[Case]:
     yield _one(record, "any byte flipped", topic, kind, number, edits.flips(), says)
     yield _one(record, "cut, emptied, lengthened", topic, kind, number, edits.cuts(), says)
     yield _one(record, "would fill the memory", topic, kind, number, edits.bombs(), says)
@@ -136,7 +144,7 @@ def _one(
     record: str,
     damage: str,
     topic: str,
-    kind: Kind,
+    kind: RecordKind,
     number: int,
     changes: Iterable[Change],
     says: str,

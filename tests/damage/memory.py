@@ -11,31 +11,25 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from snapreplay.app.app import App
+from snapreplay.app.fold import Fold
+from snapreplay.app.record import RawRecord
+from snapreplay.errors import SnapreplayError
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.control.status import RestoreStatus, StatusBoard
 from snapreplay.service.core.chain import Chain, genesis_increment
-from snapreplay.service.partition import snapshot_writer
-from snapreplay.service.partition.claiming import claim_record
-from snapreplay.service.partition.committer import Committer
-from snapreplay.service.partition.context import ClusterView, Context, Identity
-from snapreplay.service.partition.recoverer import Recoverer
-from snapreplay.service.partition.report import Reporter
-from snapreplay.service.ports import (
-    Bounds,
-    LogRecord,
-    OffsetBeyondEnd,
-    OffsetTrimmed,
-    TopicFacts,
-    TopicPartition,
-)
-from snapreplay.service.settings import Settings
-from snapreplay.service.status import RestoreStatus, StatusBoard
-from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed
+from snapreplay.service.live.committer import Committer
+from snapreplay.service.ports import Bounds, LogRecord, TopicFacts, TopicPartition
+from snapreplay.service.publish import snapshot_writer
+from snapreplay.service.publish.claim import claim_record
+from snapreplay.service.recovery.driver import RecoveryDriver
+from snapreplay.service.runtime.context import ClusterView, Context, Identity
+from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.envelope import encode, headers_of
 from snapreplay.snapshots.format.records import Genesis, Increment
-from snapreplay.snapshots.program.app import App
-from snapreplay.snapshots.program.fold import Fold
-from snapreplay.snapshots.program.record import RawRecord
-from snapreplay.snapshots.state.contract import Store
-from snapreplay.snapshots.state.store import store_of
+from snapreplay.state.contract import Store
+from snapreplay.state.store import store_of
 from tests.damage.edits import Slot
 from tests.support import apps
 
@@ -196,7 +190,7 @@ def book(value: Any, account: dict[str, Any]) -> None:
 
 
 async def world(
-    *, app: App[Any] | None = None, changes: bool = True, road: str = "changes"
+    *, app: App[Any] | None = None, changes: bool = True, mode: str = "changes"
 ) -> World:
     """Batches 1 and 2, a snapshot, 4 and 5, a snapshot, 7 and 8 (3 and 6 point). Without `app` it is `padded`; every
     app is called "memory"."""
@@ -206,8 +200,10 @@ async def world(
         "memory-increments",
         "memory-snapshots",
     )
-    restore = {"retry_backoff_ms": 10} | ({"road": road} if changes else {})
-    settings = Settings(restore=restore, snapshot={"chunk_bytes_max": 10_000}, changes=changes)
+    restore = {"retry_backoff_ms": 10} | ({"mode": mode} if changes else {})
+    settings = Settings(
+        restore=restore, snapshot={"chunk_bytes_max": 10_000}, changelog={"enabled": changes}
+    )
     made = World(app, MemoryCluster({name: MemoryLog() for name in names}), settings)
     context, store = made.context(), store_of(app.state())
     committer = Committer(context, store, made.producer, await _genesis(context, store))
@@ -271,7 +267,7 @@ async def recovered(of: World) -> Outcome:
     reporter = Reporter(board, 0)
     context = of.context()
     try:
-        result = await Recoverer(context, store, reporter).recover()
+        result = await RecoveryDriver(context, store, reporter).recover()
     except SnapreplayError as error:
         return Outcome(error, _restore(board))
     await result.producer.discard()

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from snapreplay.api.cli.root import app as command_line
 from snapreplay.api.server import HttpServer
-from snapreplay.service.topics import KEPT_FOR_EVER
-from snapreplay.snapshots.format.envelope import Kind, decode
+from snapreplay.service.topics.requirements import KEPT_FOR_EVER
+from snapreplay.snapshots.format.envelope import RecordKind, decode
 from snapreplay.snapshots.format.records import Increment
 from tests.damage.edits import Slot, of_kind
 from tests.damage.ends import ends, told
@@ -44,7 +44,7 @@ class Damaged:
         for part in (INCREMENTS, SNAPSHOTS):
             (records,) = await self.here.read(self.topic(part))
             self.written[part] = [Slot(r.offset, r.key, r.value, r.headers) for r in records]
-        last = decode(of_kind(self.written[INCREMENTS], Kind.INCREMENT)[-1].value or b"")
+        last = decode(of_kind(self.written[INCREMENTS], RecordKind.INCREMENT)[-1].value or b"")
         assert isinstance(last, Increment)
         self.pointed = [pointer.snapshot_id for pointer in last.pointers]
         return self
@@ -85,7 +85,7 @@ class Damaged:
     async def outcome(self, case: Case) -> str:
         """How a service that is started then ends up; the exit code of `restore-status --watch` is that of the row."""
         http = HttpServer(on_bound=lambda _: None)
-        service = self.here.service(http=http, changes=case.changes)
+        service = self.here.service(http=http, changelog={"enabled": case.changes})
         await service.start()
         try:
             host, port = service.http_address or ("", 0)

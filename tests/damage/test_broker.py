@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from snapreplay.service.partition import live, loading
-from snapreplay.service.partition.performer import Performer
-from snapreplay.snapshots.format.envelope import Kind
+from snapreplay.service.live import pipeline
+from snapreplay.service.recovery.executor import RecoveryExecutor
+from snapreplay.service.topics import snapshots, stale_leader
+from snapreplay.snapshots.format.envelope import RecordKind
 from tests.damage.edits import of_kind
 from tests.damage.ends import row, table
 from tests.damage.gallery import INCREMENTS, SNAPSHOTS, Case, cases
@@ -43,8 +44,8 @@ QUICK = (
 @pytest.fixture(autouse=True)
 def attentive(monkeypatch: pytest.MonkeyPatch) -> None:
     """An idle partition looks for news every 10 ms, and no leader is stale."""
-    monkeypatch.setattr(live, "IDLE_POLL_MS", 10)
-    monkeypatch.setattr(loading, "STALE_LEADER_SECONDS", 0.1)
+    monkeypatch.setattr(pipeline, "IDLE_POLL_MS", 10)
+    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 0.1)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +82,7 @@ async def test_foreign_records_between_all_of_ours_are_stepped_over(damaged):
     for part in (INCREMENTS, SNAPSHOTS):
         await damaged.here.send([("0:k", b"hello"), ("0:k", b"")] * 20, damaged.topic(part))
     restore = await restored(damaged)
-    assert (restore.road, restore.fallback_reason) == ("changes", None)
+    assert (restore.mode, restore.fallback_reason) == ("changes", None)
     assert restore.snapshot.snapshot_id == damaged.pointed[0]
 
 
@@ -97,13 +98,13 @@ async def test_snapshots_trimmed_while_one_is_loaded_are_passed_over(damaged, mo
     await damaged.rewrite(())
     topic = damaged.topic(SNAPSHOTS)
     end_offset = damaged.written[SNAPSHOTS][-1].offset + 1
-    load_state = loading.load_state
+    load_state = snapshots.load_state
 
     async def trimmed_first(*arguments: Any) -> None:
         await asyncio.to_thread(trim, damaged.here.bootstrap_servers, topic, 0, end_offset)
         await load_state(*arguments)
 
-    monkeypatch.setattr("snapreplay.service.partition.performer.load_state", trimmed_first)
+    monkeypatch.setattr("snapreplay.service.recovery.executor.load_state", trimmed_first)
     restore = await restored(damaged)
     assert restore.snapshot is None
     assert restore.fallback_from == damaged.pointed[0]
@@ -115,15 +116,15 @@ async def test_increments_trimmed_while_they_are_walked_fail_by_name(damaged, mo
     await damaged.rewrite(())
     topic = damaged.topic(INCREMENTS)
     kept = damaged.written[INCREMENTS][-1].offset
-    advance = Performer._advance
+    advance = RecoveryExecutor._advance
 
-    async def trimmed_first(self: Performer, effect: Any) -> Any:
+    async def trimmed_first(self: RecoveryExecutor, effect: Any) -> Any:
         await asyncio.to_thread(trim, damaged.here.bootstrap_servers, topic, 0, kept)
         return await advance(self, effect)
 
-    monkeypatch.setattr(Performer, "_advance", trimmed_first)
+    monkeypatch.setattr(RecoveryExecutor, "_advance", trimmed_first)
     status = await damaged.here.failure()
-    assert status.error.kind == "NoRoad"
+    assert status.error.kind == "NoRestoreMode"
     assert str(kept) in status.error.message
 
 
@@ -131,7 +132,7 @@ async def test_a_process_with_a_failed_partition_runs_on_and_ends_with_0(damaged
     """A FAILED partition is no crash: the process serves its status, and stops gracefully when told to."""
 
     def hide(slots: Any) -> None:
-        last = of_kind(slots, Kind.INCREMENT)[-1]
+        last = of_kind(slots, RecordKind.INCREMENT)[-1]
         last.value = (last.value or b"")[:-1]
 
     await damaged.rewrite(((INCREMENTS, hide),))

@@ -1,4 +1,4 @@
-"""The table of damages in docs/reliability.md is what happens: every row of it in memory, some of them again on Kafka
+"""The table of damages in docs/results.md is what happens: every row of it in memory, some of them again on Kafka
 (test_broker.py)."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.damage.ends import ends, row, table, told
 from tests.damage.gallery import Case, Trim, cases
 from tests.damage.memory import Outcome, World
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs/reliability.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs/results.md"
 CASES = {f"{case.record}, {case.damage}": case for case in cases()}
 
 

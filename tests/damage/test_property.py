@@ -16,13 +16,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from snapreplay.snapshots.errors import DamagedError, SnapreplayError, UnknownFormatError
+from snapreplay.errors import DamagedError, SnapreplayError, UnknownFormatError
 from snapreplay.snapshots.format.changes import check_changes, split_changes
 from snapreplay.snapshots.format.chunks import ChunkWriter, open_chunk, read_chunk, reading_back
-from snapreplay.snapshots.format.envelope import HEADER_BYTES, Kind, headers_for, open_envelope
+from snapreplay.snapshots.format.envelope import (
+    HEADER_BYTES,
+    RecordKind,
+    headers_for,
+    open_envelope,
+)
 from snapreplay.snapshots.format.records import ChunkRef
-from snapreplay.snapshots.state.steps import all_of
-from snapreplay.snapshots.state.store import store_of
+from snapreplay.state.steps import all_of
+from snapreplay.state.store import store_of
 from tests.damage import memory
 from tests.damage.edits import Slot, bombs, cuts, flips, from_the_future, of_kind, sealed
 from tests.damage.memory import Outcome, World
@@ -30,7 +35,7 @@ from tests.support import apps
 
 HANG_SECONDS = 60.0
 QUICK, THOROUGH = 100, 5000
-INCREMENT = headers_for(Kind.INCREMENT)[0]
+INCREMENT = headers_for(RecordKind.INCREMENT)[0]
 GALLERY = [*flips(), *cuts(), *bombs(), *from_the_future()]
 SEEDS = st.integers(0, 2**32)
 
@@ -141,7 +146,7 @@ def test_damaged_changes_are_refused_before_any_is_applied(seed: int) -> None:
 @pytest.fixture(scope="module")
 def worlds() -> list[World]:
     """Preferring changes, preferring replay, without changes."""
-    making = (memory.world(), memory.world(road="replay"), memory.world(changes=False))
+    making = (memory.world(), memory.world(mode="replay"), memory.world(changes=False))
     return [asyncio.run(each) for each in making]
 
 
@@ -212,7 +217,7 @@ def from_forged_records(worlds: list[World], seed: int) -> None:
     world = draw.choice(worlds).copy()
     topic = draw.choice(["memory-increments", "memory-snapshots"])
     slots = world.cluster.slots(topic)
-    last = of_kind(slots, Kind.INCREMENT)[-1:]
+    last = of_kind(slots, RecordKind.INCREMENT)[-1:]
     slot = draw.choice([each for each in slots if each not in last])
     value = slot.value or b""
     body = msgspec.msgpack.decode(open_envelope(value).body)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from examples import flights
 from snapreplay.api.cli.root import app
-from snapreplay.service.settings import load_settings
+from snapreplay.service.config.settings import load_settings
 from tests.deploy.dockerfile import ROOT, command, stages
 
 COMPOSE = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text(encoding="utf-8"))

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from snapreplay import __version__
+from snapreplay.devbroker.ports import free_ports
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.localbroker.ports import free_ports
 from snapreplay.service.ports import NewTopic
-from snapreplay.service.settings import Settings
 from tests.deploy.dockerfile import ROOT, Image, command, last, stages
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")

@@ -12,11 +12,11 @@ from types import ModuleType
 
 import pytest
 
-from snapreplay.service.genesis import init_app
+from snapreplay.devbroker.broker import LocalBroker
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.decisions.init import init_app
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.localbroker.broker import LocalBroker
-from snapreplay.service.settings import Settings
-from snapreplay.service.topics import ensure_topics
+from snapreplay.service.topics.requirements import ensure_topics
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ("README.md", "docs/writing-apps.md")

@@ -17,7 +17,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import IllegalArgumentError, MessageSizeTooLargeError, OutOfOrderSequenceNumber
 
-from snapreplay.service.kafka.closing import close_client
+from snapreplay.service.kafka.shutdown import close_client
 from tests.support.kafka import until_async
 
 ROOT = Path(__file__).resolve().parents[2]

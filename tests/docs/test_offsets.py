@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from snapreplay.service.genesis import init_app
+from snapreplay.app.app import App
+from snapreplay.app.codecs import nullable, raw
+from snapreplay.app.topic import Topic
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.decisions.init import init_app
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import NewTopic
-from snapreplay.service.settings import Settings
-from snapreplay.service.topics import ensure_topics
-from snapreplay.snapshots.program.app import App
-from snapreplay.snapshots.program.codecs import nullable, raw
-from snapreplay.snapshots.program.topic import Topic
-from snapreplay.snapshots.state.map import MapState
+from snapreplay.service.topics.requirements import ensure_topics
+from snapreplay.state.map import MapState
 from tests.support.kafka import values_of
 
 HERE = Path(__file__).parent

@@ -58,7 +58,7 @@ def test_a_refused_order_leaves_the_book_as_it_was():
             order(New("b1", "buy", 100, 5)),
         ]
     )
-    assert [one.record_id for one in harness.errors] == ["orders-0-1", "orders-0-2"]
+    assert [str(one.record_id) for one in harness.errors] == ["orders-0-1", "orders-0-2"]
     assert traded(harness) == [Trade("b1", "s1", 100, 5)]
 
 

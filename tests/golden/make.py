@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from snapreplay.app.ranges import Anchor, InputRange, SkippedRange
 from snapreplay.snapshots.format.envelope import FORMAT_VERSION, encode
 from snapreplay.snapshots.format.records import (
     ChangesRecord,
@@ -27,9 +28,8 @@ from snapreplay.snapshots.format.records import (
     Origin,
     Pointer,
 )
-from snapreplay.snapshots.program.ranges import Anchor, InputRange, SkippedRange
-from snapreplay.snapshots.state.contract import ShardSlice
-from snapreplay.snapshots.state.digest import Digest
+from snapreplay.state.contract import ShardSlice
+from snapreplay.state.digest import Digest
 
 _ORIGIN = Origin("ledger", "1.4.0", 2, "cpython-3.11.7 x86_64 msgspec-0.22.0")
 _GENESIS = Genesis("MkU3OEVBNTcwNTJENDM2Qg", 4, {"payments": 0, "refunds": 12})

@@ -1,5 +1,6 @@
 """An operator at a real broker, with an app in the working directory."""
 
+import logging
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -7,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from snapreplay.service.partition import inputs, ownership
+from snapreplay.service.topics import stale_leader
 from tests.hints.following import Operator
 from tests.service.conftest import attentive, stage
-from tests.service.partition.conftest import past
 from tests.support import apps
+from tests.support.past import past
 from tests.support.stage import Stage
 
 __all__ = ["attentive", "past", "stage"]
@@ -19,10 +20,10 @@ __all__ = ["attentive", "past", "stage"]
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No leader is stale here."""
-    monkeypatch.setattr(inputs, "STALE_LEADER_SECONDS", 0.3)
-    monkeypatch.setattr(inputs, "ASK_AGAIN_SECONDS", 0.1)
-    monkeypatch.setattr(ownership, "STALE_LEADER_SECONDS", 1.0)
+    """No leader is stale here; and a command's log ends with the command, whose standard error is closed then."""
+    monkeypatch.setattr(logging.root, "handlers", logging.root.handlers[:])
+    monkeypatch.setattr(stale_leader, "ASK_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 1.0)
 
 
 @pytest.fixture

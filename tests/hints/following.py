@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,12 +20,9 @@ from typer.testing import CliRunner
 
 from snapreplay.api.cli.root import app as commands
 from snapreplay.api.server import HttpServer
-from snapreplay.service.localbroker.jars import ensure
-from snapreplay.snapshots.program.load import load_app
+from snapreplay.app.load import load_app
+from tests.support import kafka_tools
 from tests.support.stage import Stage, processed
-
-DEADLINE_SECONDS = 60.0
-KAFKA_CLASSES = {"kafka-configs.sh": "kafka.admin.ConfigCommand"}
 
 
 def ways(hint: str) -> list[str]:
@@ -66,10 +62,10 @@ class Operator:
             await self._do(typed)
         assert did, f"nothing to be done in: {way}"
 
-    async def type(self, *words: str, code: int = 0) -> str:
-        """One command of ours; what it printed, standard error included."""
+    async def type(self, *words: str, code: int | None = 0) -> str:
+        """One command of ours; what it printed, standard error included. `code` None: however it ends."""
         result = await asyncio.to_thread(self._invoke, words)
-        assert result.exit_code == code, result.output
+        assert code in (None, result.exit_code), result.output
         self.said.append(result.output)
         return str(result.output)
 
@@ -129,15 +125,21 @@ class Operator:
         words = shlex.split(typed)
         if words[0] == "--set":
             self._set(words)
-        elif words[0] in KAFKA_CLASSES:
-            await asyncio.to_thread(self._kafka, words)
+        elif words[0] in kafka_tools.CLASSES:
+            command, _, stdin = typed.partition(" <<< ")
+            given = "".join(shlex.split(stdin))
+            said = await asyncio.to_thread(kafka_tools.run, shlex.split(command), given)
+            self.said.append(said)
         elif words[:2] == ["snapreplay", "run"]:
             return  # whoever follows starts it, and looks what it says
         elif words[:2] == ["snapreplay", "retry"] and not self._http:
             return  # nothing runs: the next start looks again
+        elif words[:2] == ["snapreplay", "doctor"]:
+            await self.type(*words[1:], code=1)  # a single broker is always a finding
         else:
             assert words[0] == "snapreplay", typed
-            await self.type(*words[1:])
+            code = None if words[1] == "doctor" else 0  # what it finds is what it is asked for
+            await self.type(*words[1:], code=code)
 
     def _edit_app(self, typed: str) -> None:
         """`App("NEW-ID", …)`: another id, everything else as it is; or one argument changed."""
@@ -158,21 +160,6 @@ class Operator:
                 self.settings[table[0]] = {**self.settings.get(table[0], {}), last: value}
             else:
                 self.settings[last] = value
-
-    def _kafka(self, words: list[str]) -> None:
-        kafka = ensure()
-        command = [
-            str(kafka.java),
-            "-XX:TieredStopAtLevel=1",
-            "-cp",
-            kafka.class_path,
-            KAFKA_CLASSES[words[0]],
-            *words[1:],
-        ]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False
-        )
-        assert done.returncode == 0, done.stderr + done.stdout
 
     def _invoke(self, words: tuple[str, ...]) -> Any:
         self._forget()

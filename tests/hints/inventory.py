@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("api", "service", "snapshots")
-POSITIONAL = {"LocalBrokerUnavailable": 1, "LocalBrokerFailed": 1, "Finding": 3}
+PACKAGES = ("api", "service", "snapreplay", "snapshots")
+POSITIONAL = {"LocalBrokerUnavailable": 1, "LocalBrokerFailed": 1, "Diagnosis": 3}
 """Classes that take theirs without a name, and where."""
 FUNCTIONS = ("_hint", "new_app", "nothing_left", "_with_changes", "_way_out", "_remedy", "alter")
 CONSTANTS = ("HINT", "WAYS_OUT", "INSTEAD", "OLD_VERSION_FIRST")
 
 
 def hints() -> Counter[str]:
-    """How many each place has: "service/topics.py::missing_topic" → 1."""
+    """How many each place has: "service/topics/requirements.py::missing_topic" → 1."""
     found: Counter[str] = Counter()
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):

@@ -14,7 +14,7 @@ from snapreplay.api import server
 from snapreplay.api.app import create_app
 from snapreplay.api.cli import audit_command, client, options
 from snapreplay.api.cli.root import app as commands
-from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.errors import SnapreplayError
 from tests.api.conftest import control, url
 from tests.support.fake_control import FAILED, LIVE, LOADING, NOW, FakeControl
 

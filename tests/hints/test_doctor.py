@@ -10,19 +10,21 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from snapreplay.api.server import HttpServer
+from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.service.clock import wall_ms
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.doctor import cluster_checks, collect
-from snapreplay.service.doctor.facts import Finding
+from snapreplay.service.doctor.facts import Diagnosis
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.localbroker.broker import LocalBroker
-from snapreplay.service.settings import Settings
 from tests.hints.following import Operator, way_with
 from tests.support.healthy import facts
-from tests.support.stage import phase
-from tests.support.tampering import bring_back, configure, copy_again, delete, grow, trim
+from tests.support.proxy import Proxy
+from tests.support.stage import Stage, phase
+from tests.support.tampering import bring_back, configure, copy_again, create, delete, grow, trim
 
 pytestmark = pytest.mark.kafka
 
+DESCRIBE_GROUPS = 15
 ALWAYS = {"brokers"}  # one broker only: what a test cluster is
 
 
@@ -103,7 +105,7 @@ async def test_a_failed_owner_is_asked_what_can_be_accepted(operator, monkeypatc
         await phase(service, "failed")
         remedy = (await remedies(who))["recovery"]
         assert remedy.startswith("`snapreplay restore-status`")
-        await who.follow(remedy.split(" of the process")[0])
+        await who.type("restore-status", code=1)  # a partition is FAILED
     said = " ".join(who.said[-1].split())
     (command,) = re.findall(r"`(snapreplay accept [^`]+)`", said)
     await who.follow(f"`{command}`")
@@ -131,13 +133,45 @@ async def test_a_partition_without_an_increment_is_initialised_if_it_is_new(newc
     await who.healthy()
 
 
-async def test_moved_keys_are_told_with_the_way_to_a_topic_of_the_old_count(operator):
-    """The same words as the service's own: followed in test_first_start.py."""
+async def test_moved_keys_leave_the_state_to_be_taken_to_a_topic_of_the_old_count(operator):
+    """The new input and its app begin with the state, by the printed commands; nothing was left to be copied."""
     then, who = await operator()
     grow(then.here.bootstrap_servers, then.input, 2)
+    await who.follow(way_with((await remedies(who))["partition counts"], "--state-of"))
+    assert "partition counts" not in await remedies(who)
+    async with who.running() as service:
+        assert service.view(0)["k0"]["n"] == 6
+
+
+async def test_inputs_that_differ_before_there_is_any_state_get_equally_many_partitions(newcomer):
+    """A topic with as many as the others, named in the app: the finding is gone, and the app begins."""
+    who = newcomer()
+    name = who.here.app.app_id
+    who.change(f"apps.pair({name!r})")
+    for topic, count in ((f"left-{name}", 1), (f"right-{name}", 2)):
+        create(who.here.bootstrap_servers, topic, count)
     remedy = (await remedies(who))["partition counts"]
-    assert f"--state-of {then.here.app.app_id}" in remedy
-    assert "--partitions 1`" in remedy
+    assert remedy.startswith("copy an input to a topic with as many partitions as the others")
+    create(who.here.bootstrap_servers, f"left-{name}-b", 2)
+    assert "name that in App(inputs=[…])" in remedy
+    who.change(f"apps.pair({name!r}, left='left-{name}-b')")
+    assert "partition counts" not in await remedies(who)
+    await who.type("topics", "ensure", "hinted:app", "--partitions", "2")
+    await who.type("init", "hinted:app")
+    async with Stage(who.here.bootstrap_servers, who.load(), 2).running():
+        pass
+
+
+async def test_what_could_not_be_looked_at_is_looked_at_again(operator):
+    """The group's coordinator does not answer: found with the reason, and gone once it is asked again as printed."""
+    _, who = await operator()
+    proxy = Proxy(who.here.bootstrap_servers)
+    proxy.fault = lambda key: "drop" if key == DESCRIBE_GROUPS else "pass"
+    async with proxy.through():
+        remedy = (await remedies(who))["access"]
+    assert "again, once the brokers answer" in remedy
+    await who.follow(remedy)
+    assert "access:" not in who.said[-1]
 
 
 async def test_a_foreign_transaction_ends_with_a_producer_of_its_id(operator):
@@ -180,7 +214,7 @@ async def test_the_settings_of_topics_are_changed_as_printed(operator):
         await who.follow(found[check])
     assert not set(changed) & set(await remedies(who))
     configure(then.here.bootstrap_servers, then.input, "cleanup.policy", "compact")
-    lean = ["--set", "changes=false"]
+    lean = ["--set", "changelog.enabled=false"]
     await who.follow(way_with((await remedies(who, *lean))["retention"], "kafka-configs.sh"))
     assert "retention" not in await remedies(who, *lean)
     await who.healthy()
@@ -205,10 +239,10 @@ async def test_a_topic_that_was_made_again_is_gone_on_with_as_a_copy(operator, w
 @pytest.mark.slow
 async def test_a_snapshot_that_its_input_outlives_no_longer_is_written_again(operator, monkeypatch):
     """Found an hour later, and done as printed: there is a newer snapshot, and the input is kept for longer."""
-    then, who = await operator(changes=False)
-    who.settings["changes"] = False
+    then, who = await operator(changelog={"enabled": False})
+    who.settings["changelog"] = {"enabled": False}
     configure(then.here.bootstrap_servers, then.input, "retention.ms", "3600000")
-    lean = ["--set", "changes=false"]
+    lean = ["--set", "changelog.enabled=false"]
     async with served(who, monkeypatch) as service:
         await service.wait_live(30)
         before = service.restore_status()[0].restore.snapshot.snapshot_id
@@ -263,7 +297,7 @@ async def test_a_broker_that_creates_whatever_is_asked_for_is_set_right(tmp_path
     assert not await accidental_topics(properties | {name: value}, tmp_path)
 
 
-async def accidental_topics(properties: dict[str, str], data_dir: Path) -> list[Finding]:
+async def accidental_topics(properties: dict[str, str], data_dir: Path) -> list[Diagnosis]:
     """What is found on a broker with these properties."""
     async with LocalBroker(data_dir=data_dir, properties=properties) as broker:
         settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers})

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from snapreplay.service.core import stops
-from snapreplay.service.topics import KEPT_FOR_EVER
-from snapreplay.snapshots.format.envelope import Kind
+from snapreplay.service.core import refusals
+from snapreplay.service.topics.requirements import KEPT_FOR_EVER
+from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import Genesis
-from snapreplay.snapshots.state.digest import Digest
+from snapreplay.state.digest import Digest
 from tests.hints.following import all_of, way_with, ways
 from tests.support import apps
 from tests.support.stage import Stage
@@ -20,7 +20,7 @@ from tests.support.tampering import bring_back, flip, recreate, tamper, trim, wi
 
 pytestmark = pytest.mark.kafka
 
-LEAN = {"changes": False}
+LEAN = {"changelog": {"enabled": False}}
 WRONG = Digest(20, 1, 2)
 
 
@@ -32,11 +32,11 @@ def ledger(then: Any, options: str) -> str:
 
 
 async def test_lean_and_changed_code_the_old_version_writes_a_snapshot_first(operator):
-    """Without changes in the log no road by changes is recommended; old version, stop, new version: LIVE."""
+    """Without changes in the log no mode by changes is recommended; old version, stop, new version: LIVE."""
     then, who = await operator(**LEAN)
     who.change(ledger(then, "apps.subtract, version='2'"))
     hint = await who.failure()
-    assert "restore.road" not in hint
+    assert "restore.mode" not in hint
     assert "start the version that processed it and stop it" in hint
     async with then.here.running(snapshot={"before_stop": True}):
         pass
@@ -47,35 +47,35 @@ async def test_changed_code_goes_by_changes_where_all_of_them_are_there(operator
     """Recorded, and the app replays by its settings, or would be lean from now on: the printed settings start it."""
     then, who = await operator()
     who.change(ledger(then, "apps.subtract, version='2'"))
-    who.settings["changes"] = "false"
-    await who.follow(way_with(await who.failure(), "--set restore.road=changes"))
-    assert who.settings["changes"] == "true"
+    who.settings["changelog"] = {"enabled": "false"}
+    await who.follow(way_with(await who.failure(), "--set restore.mode=changes"))
+    assert who.settings["changelog"] == {"enabled": "true"}
     await who.healthy()
 
 
 @pytest.mark.slow
-async def test_changes_that_were_recorded_only_at_last_are_no_road(operator):
+async def test_changes_that_were_recorded_only_at_last_are_no_mode(operator):
     """One lean batch behind the snapshot closes it: then it is not printed."""
     then, who = await operator()
-    async with then.here.running(changes=False) as service:
+    async with then.here.running(changelog={"enabled": False}) as service:
         await then.here.feed(20)
         await then.here.all_processed(service)
     who.change(ledger(then, "apps.subtract, version='2'"))
-    who.settings |= {"changes": "true", "restore": {"road": "replay"}}
+    who.settings |= {"changelog": {"enabled": "true"}, "restore": {"mode": "replay"}}
     hint = await who.failure()
-    assert "restore.road=changes" not in hint
+    assert "restore.mode=changes" not in hint
     await who.follow(way_with(hint, "snapreplay accept"))
     await who.healthy()
 
 
-@pytest.mark.parametrize("road", ["changes", pytest.param("replay", marks=pytest.mark.slow)])
-async def test_a_digest_that_differs_leads_to_the_other_road_and_on(operator, road):
-    """What was recorded is wrong itself: the other road finds the same, and its hint has the acceptance that works."""
+@pytest.mark.parametrize("mode", ["changes", pytest.param("replay", marks=pytest.mark.slow)])
+async def test_a_digest_that_differs_leads_to_the_other_mode_and_on(operator, mode):
+    """What was recorded is wrong itself: the other mode finds the same, and its hint has the acceptance that works."""
     then, who = await operator()
-    await tamper(then.here, then.increments, Kind.INCREMENT, with_fields(digest=WRONG), -2)
-    who.settings["restore"] = {"road": road}
-    other = {"changes": "replay", "replay": "changes"}[road]
-    await who.follow(way_with(await who.failure(), f"--set restore.road={other}"))
+    await tamper(then.here, then.increments, RecordKind.INCREMENT, with_fields(digest=WRONG), -2)
+    who.settings["restore"] = {"mode": mode}
+    other = {"changes": "replay", "replay": "changes"}[mode]
+    await who.follow(way_with(await who.failure(), f"--set restore.mode={other}"))
     hint = await who.failure()
     await who.follow(way_with(hint, "snapreplay accept"))
     await who.healthy()
@@ -114,18 +114,21 @@ async def test_other_inputs_take_the_state_along_or_go_back(operator):
     await who.healthy()
 
 
-@pytest.mark.slow
-async def test_another_cluster_is_told_and_a_new_app_id_begins_here(operator):
-    """Offsets of another cluster mean nothing: process what is here anew."""
+@pytest.mark.parametrize(
+    "way", ["--state-of", pytest.param("from its start", marks=pytest.mark.slow)]
+)
+async def test_another_cluster_is_told_and_a_new_app_id_begins_here(operator, way):
+    """A copy that kept the offsets has the state, too; else what is here is processed anew."""
     then, who = await operator()
     elsewhere = Genesis("elsewhere", 1, {then.input: 0})
-    await tamper(then.here, then.increments, Kind.INCREMENT, with_fields(genesis=elsewhere))
+    await tamper(then.here, then.increments, RecordKind.INCREMENT, with_fields(genesis=elsewhere))
     hint = await who.failure()
     assert "snapreplay accept" not in hint
-    (_, anew) = ways(hint)
-    await who.follow(anew)
+    await who.follow(way_with(hint, way))
     async with who.running() as service:
         assert service.view(0)["k0"]["n"] == 6
+        outputs = await then.here.read(then.here.app.outputs[0].name)
+        assert len(outputs[0]) == (121 if way == "--state-of" else 241)
 
 
 # ------------------------------------------------------------------------------ nothing to accept
@@ -141,11 +144,11 @@ async def trimmed_increments(then: Any) -> None:
 
 
 async def broken_chain(then: Any) -> None:
-    await tamper(then.here, then.increments, Kind.INCREMENT, with_fields(batch=6), -2)
+    await tamper(then.here, then.increments, RecordKind.INCREMENT, with_fields(batch=6), -2)
 
 
 async def damaged_increment(then: Any) -> None:
-    await tamper(then.here, then.increments, Kind.INCREMENT, flip)
+    await tamper(then.here, then.increments, RecordKind.INCREMENT, flip)
 
 
 async def lost_increments(then: Any) -> None:
@@ -153,7 +156,7 @@ async def lost_increments(then: Any) -> None:
 
 
 async def longer_log(then: Any) -> None:
-    await tamper(then.here, then.increments, Kind.INCREMENT, with_fields(owner_epoch=10**6))
+    await tamper(then.here, then.increments, RecordKind.INCREMENT, with_fields(owner_epoch=10**6))
 
 
 @pytest.mark.parametrize(
@@ -179,13 +182,14 @@ async def test_without_a_snapshot_no_acceptance_is_printed_and_a_new_app_id_goes
 
 @pytest.mark.slow
 async def test_increments_and_snapshots_lost_are_a_new_app_or_a_backup(operator):
-    """Both topics are empty: `init` begins anew, and says that this is for a new app."""
+    """Both topics are empty: `init` says that the app has run before, and how its state is given up."""
     then, who = await operator()
     await lost_increments(then)
     await lose_snapshots(then)
     hint = await who.failure()
     assert "snapreplay accept" not in hint
-    await who.follow(hint.split("; ")[0])
+    refused = await who.type("init", "hinted:app", code=4)
+    await who.follow(way_with(refused.partition("hint: ")[2], "--state-is-lost"))
     async with who.running() as service:
         assert service.view(0)["k0"]["n"] == 6
 
@@ -316,6 +320,6 @@ async def test_a_state_is_not_replaced_and_another_id_takes_it(operator):
 
 def test_keys_that_moved_name_the_state_to_take_along() -> None:
     """The one thing that nobody can accept says so; the way itself is followed in test_first_start.py."""
-    hint = stops.keys_moved_hint("ledger", 4)
+    hint = refusals.keys_moved_hint("ledger", 4)
     assert "cannot be accepted" in hint
     assert "--state-of ledger" in hint

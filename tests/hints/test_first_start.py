@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from snapreplay.service.genesis import init_app
+from snapreplay.errors import SnapreplayError
+from snapreplay.service.decisions.init import init_app
 from snapreplay.service.ports import NewTopic
 from snapreplay.service.preflight import inspect
-from snapreplay.service.topics import KEPT_FOR_EVER, ensure_topics
-from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.service.topics.requirements import KEPT_FOR_EVER, ensure_topics
 from tests.hints.following import Operator, way_with, ways
 from tests.support.stage import Stage, settings_for
 from tests.support.tampering import configure, delete, grow, recreate
@@ -107,7 +107,7 @@ async def test_a_compacted_input_is_read_by_changes_or_no_longer_compacted(newco
     """Both ways of the hint, for an app that would have to replay it."""
     who = newcomer()
     await prepared(who)
-    who.settings["restore"] = {"road": "replay"}
+    who.settings["restore"] = {"mode": "replay"}
     configure(who.here.bootstrap_servers, who.here.app.inputs[0].name, "cleanup.policy", "compact")
     await who.follow(ways(await refusal(who))[way])
     await who.healthy()
@@ -231,5 +231,7 @@ async def test_moved_keys_leave_the_state_to_be_taken_to_a_topic_with_the_old_co
 
 async def test_settings_for_a_stage_can_be_given_as_a_hint_prints_them(broker):
     """What follows a hint with `--set` understands what the command line does."""
-    given = settings_for(broker.bootstrap_servers, restore={"road": "changes"}, changes="true")
-    assert (given.changes, given.restore.road) == (True, "changes")
+    given = settings_for(
+        broker.bootstrap_servers, restore={"mode": "changes"}, changelog={"enabled": "true"}
+    )
+    assert (given.changelog.enabled, given.restore.mode) == (True, "changes")

@@ -10,17 +10,17 @@ import msgspec
 import pytest
 
 from snapreplay import App, MapState, Topic, i64, json, nullable, utf8
+from snapreplay.app.fold import ErrorPolicy
+from snapreplay.app.load import load_app
+from snapreplay.app.ranges import SkippedRange
+from snapreplay.app.record import Output
+from snapreplay.errors import SnapreplayError
 from snapreplay.service.kafka.batching import Batches
-from snapreplay.snapshots.errors import SnapreplayError
 from snapreplay.snapshots.format.changes import split_changes
 from snapreplay.snapshots.format.chunks import ChunkWriter
 from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, encode
 from snapreplay.snapshots.format.records import ChunkRef, Increment
-from snapreplay.snapshots.program.fold import ErrorPolicy
-from snapreplay.snapshots.program.load import load_app
-from snapreplay.snapshots.program.ranges import SkippedRange
-from snapreplay.snapshots.program.record import Output
-from snapreplay.snapshots.state.store import store_of
+from snapreplay.state.store import store_of
 from snapreplay.testing import Harness
 from tests.service.kafka.test_batching import SHAPES
 from tests.snapshots.format.test_chunks import slice_of

@@ -1,19 +1,32 @@
 """Hints about what a machine has: jars, Java, Maven, directories, certificates: what they name is done."""
 
+import json
+import os
 import re
+import shlex
 import shutil
+import socket
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 
+from snapreplay.devbroker import cluster, jars
+from snapreplay.devbroker.broker import LocalBroker
+from snapreplay.devbroker.cluster import LocalCluster
+from snapreplay.devbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
+from snapreplay.devbroker.ports import free_ports
+from snapreplay.devbroker.properties import Node
+from snapreplay.errors import UsageError
+from snapreplay.jars.cache import JarsUnavailable
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.kafka import config
 from snapreplay.service.kafka.config import client_arguments
-from snapreplay.service.localbroker import jars
-from snapreplay.service.localbroker.broker import LocalBroker
-from snapreplay.service.localbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
-from snapreplay.service.settings import Settings
-from snapreplay.snapshots.errors import UsageError
+from snapreplay.snapshots.jobs import jars as spark_jars
 
 
 @pytest.fixture
@@ -131,3 +144,164 @@ def test_certificate_and_key_are_of_one_pair_and_an_encrypted_key_has_its_passwo
         assert "certificate and key of one pair" in refused.value.hint
         assert "an encrypted key needs kafka.ssl.password" in refused.value.hint
     load("one", "secret")
+
+
+@pytest.mark.slow
+@pytest.mark.kafka
+def test_a_broker_starts_again_once_nothing_listens_on_its_ports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The printed command shows who has the port; when that one is gone, the same start succeeds."""
+    monkeypatch.setattr(cluster, "_PORT_TRIES", 1)
+    ports = free_ports(2)
+    local = LocalCluster(1, nodes=[Node(1, *ports)])
+    with socket.create_server(("127.0.0.1", ports[0])):
+        with pytest.raises(LocalBrokerUnavailable) as refused:
+            local.start()
+        again, command = refused.value.hint.split("; see what listens with: ")
+        shown = subprocess.run(command.split(), capture_output=True, text=True, check=True)
+        assert f"127.0.0.1:{ports[0]} " in shown.stdout
+    assert again == "Try again"
+    with local:
+        assert local.bootstrap_servers == f"127.0.0.1:{ports[0]}"
+
+
+@pytest.mark.slow
+def test_jars_are_fetched_once_the_network_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Maven with an empty repository and no way out fails; then the same call fetches them."""
+    monkeypatch.setenv(spark_jars.JARS_DIR_VARIABLE, str(tmp_path / "jars"))
+    with monkeypatch.context() as offline:
+        nobody = "-Dhttp{0}.proxyHost=127.0.0.1 -Dhttp{0}.proxyPort=9"
+        empty = f"-Dmaven.repo.local={tmp_path / 'repository'}"
+        offline.setenv("MAVEN_OPTS", " ".join([empty, nobody.format(""), nobody.format("s")]))
+        with pytest.raises(JarsUnavailable) as refused:
+            spark_jars.ensure()
+    assert refused.value.hint == "check the network and Maven's settings.xml, then try again"
+    assert len(spark_jars.ensure()) == 4
+
+
+SESSION = """
+from snapreplay.errors import UsageError
+from snapreplay.snapshots.jobs.session import local_session
+try:
+    local_session("hint", short_lived=True).stop()
+except UsageError as error:
+    print(error.hint)
+"""
+NOT_WHOLE = """#!/bin/sh
+[ "$1" = -version ] && echo 'openjdk version "17.0.1"' >&2
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_whole_java_runtime_is_installed_for_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that knows its version and runs nothing; with the package's own java in its place the session starts."""
+    real = shutil.which("java")
+    assert real is not None
+    java = tmp_path / "java"
+    java.write_text(NOT_WHOLE)
+    java.chmod(0o755)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+
+    def session() -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", SESSION], capture_output=True, text=True, check=True, timeout=120
+        )
+        return done.stdout.strip()
+
+    assert session() == (
+        "it needs a whole Java runtime, version 17 or newer: apt-get install default-jre-headless"
+    )
+    java.unlink()
+    java.symlink_to(real)
+    assert session() == ""
+
+
+KEPT = """
+from snapreplay.devbroker.errors import LocalBrokerUnavailable
+from snapreplay.devbroker.files import KafkaFiles
+from snapreplay.devbroker.node import LocalNode
+from snapreplay.devbroker.properties import Node
+try:
+    LocalNode(KafkaFiles("java", "not started here"), Node(1, 2, 3), 256).close()
+except LocalBrokerUnavailable as error:
+    print(error.hint)
+"""
+# No limit of processes counts for root: here its real user is another one, without the two capabilities that lift it.
+A_USER = ["setpriv", "--ruid", "65534", "--bounding-set=-sys_resource,-sys_admin"]
+
+
+def test_a_limit_of_processes_is_raised(tmp_path: Path) -> None:
+    """The printed command shows the limit that is reached; with a higher one the process is kept."""
+    script = tmp_path / "kept.py"
+    script.write_text(KEPT)
+
+    def typed(command: str) -> str:
+        as_user = A_USER if os.getuid() == 0 else []
+        words = [*as_user, "bash", "-p", "-c", command]
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+    reached = "ulimit -S -u 0"
+    hint = typed(f"{reached}; exec {sys.executable} {script}")
+    (shows,) = re.findall(r"If `(.+)` is reached: raise it", hint)
+    assert typed(f"{reached}; {shows}") == "0"
+    assert typed(f"{reached}; {shows} hard; exec {sys.executable} {script}") == ""
+
+
+def pip(typed: str) -> str:
+    """What this command would install, told by pip itself without a network."""
+    words = [sys.executable, "-m", *shlex.split(typed), "--dry-run", "--no-index"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode < 2, f"no command of pip: {done.stderr}"
+    return done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_spark_is_installed_by_the_extra_that_an_audit_names(tmp_path: Path) -> None:
+    """It brings each package that may be missing; with all of them the next thing to have is Java, whose hint is
+    followed above."""
+    bare = os.environ | {"PATH": str(tmp_path), "JAVA_HOME": ""}
+
+    def audit(missing: str) -> str:
+        code = f"import sys; sys.modules[{missing!r}] = None; from snapreplay.api.cli import main; main()"
+        words = [sys.executable, "-c", code, "audit", "--app-id", "x"]
+        done = subprocess.run(words, env=bare, capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        return done.stderr
+
+    for missing in ("pyspark", "pyarrow", "pandas"):
+        refused = audit(missing)
+        assert f"{missing} is not installed" in refused
+        (command,) = re.findall(r"hint: (pip install .+), and a Java", refused)
+        assert f": {missing}" in pip(command)
+    assert "Spark needs Java 17 or newer" in audit("nothing")
+
+
+@pytest.mark.slow
+@pytest.mark.kafka
+async def test_what_the_client_lacks_is_installed(
+    operator: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both findings, and pip's commands name the packages; with what these bring the findings are gone."""
+    _, who = await operator()
+
+    async def found() -> list[str]:
+        said = await who.type("doctor", "hinted:app", "-o", "json", code=1)
+        findings = json.loads(said.splitlines()[-1])["findings"]
+        return [each["remedy"] for each in findings if each["check"] == "client"]
+
+    with monkeypatch.context() as without:
+        without.setattr(config, "DefaultRecordBatchBuilder", _DefaultRecordBatchBuilderPy)
+        without.setattr("aiokafka.codec.cramjam", None)
+        wheel, codecs = await found()
+    command, where = wheel.split(", on a ")
+    assert "No matching distribution found for aiokafka" in pip(command)
+    assert where == "CPython with the GIL and glibc"
+    assert "No matching distribution found for cramjam" in pip(codecs)
+    assert await found() == []

@@ -3,13 +3,17 @@
 import asyncio
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
 from snapreplay.service.core.custody import StateUnsaved
 from snapreplay.service.ports import LogRecord
-from snapreplay.service.topics import KEPT_FOR_EVER
+from snapreplay.service.recovery.custody import OutputUndecided, resolved
+from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from tests.hints.following import all_of, way_with
+from tests.support.proxy import END_TXN, INIT_PRODUCER_ID, Proxy
+from tests.support.reference import Read
 from tests.support.stage import phase, until
-from tests.support.tampering import bring_back, delete, recreate
+from tests.support.tampering import bring_back, delete, end_offset, recreate
 
 pytestmark = pytest.mark.kafka
 
@@ -32,7 +36,7 @@ async def test_a_deleted_topic_is_created_as_printed_while_its_owner_runs(operat
         if also_stopping:
             runner = service._supervisor.runners[0]
             stopping = service._loop.create_task(service.stop())
-            await until(lambda: runner.holding, "held")
+            await until(lambda: runner._ownership.is_holding, "held")
             hint = runner._memory.unsaved.hint
             await who.follow(hint)
             await stopping
@@ -83,3 +87,75 @@ async def test_what_was_in_a_topic_that_was_made_again_is_brought_back(operator)
     async with who.running() as service:
         await all_of(service, then.here.sent + 1)
         assert service.view(0)["k0"]["n"] == 6
+
+
+@pytest.mark.slow
+async def test_a_doubt_ends_when_the_output_is_there_again(operator):
+    """DoubtUnresolved: the increments were replaced and the output lost while a batch was being committed. With a
+    mirror of the output the printed retry tells, and the state is written."""
+    then, who = await operator()
+    servers, output = then.here.bootstrap_servers, then.here.app.outputs[0].name
+    (mirror,) = await then.here.read(output)
+    first = end_offset(servers, output)
+    mirror += [Read(first + n, b"k", b"{}", ()) for n in range(20)]
+    proxy = Proxy(servers)
+    seen: list[int] = []
+
+    def fault(key):
+        seen.append(key)
+        if key != END_TXN or INIT_PRODUCER_ID in seen:
+            return "pass"
+        if seen.count(END_TXN) > 1:
+            return "drop"
+        recreate(servers, then.increments, 1, KEPT_FOR_EVER)
+        recreate(servers, output, 1)
+        return "cut"
+
+    who.settings["timeouts"] = {"commit_ms": 3000}
+    who.settings["kafka"] = {"bootstrap.servers": servers, "request.timeout.ms": 2000}
+    async with proxy.through(), who.served() as service:
+        await service.wait_live(30)
+        proxy.fault = fault
+        await then.here.feed(20)
+        error = (await phase(service, "failed")).error
+        assert error.kind == "DoubtUnresolved"
+        bring_back(servers, output, mirror)
+        await who.follow(error.hint)
+        await phase(service, "live")
+    async with who.running() as service:
+        assert service.view(0)["k0"]["n"] == 7
+
+
+async def test_an_undecided_output_is_decided_when_the_transaction_before_it_is_over(operator):
+    """OutputUndecided: nobody does anything; after its timeout the broker ends it."""
+    then, _ = await operator()
+    context, output = await then.here.context(), then.here.app.outputs[0].name
+    foreign = AIOKafkaProducer(
+        bootstrap_servers=then.here.bootstrap_servers,
+        transactional_id=f"{then.here.app.app_id}-foreign",
+        transaction_timeout_ms=1000,
+    )
+    await foreign.start()
+    try:
+        await foreign.begin_transaction()
+        await foreign.send_and_wait(output, b"open", partition=0)
+        producer = await context.cluster.fence(context.transactional_id)
+        (offset,) = await producer.commit(0, (), (LogRecord(output, b"{}"),))
+        await producer.discard()
+        with pytest.raises(OutputUndecided) as undecided:
+            await resolved(context, (output, 0, offset))
+        assert "ends when its timeout is over" in undecided.value.hint
+        async with asyncio.timeout(60):
+            while not await decided(context, (output, 0, offset)):
+                pass
+        assert (await resolved(context, (output, 0, offset))).committed
+    finally:
+        await foreign.stop()
+
+
+async def decided(context, place):
+    """Asked once more."""
+    try:
+        return await resolved(context, place)
+    except OutputUndecided:
+        return None

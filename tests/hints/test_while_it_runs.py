@@ -3,13 +3,23 @@
 import asyncio
 import re
 import time
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
-from snapreplay.service.partition import recoverer
-from snapreplay.service.partition.claiming import claim_record
+from snapreplay.errors import StopError
+from snapreplay.service.decisions.accept import carry_out
+from snapreplay.service.partition import takeover_backoff
+from snapreplay.service.ports import TopicPartition
+from snapreplay.service.publish.publish import LogWentOn
+from snapreplay.service.recovery import driver
 from tests.attacks.test_b8_what_fails_for_ever import keyless, payments, timed
 from tests.hints.following import all_of, way_with
+from tests.support import apps
+from tests.support.accepting import proposed
+from tests.support.owner import Owner
 from tests.support.stage import phase, until
 from tests.support.tampering import configure, create, delete, messages, trim, write_again
 
@@ -33,20 +43,6 @@ async def test_what_was_accepted_is_looked_at_again_by_the_process_that_runs(ope
         await phase(service, "live")
         await all_of(service, then.here.sent)
         assert service.view(0)["k0"]["n"] == 6
-
-
-async def test_a_claim_that_is_not_ours_is_looked_for_again_by_a_retry(operator, monkeypatch):
-    """Another record is where the first claim was written, as after an exchange of the topic in this moment."""
-    _, who = await operator()
-    ids = iter(["another's"])
-    monkeypatch.setattr(
-        recoverer, "claim_record", lambda here, ours: claim_record(here, next(ids, ours))
-    )
-    async with who.served() as service:
-        error = (await phase(service, "failed")).error
-        assert error.kind == "ForeignClaim"
-        await who.follow(error.hint)
-        await phase(service, "live")
 
 
 @pytest.mark.slow
@@ -104,3 +100,111 @@ async def test_a_record_that_its_topic_refuses_is_taken_once_the_topic_takes_it(
     await who.follow(way_with(hint, "kafka-configs.sh"))
     async with here.running() as service:
         await here.all_processed(service)
+
+
+async def test_a_foreign_transaction_that_hides_our_claim_is_ended_as_doctor_says(
+    operator, monkeypatch
+):
+    """HangingTransaction: the printed command names who it is and what ends it; with a producer of that id and the
+    printed retry the partition is LIVE."""
+    then, who = await operator()
+    longest_ms = (await then.here.context()).view.transaction_timeout_max_ms
+    monkeypatch.setattr(driver, "PIN_SLACK_MS", 500 - longest_ms)
+    async with producing(then.here, f"{then.here.app.app_id}-foreign") as holder:
+        await holder.begin_transaction()
+        await (await holder.send(then.increments, b"x", partition=0))
+        async with who.served() as service:
+            error = (await phase(service, "failed")).error
+            assert error.kind == "HangingTransaction"
+            doctor, retry = error.hint.split("; once it has ended, ")
+            await who.follow(doctor)
+            said = " ".join(who.said[-1].split())
+            (foreign,) = re.findall(
+                r"stop the process that uses (\S+) .* or as soon as a producer of this id starts",
+                said,
+            )
+            async with producing(then.here, foreign):
+                await who.follow(retry)
+            await phase(service, "live")
+
+
+@asynccontextmanager
+async def producing(here, transactional_id):
+    """Another program."""
+    made = AIOKafkaProducer(
+        bootstrap_servers=here.bootstrap_servers, transactional_id=transactional_id
+    )
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.stop()
+
+
+async def test_an_output_that_was_deleted_is_created_as_printed(operator):
+    """RefusedAgain, as it has no limits to be asked for: the printed commands, and what waited is processed."""
+    then, who = await operator()
+    output = then.here.app.outputs[0].name
+    async with who.served() as service:
+        await service.wait_live(30)
+        delete(then.here.bootstrap_servers, output)
+        await then.here.feed(20)
+        error = (await phase(service, "failed")).error
+        assert f"topic {output} does not exist" in error.message
+        await who.follow(error.hint)
+        await phase(service, "live")
+        await all_of(service, then.here.sent)
+
+
+async def test_a_compacted_topic_is_trimmed_once_its_policy_is_as_printed(newcomer, unique):
+    """Refused with the command; then the same trim succeeds."""
+    who, topic = newcomer(), TopicPartition(unique("compacted"), 0)
+    create(who.here.bootstrap_servers, topic.topic, 1, {"cleanup.policy": "compact"})
+    await who.here.send([("k", {"amount": 1})] * 3, topic.topic)
+    with pytest.raises(StopError) as refused:
+        await who.here.cluster.delete_records(topic, 2)
+    await who.follow(refused.value.hint)
+    assert await who.here.cluster.delete_records(topic, 2) == 2
+
+
+async def test_an_acceptance_that_came_too_late_is_no_longer_needed(operator):
+    """LogWentOn: the printed command shows a partition that goes on, and no error."""
+    then, who = await operator()
+    other = apps.ledger(then.here.app.app_id, apps.subtract, version="2")
+    hint = (await then.here.failure(other, restore={"mode": "replay"})).error.hint
+    proposal = await proposed(then.here, hint, other)
+    async with who.served() as service:
+        await then.here.feed(20)
+        await all_of(service, then.here.sent)
+        with pytest.raises(LogWentOn) as refused:
+            await carry_out(proposal)
+        await who.follow(refused.value.hint)
+        assert "live" in who.said[-1]
+        assert "error" not in who.said[-1]
+        await then.here.feed(20)
+        await all_of(service, then.here.sent)
+
+
+async def test_of_two_that_take_a_partition_from_each_other_one_is_stopped(operator, monkeypatch):
+    """TakenAgain, without a group that could decide: when the process that it names is stopped, this one is LIVE."""
+    monkeypatch.setattr(takeover_backoff, "fenced_pause_seconds", lambda *_: 0.05)
+    here = (await operator())[0].here
+    taken: list[Any] = []
+    owners = {name: Owner(here, await here.context(instance_id=name)) for name in ("one", "two")}
+    for owner in owners.values():
+        owner.board.subscribe(lambda status: taken.append(status.error))
+    async with asyncio.timeout(60):
+        while not any(error and error.kind == "TakenAgain" for error in taken):
+            await here.feed(5)
+    error = next(error for error in taken if error and error.kind == "TakenAgain")
+    assert error.hint.endswith("Stop one of the two")
+    (other,) = re.findall(r"instance id '(\w+)'", error.message)
+    await owners.pop(other).end()
+    (left,) = owners.values()
+    await left.phase("live")
+    fenced = left.phases.count("fenced")
+    for _ in range(20):
+        await here.feed(5)
+        await left.position(here.sent)
+    assert left.phases.count("fenced") == fenced
+    await left.end()

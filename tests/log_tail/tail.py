@@ -10,18 +10,19 @@ from typing import Any
 import msgspec
 from aiokafka import AIOKafkaProducer, TopicPartition
 
+from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.chain import genesis_increment
-from snapreplay.service.core.search import Found
-from snapreplay.service.partition.context import Context
-from snapreplay.service.partition.recoverer import Recoverer
-from snapreplay.service.partition.report import Reporter
-from snapreplay.service.ports import Bounds, OffsetTrimmed
-from snapreplay.service.status import StatusBoard
+from snapreplay.service.core.kafka_errors import OffsetTrimmed
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.ports import Bounds
+from snapreplay.service.recovery.driver import RecoveryDriver
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.envelope import encode, headers_of
 from snapreplay.snapshots.format.records import ChangesRecord, Genesis, Increment
-from snapreplay.snapshots.state.digest import EMPTY
-from snapreplay.snapshots.state.store import store_of
+from snapreplay.state.digest import EMPTY
+from snapreplay.state.store import store_of
 from tests.support.kafka import until, until_async
 
 LONG_MS = 60_000
@@ -157,10 +158,11 @@ class Sought(Exception):
     """The search has ended."""
 
 
-class Seeker(Recoverer):
+class Seeker(RecoveryDriver):
     """A real recovery that ends where the last increment is found.
 
     Attributes:
+        claimed_at: the offset of its claim.
         hidden: how often its claim could not be seen.
         windows: how many it has read.
     """
@@ -168,29 +170,29 @@ class Seeker(Recoverer):
     def __init__(self, context: Context) -> None:
         store = store_of(context.app.state())
         super().__init__(context, store, Reporter(StatusBoard(), context.partition))
-        self.owner_epoch = -1
+        self.claimed_at = -1
         self.hidden = 0
         self.windows = 0
 
-    async def seek(self) -> Found:
+    async def seek(self) -> FoundIncrement:
         """
         Raises:
-            NotInitialised, LogPinned: as a recovery.
+            NotInitialised, HangingTransaction: as a recovery.
         """
         task = asyncio.get_running_loop().create_task(self.recover())
         await asyncio.wait([task])
         error = task.exception()
         assert error is not None, "it cannot have come to its end"
         if isinstance(error, Sought):
-            found: Found = error.args[0]
+            found: FoundIncrement = error.args[0]
             return found
         raise error
 
-    async def _perform(self, effect: effects.Effect) -> events.Event:
+    async def _perform(self, effect: effects.Action) -> events.Event:
         if isinstance(effect, effects.ReadStarts):
             raise Sought(effect.last)
         if isinstance(effect, effects.SeeClaim):
-            self.owner_epoch = effect.offset
+            self.claimed_at = effect.offset
         event = await super()._perform(effect)
         self.hidden += isinstance(event, events.ClaimHidden)
         self.windows += isinstance(event, events.WindowRead)

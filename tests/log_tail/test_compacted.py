@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from snapreplay.devbroker.broker import LocalBroker
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.localbroker.broker import LocalBroker
-from snapreplay.service.partition.increments import last_increment
 from snapreplay.service.ports import NewTopic, TopicPartition
-from snapreplay.service.settings import Settings
+from snapreplay.service.topics.increments import last_increment
 from snapreplay.snapshots.format.envelope import encode, headers_of
 from tests.support.entries import increment
 from tests.support.history import history

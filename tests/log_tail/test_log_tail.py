@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from snapreplay.service.core.stops import NotInitialised
+from snapreplay.service.core.refusals import NotInitialised
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.partition.context import Context
-from snapreplay.service.topics import ensure_topics
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.topics.requirements import ensure_topics
 from tests.log_tail.shapes import SHAPES, Shape
 from tests.log_tail.tail import Seeker, Tail, end_minus_two, ends
 from tests.support import apps
@@ -69,8 +69,8 @@ async def assert_found_is_scanned(seeker: Seeker, context: Context) -> None:
     except NotInitialised:
         offset = None
     told = await scan(context)
-    assert seeker.owner_epoch in told.claims
-    assert offset == told.last_before(seeker.owner_epoch)
+    assert seeker.claimed_at in told.claims
+    assert offset == told.last_before(seeker.claimed_at)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -104,7 +104,7 @@ async def test_behind_an_open_transaction_nothing_is_believed(
     await hidden_twice(seeker, searching)
     await (opened.commit_transaction() if end == "commit" else opened.abort_transaction())
     await searching
-    assert (await scan(tail.context)).last_before(seeker.owner_epoch) == last
+    assert (await scan(tail.context)).last_before(seeker.claimed_at) == last
 
 
 async def test_an_open_transaction_alone_is_no_empty_log(tail: Tail) -> None:

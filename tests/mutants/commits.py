@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 PRODUCER = ("tests/service/kafka/test_producer.py", "tests/service/kafka/test_producer_ends.py")
-FOLD = "tests/snapshots/program/test_fold.py"
-LIVE = "tests/service/partition/test_live.py"
-COMMITTER = "tests/service/partition/test_committer.py"
+FOLD = "tests/snapreplay/app/test_fold.py"
+LIVE = "tests/service/live/test_pipeline.py"
+COMMITTER = "tests/service/live/test_committer.py"
 
 MUTANTS = (
     Mutant(
@@ -45,21 +45,21 @@ MUTANTS = (
     Mutant(
         "kept-out-fences-its-successor",
         "whom Kafka kept out asks the log for a newer owner before it fences anybody",
-        "service/partition/runner.py",
-        " | AccessError() | ClockRefused() as error",
-        " as error",
-        ("tests/service/partition/test_runner.py",),
+        "service/core/ownership.py",
+        " | AccessError() | ClockRefused() | RefusedTopic() as error",
+        " | RefusedTopic() as error",
+        ("tests/service/core/test_ownership.py",),
     ),
     Mutant(
         "commit-tried-again",
         "a commit in doubt is never tried again on the same producer: only the log knows",
-        "service/partition/committer.py",
+        "service/live/committer.py",
         "        return await self._producer.commit(self._context.partition, outputs, records)\n",
         "        return await _again(self._producer, self._context.partition, outputs, records)\n",
         ("tests/simulation",),
         (
             (
-                "service/partition/committer.py",
+                "service/live/committer.py",
                 "class ProducerSpent(",
                 "async def _again(producer, *batch):\n"
                 "    from snapreplay.service.ports import CommitInDoubt\n\n"
@@ -74,22 +74,22 @@ MUTANTS = (
     Mutant(
         "increment-not-last",
         "the increment is the transaction's last record",
-        "service/partition/committer.py",
+        "service/live/committer.py",
         "        records.append(LogRecord(topic, encode(increment), headers=headers_of(increment)))",
         "        records.insert(0, LogRecord(topic, encode(increment), headers=headers_of(increment)))",
-        (COMMITTER, "tests/service/partition/test_advance.py"),
+        (COMMITTER, "tests/service/recovery/test_advance.py"),
     ),
     Mutant(
         "merged-before-the-answer",
         "a batch becomes the committed state only when its transaction was answered OK",
-        "service/partition/committer.py",
+        "service/live/committer.py",
         "        try:\n            offsets = await pending.task\n",
         "        if pending.applied is not None:\n            self._store.merge()\n"
         "        try:\n            offsets = await pending.task\n",
         (COMMITTER, "tests/simulation"),
         (
             (
-                "service/partition/committer.py",
+                "service/live/committer.py",
                 "            self._store.merge()\n        self._check_offset",
                 "            pass\n        self._check_offset",
             ),
@@ -98,7 +98,7 @@ MUTANTS = (
     Mutant(
         "position-instead-of-the-next-offset",
         "an offset means next: what was applied is offset + 1",
-        "snapshots/program/fold.py",
+        "snapreplay/app/fold.py",
         "                position = offset + 1\n",
         "                position = offset\n",
         (FOLD,),
@@ -106,27 +106,27 @@ MUTANTS = (
     Mutant(
         "ranges-end-at-the-last-record",
         "ranges are half-open: the end is the next offset",
-        "snapshots/program/coverage.py",
+        "snapreplay/app/input_ranges.py",
         "        self._extend(last.topic, last.offset + 1, count)\n",
         "        self._extend(last.topic, last.offset, count)\n",
-        ("tests/snapshots/program/test_coverage.py", FOLD),
+        ("tests/snapreplay/app/test_input_ranges.py", FOLD),
     ),
     Mutant(
         "output-encoded-at-batch-end",
         "an output is encoded when it is sent, by value",
-        "snapshots/program/out.py",
+        "snapreplay/app/out.py",
         '        value_bytes = _encode(topic, "value", value_codec, value)\n',
         '        value_bytes = _encode(topic, "value", value_codec, value)\n'
         "        self.late = [*getattr(self, 'late', ()), (len(self.staged), value_codec, value)]\n",
-        ("tests/snapshots/program/test_out.py", "tests/attacks/test_a5_live_objects.py"),
+        ("tests/snapreplay/app/test_out.py", "tests/attacks/test_a5_live_objects.py"),
         (
             (
-                "snapshots/program/out.py",
+                "snapreplay/app/out.py",
                 '    __slots__ = ("_ways", "input_key", "staged")\n',
                 '    __slots__ = ("__dict__", "_ways", "input_key", "staged")\n',
             ),
             (
-                "snapshots/program/fold.py",
+                "snapreplay/app/fold.py",
                 "        outputs, out.staged = out.staged, []\n",
                 "        outputs, out.staged = out.staged, []\n"
                 "        for at, codec, value in getattr(out, 'late', ()):\n"
@@ -142,7 +142,7 @@ MUTANTS = (
     Mutant(
         "half-a-record-stays",
         "a record that fails leaves nothing: neither changes nor outputs",
-        "snapshots/program/fold.py",
+        "snapreplay/app/fold.py",
         "            del staged[outputs_before:]\n",
         "",
         (FOLD, "tests/attacks/test_a6_half_a_record.py"),
@@ -150,7 +150,7 @@ MUTANTS = (
     Mutant(
         "a-failed-batch-keeps-its-changes",
         "a batch that failed is dropped whole before it runs again record by record",
-        "snapshots/program/fold.py",
+        "snapreplay/app/fold.py",
         "            self._store.rollback()\n        else:\n            self._store.drop()\n",
         "            pass\n        else:\n            self._store.drop()\n",
         (FOLD,),
@@ -158,7 +158,7 @@ MUTANTS = (
     Mutant(
         "pipelined-batch-reads-the-old-state",
         "the next batch is applied on top of the one that is committing",
-        "service/partition/live.py",
+        "service/live/pipeline.py",
         "        if not self._in_place:\n            await self._settle_and_mark(wait=True)\n",
         "        if not self._in_place:\n            self._store.drop()\n"
         "            await self._settle_and_mark(wait=True)\n",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-GUARD = "tests/service/partition/test_input_guard.py"
-INPUTS = "tests/service/partition/test_inputs.py"
+GUARD = "tests/service/live/test_input_guard.py"
+INPUTS = "tests/service/recovery/test_inputs.py"
 
 MUTANTS = (
     Mutant(
         "ids-not-compared",
         "where the last record is gone, another id alone makes it another input",
-        "service/partition/inputs.py",
+        "service/recovery/inputs.py",
         "            if change is not None and witness is Witness.NONE and not from_start:",
         "            if False:",
         (INPUTS,),
@@ -19,7 +19,7 @@ MUTANTS = (
     Mutant(
         "no-comparison-after-a-standstill",
         "after a standstill the inputs are compared before the next commit",
-        "service/partition/input_guard.py",
+        "service/live/input_guard.py",
         "        return self._told or self._stood_still\n",
         "        return self._told\n",
         (GUARD,),
@@ -27,7 +27,7 @@ MUTANTS = (
     Mutant(
         "no-comparison-after-a-disturbance",
         "after a broken connection or a refused fetch they are, too",
-        "service/partition/input_guard.py",
+        "service/live/input_guard.py",
         "self._reader.disturbances != self._disturbances:",
         "self._reader.disturbances < self._disturbances:",
         (GUARD,),
@@ -35,10 +35,18 @@ MUTANTS = (
     Mutant(
         "the-batch-itself-not-compared",
         "what is to be committed must still be in the input, not only what was committed",
-        "service/partition/inputs.py",
+        "service/recovery/inputs.py",
         "in (*chain.last.anchors.items(), *batch.items()):",
         "in chain.last.anchors.items():",
         (GUARD,),
+    ),
+    Mutant(
+        "gap-not-looked-into",
+        "a copy has no record where there was none",
+        "service/recovery/inputs.py",
+        "reader.read(partition, anchor.offset + 1, position)",
+        "reader.read(partition, position, position)",
+        ("tests/service/recovery/test_inputs.py",),
     ),
     Mutant(
         "fetched-by-name",
@@ -51,7 +59,7 @@ MUTANTS = (
     Mutant(
         "live-reads-by-name",
         "a live partition reads the topics that its chain records",
-        "service/partition/input_guard.py",
+        "service/live/input_guard.py",
         'topic_ids={name: ids.get(name, "") for name in positions}',
         "topic_ids={}",
         (GUARD, "tests/simulation"),
@@ -59,9 +67,9 @@ MUTANTS = (
     Mutant(
         "new-ids-not-recorded",
         "a faithful copy's id is recorded from the next increment on",
-        "service/partition/recoverer.py",
-        "            topic_ids=self._performer.topic_ids,\n",
-        "",
+        "service/recovery/driver.py",
+        "live.fallback_from, moved, topic_ids)",
+        "live.fallback_from, moved)",
         (GUARD,),
     ),
 )

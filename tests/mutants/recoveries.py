@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-RECOVERER = "tests/service/partition/test_recoverer.py"
-CLAIMING = "tests/service/partition/test_claiming.py"
-INCREMENTS = "tests/service/partition/test_increments.py"
+RECOVERER = "tests/service/recovery/test_driver.py"
+CLAIMING = "tests/service/publish/test_claim.py"
+INCREMENTS = "tests/service/topics/test_increments.py"
 CORE = "tests/service/core/test_recovery.py"
 READER = "tests/service/kafka/test_reader.py"
 CHANGED_CODE = (
-    "tests/service/partition/test_comparing.py",
+    "tests/service/recovery/test_comparison.py",
     "tests/attacks/test_b17_changed_code.py",
 )
 
@@ -46,10 +46,10 @@ MUTANTS = (
     Mutant(
         "ending-of-another",
         "how far a transaction came is not told by the one before it",
-        "service/partition/committer.py",
+        "service/live/committer.py",
         "self._producer.ending if self._is_begun else Ending(asked=False)",
         "self._producer.ending",
-        ("tests/service/partition/test_committer.py",),
+        ("tests/service/live/test_committer.py",),
     ),
     Mutant(
         "old-pointers-carried-on",
@@ -62,7 +62,7 @@ MUTANTS = (
     Mutant(
         "stale-witness",
         "who lacks what a manifest proves to be committed cannot say that nobody came after us",
-        "service/partition/recoverer.py",
+        "service/recovery/driver.py",
         "error.increment_offset if isinstance(error, LogCut) else NO_OFFSET",
         "NO_OFFSET",
         ("tests/attacks/test_a3_no_new_app_by_accident.py",),
@@ -70,7 +70,7 @@ MUTANTS = (
     Mutant(
         "no-fence",
         "the transactional id is of app and partition, so that its start fences every older owner",
-        "snapshots/program/names.py",
+        "snapreplay/app/names.py",
         '    return f"{app_id}-{partition}"',
         '    import uuid\n\n    return f"{app_id}-{partition}-{uuid.uuid4().hex}"',
         ("tests/simulation", RECOVERER),
@@ -87,7 +87,7 @@ MUTANTS = (
     Mutant(
         "claim-not-waited-for",
         "the reader must deliver the claim before anything else it says is believed",
-        "service/partition/claiming.py",
+        "service/publish/claim.py",
         "        if bounds.end_offset > effect.offset:\n            record = await reader.read_at(",
         "        if bounds.end_offset <= effect.offset:\n"
         "            return events.ClaimSeen(bounds.start_offset, None)\n"
@@ -97,7 +97,7 @@ MUTANTS = (
     Mutant(
         "foreign-claim-taken-for-ours",
         "the record at the claim's offset must carry the claim's id",
-        "service/partition/claiming.py",
+        "service/publish/claim.py",
         "claim.claim_id != effect.claim_id",
         "not claim.claim_id",
         (CLAIMING,),
@@ -122,9 +122,9 @@ MUTANTS = (
     Mutant(
         "first-increment-of-the-window",
         "the last increment before the claim counts, not the first one found",
-        "service/partition/increments.py",
-        '            if kind_of(record.value or b"") is Kind.INCREMENT:\n                candidate, behind',
-        '            if candidate is None and kind_of(record.value or b"") is Kind.INCREMENT:\n'
+        "service/topics/increments.py",
+        '            if kind_of(record.value or b"") is RecordKind.INCREMENT:\n                candidate, behind',
+        '            if candidate is None and kind_of(record.value or b"") is RecordKind.INCREMENT:\n'
         "                candidate, behind",
         (INCREMENTS, RECOVERER),
     ),
@@ -144,7 +144,7 @@ MUTANTS = (
         "            # At our positions: the client may have passed what it did not give out.\n"
         "            await self._renew()\n",
         "            self._damaged.met()\n",
-        ("tests/service/kafka/test_damaged.py",),
+        ("tests/service/kafka/test_corrupt_batches.py",),
     ),
     Mutant(
         "an-empty-poll-is-the-end",
@@ -181,23 +181,23 @@ MUTANTS = (
     Mutant(
         "digest-unchecked-by-batch",
         "advancing compares the digest after every batch, and names the first that differs",
-        "service/partition/comparing.py",
+        "service/recovery/comparison.py",
         "        if recorded is not None and self.computed == recorded:\n",
         "        if recorded is not None:\n",
-        ("tests/service/partition/test_advance.py",),
+        ("tests/service/recovery/test_advance.py",),
     ),
     Mutant(
         "digest-unchecked-at-the-end",
         "LIVE only with the digest of the last increment",
-        "service/partition/advance.py",
+        "service/recovery/advance.py",
         "    if computed != last.digest:\n",
         "    if computed is None:\n",
-        ("tests/service/partition/test_advance.py", RECOVERER),
+        ("tests/service/recovery/test_advance.py", RECOVERER),
     ),
     Mutant(
         "outputs-uncompared",
         "a replay sends what was committed, batch by batch",
-        "service/partition/comparing.py",
+        "service/recovery/comparison.py",
         "        if computed == place.increment.outputs_xxh64:\n",
         "        if computed is not None:\n",
         CHANGED_CODE,
@@ -205,7 +205,7 @@ MUTANTS = (
     Mutant(
         "changed-code-believed-behind-the-last-digest",
         "outputs say nothing about what was remembered: changed code is believed up to the last digest",
-        "service/partition/comparing.py",
+        "service/recovery/comparison.py",
         "        error = self._differs or self._unproven\n",
         "        error = self._differs\n",
         CHANGED_CODE,
@@ -213,63 +213,95 @@ MUTANTS = (
     Mutant(
         "helper-modules-uncovered",
         "the version covers every module of the author's that the app imports",
-        "snapshots/program/user_modules.py",
+        "snapreplay/app/user_modules.py",
         "        waiting += imported\n",
         "",
-        ("tests/snapshots/program/test_user_modules.py",),
+        ("tests/snapreplay/app/test_user_modules.py",),
     ),
     Mutant(
         "no-digest-of-a-state-that-keeps-none",
         "a state that is no map is hashed every so many batches and at a graceful end",
-        "service/partition/state_digests.py",
-        "        digest = await in_steps(self._store.digesting())\n",
+        "service/live/state_digests.py",
+        "        digest = await run_cooperatively(self._store.digesting())\n",
         "        digest = None\n",
-        ("tests/service/partition/test_state_digests.py", "tests/service/partition/test_replay.py"),
+        ("tests/service/live/test_state_digests.py", "tests/service/recovery/test_replay.py"),
     ),
     Mutant(
         "snapshot-sums-unchecked",
         "a snapshot adds up to what its manifest says",
-        "service/partition/loading.py",
+        "service/topics/snapshots.py",
         "    if sums != manifest.entries_digest:",
         "    if sums is None:",
-        ("tests/service/partition/test_loading.py",),
+        ("tests/service/topics/test_snapshots.py",),
     ),
     Mutant(
         "skip-list-ignored",
         "replay skips exactly what the increment lists",
-        "service/partition/replay.py",
+        "service/recovery/replay.py",
         "            records += without_skipped(await cursor.take(part), increment.skipped)",
         "            records += await cursor.take(part)",
-        ("tests/service/partition/test_replay.py",),
+        ("tests/service/recovery/test_replay.py",),
     ),
     Mutant(
         "record-count-unchecked",
         "a range must still hold as many records as were processed",
-        "service/partition/replay.py",
+        "service/recovery/replay.py",
         "    if len(records) != part.record_count:",
         "    if len(records) > part.record_count:",
-        ("tests/service/partition/test_replay.py", "tests/attacks/test_a4_the_same_input.py"),
+        ("tests/service/recovery/test_replay.py", "tests/attacks/test_a4_the_same_input.py"),
     ),
     Mutant(
         "anchor-unchecked",
         "the input still holds the record that was processed last",
-        "service/partition/inputs.py",
+        "service/recovery/inputs.py",
         "(Witness.SAME if found == anchor else Witness.OTHER)",
         "Witness.SAME",
-        ("tests/service/partition/test_inputs.py",),
+        ("tests/service/recovery/test_inputs.py",),
+    ),
+    Mutant(
+        "state-not-written-before-its-input-is-given-up",
+        "a state in memory that only a replay leads to is written before its input is given up",
+        "service/core/recovery.py",
+        "if recovery.kept is not None and is_ahead(recovery.kept.last):",
+        "if recovery.kept is None and is_ahead(_some(recovery.last).increment):",
+        ("tests/service/core/test_healing.py",),
+    ),
+    Mutant(
+        "cancellation-lost",
+        "a task that waits for an event ends when it is told to, also as the event comes",
+        "service/runtime/tasks.py",
+        "        async with asyncio.timeout(seconds):\n            await event.wait()\n",
+        "        await asyncio.wait_for(event.wait(), seconds)\n",
+        ("tests/service/runtime/test_tasks.py",),
+    ),
+    Mutant(
+        "own-decision-ends-the-log",
+        "what an owner had committed before it wrote its memory down is the same input",
+        "service/decisions/common_prefix.py",
+        "return increment.begins_anew and not increment.begun_by_owner",
+        "return increment.begins_anew",
+        ("tests/service/decisions/test_common_prefix.py",),
+    ),
+    Mutant(
+        "skipped-record-no-anchor",
+        "a dead-lettered record is a part of the log that was processed",
+        "snapreplay/app/input_ranges.py",
+        "        self._last[topic] = record\n        self._skipped",
+        "        self._skipped",
+        ("tests/snapreplay/app/test_input_ranges.py",),
     ),
     Mutant(
         "trimmed-input-jumped-over",
         "an input trimmed beyond our position is never skipped silently",
-        "service/partition/inputs.py",
+        "service/recovery/inputs.py",
         "    if position < bounds.start_offset:\n        raise InputTrimmed(",
         "    if position < 0:\n        raise InputTrimmed(",
-        ("tests/service/partition/test_inputs.py",),
+        ("tests/service/recovery/test_inputs.py",),
     ),
     Mutant(
         "broken-link-accepted",
         "each increment names its predecessor and counts one further",
-        "service/partition/increments.py",
+        "service/topics/increments.py",
         "            _check_link(log, step, batch, previous_offset)\n",
         "",
         (INCREMENTS,),

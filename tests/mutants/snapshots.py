@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-SHARDS = "tests/snapshots/state/test_shards.py"
-KEEPER = "tests/service/partition/test_snapshot_keeper.py"
-WRITER = "tests/service/partition/test_snapshot_writer.py"
+SHARDS = "tests/snapreplay/state/test_shards.py"
+KEEPER = "tests/service/live/test_snapshot_scheduler.py"
+WRITER = "tests/service/publish/test_snapshot_writer.py"
 
 MUTANTS = (
     Mutant(
         "mark-forgotten",
         "from the mark on, writes go beside the frozen shards",
-        "snapshots/state/shards.py",
+        "snapreplay/state/shards.py",
         "        self._targets = [{} for _ in self._shards]\n",
         "",
         (SHARDS,),
@@ -20,7 +20,7 @@ MUTANTS = (
     Mutant(
         "earlier-snapshot-not-folded-in",
         "a mark freezes what is there now, also what still lies on top of an earlier snapshot",
-        "snapshots/state/shards.py",
+        "snapreplay/state/shards.py",
         "        self._settle(None)\n",
         "",
         (SHARDS,),
@@ -28,13 +28,13 @@ MUTANTS = (
     Mutant(
         "marked-over-an-uncommitted-batch",
         "the mark is taken when nothing uncommitted is merged",
-        "service/partition/live.py",
+        "service/live/pipeline.py",
         "        if self._committer.idle:\n            self.snapshots.begin_if_due()\n",
         "        self.snapshots.begin_if_due()\n",
-        ("tests/service/partition/test_live.py", KEEPER, "tests/attacks", "tests/simulation"),
+        ("tests/service/live/test_pipeline.py", KEEPER, "tests/attacks", "tests/simulation"),
         (
             (
-                "snapshots/state/shards.py",
+                "snapreplay/state/shards.py",
                 '        if self._undo is not None:\n            raise RuntimeError("a batch waits: a snapshot',
                 '        if False:\n            raise RuntimeError("a batch waits: a snapshot',
             ),
@@ -43,15 +43,15 @@ MUTANTS = (
     Mutant(
         "undo-forgets-the-digest",
         "a dropped batch leaves neither entries nor digest",
-        "snapshots/state/shards.py",
+        "snapreplay/state/shards.py",
         "        self.digest, self.size_bytes = undo.digest, undo.size_bytes\n",
         "        self.size_bytes = undo.size_bytes\n",
-        (SHARDS, "tests/snapshots/state/test_mapstore.py"),
+        (SHARDS, "tests/snapreplay/state/test_mapstore.py"),
     ),
     Mutant(
         "dropped-entries-stay",
         "a dropped batch leaves no entry behind",
-        "snapshots/state/shards.py",
+        "snapreplay/state/shards.py",
         "                target.pop(key, None)\n            else:\n                target[key] = old\n",
         "                pass\n            else:\n                target[key] = old\n",
         (SHARDS,),
@@ -59,13 +59,13 @@ MUTANTS = (
     Mutant(
         "no-undo-before-the-last-step",
         "a batch that is sealed half-way is not shown as committed, and can be dropped",
-        "snapshots/state/shards.py",
+        "snapreplay/state/shards.py",
         "        self._undo = _Undo(places, self.digest, self.size_bytes)\n",
         "        before = _Undo(places, self.digest, self.size_bytes)\n",
-        ("tests/snapshots/state/test_mapstore.py", "tests/simulation"),
+        ("tests/snapreplay/state/test_mapstore.py", "tests/simulation"),
         (
             (
-                "snapshots/state/shards.py",
+                "snapreplay/state/shards.py",
                 "            yield\n        for key in unchanged:\n",
                 "            yield\n        self._undo = before\n        for key in unchanged:\n",
             ),
@@ -74,7 +74,7 @@ MUTANTS = (
     Mutant(
         "manifest-first",
         "the manifest is written last: with all offsets of its chunks",
-        "service/partition/snapshot_writer.py",
+        "service/publish/snapshot_writer.py",
         "        await self._write_chunks(self._appender)\n        manifest = self._manifest()\n",
         "        manifest = self._manifest()\n        await self._write_chunks(self._appender)\n",
         (WRITER,),
@@ -82,7 +82,7 @@ MUTANTS = (
     Mutant(
         "pointer-before-the-answer",
         "the pointer holds the offset from the send's answer",
-        "service/partition/snapshot_writer.py",
+        "service/publish/snapshot_writer.py",
         "            manifest_offset=offset,\n",
         "            manifest_offset=max((ref.offset for ref in self.refs), default=-1),\n",
         (WRITER, KEEPER),
@@ -90,7 +90,7 @@ MUTANTS = (
     Mutant(
         "unknown-offset-pointed-to",
         "an acknowledged offset below 0 abandons the snapshot",
-        "service/partition/snapshot_writer.py",
+        "service/publish/snapshot_writer.py",
         "        if offset < 0:\n",
         "        if offset < -1:\n",
         (WRITER,),
@@ -120,9 +120,17 @@ MUTANTS = (
         ("tests/snapshots/test_retention.py",),
     ),
     Mutant(
+        "trim-for-snapshots-that-are-gone",
+        "nothing is trimmed for snapshots whose topic was deleted and created again",
+        "service/live/trimming.py",
+        "changes(names, last.topic_ids, ids)",
+        "changes(names, {}, ids)",
+        ("tests/service/live/test_trimming.py",),
+    ),
+    Mutant(
         "unpointed-snapshots-counted",
         "only snapshots that a committed increment points to are kept or free anything",
-        "service/partition/snapshot_keeper.py",
+        "service/live/snapshot_scheduler.py",
         "            self._trimmer.pointed(increment, self._committer.chain.last_offset)\n",
         "            kept = [increment.pointers[0]] * len(increment.pointers)\n"
         "            import msgspec\n\n"
@@ -147,5 +155,13 @@ MUTANTS = (
         "    if computed != ref.crc32:",
         "    if computed == -1:",
         ("tests/snapshots/format/test_changes.py",),
+    ),
+    Mutant(
+        "trim-after-a-standstill",
+        "what was asked before a standstill is no reason to trim",
+        "service/live/trimming.py",
+        "                    if stood_still:\n",
+        "                    if False:\n",
+        ("tests/service/live/test_trimming.py",),
     ),
 )

@@ -11,39 +11,56 @@ import sys
 import tempfile
 import traceback
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from snapreplay.service.localbroker.broker import LocalBroker
+from snapreplay.devbroker.broker import LocalBroker
+from tests.operators.acts import ACTS
 from tests.operators.commands import COMMANDS
 from tests.operators.ground import Ground
 from tests.operators.matrix import WHENS, Cell, Ending, all_cells, carried_out
+from tests.operators.together import carried_out_together
 
 AT_A_TIME = 4
 
 
 def main() -> int:
     arguments = _arguments()
-    cells = [cell for cell in all_cells() if arguments.only in str(cell)]
+    cells = [cell for cell in all_cells((*COMMANDS, *ACTS)) if arguments.only in str(cell)]
     if arguments.some:
         cells = random.Random(arguments.seed).sample(cells, min(arguments.some, len(cells)))
     print(f"{len(cells)} cells, seed {arguments.seed}")
     endings = []
+    for ending in _carried_out(cells, arguments.at_a_time):
+        endings.append(ending)
+        print(f"{len(endings):4} {ending.cell}: {ending}  {ending.done or ''}", flush=True)
+    if arguments.table:
+        print(table(endings))
+    return int(any(ending.wrong for ending in endings))
+
+
+def _carried_out(cells: list[Cell], at_a_time: int) -> Iterator[Ending]:
+    alone = [cell for cell in cells if cell.command in COMMANDS]
+    if alone:
+        yield from _one_by_one(alone, at_a_time)
+    for name, act in ACTS.items():
+        here = [cell for cell in cells if cell.command == name]
+        if here:
+            yield from carried_out_together(act, here, at_a_time)
+
+
+def _one_by_one(cells: list[Cell], at_a_time: int) -> Iterator[Ending]:
     with (
         tempfile.TemporaryDirectory() as folder,
         LocalBroker() as broker,
-        ThreadPoolExecutor(arguments.at_a_time) as pool,
+        ThreadPoolExecutor(at_a_time) as pool,
     ):
         under_way = [
             pool.submit(_one, cell, broker.bootstrap_servers, Path(folder)) for cell in cells
         ]
         for done in as_completed(under_way):
-            ending = done.result()
-            endings.append(ending)
-            print(f"{len(endings):4} {ending.cell}: {ending}  {ending.done or ''}", flush=True)
-    if arguments.table:
-        print(table(endings))
-    return int(any(ending.wrong for ending in endings))
+            yield done.result()
 
 
 def _one(cell: Cell, servers: str, folder: Path) -> Ending:
@@ -60,7 +77,7 @@ def _one(cell: Cell, servers: str, folder: Path) -> Ending:
 def table(endings: list[Ending]) -> str:
     """A row per command, a column per moment; what differs by the kind of app stands one below the other."""
     lines = ["| command | " + " | ".join(WHENS) + " |", "| --- |" + " --- |" * len(WHENS)]
-    for name in COMMANDS:
+    for name in (*COMMANDS, *ACTS):
         row = [_ending_of(endings, name, when) for when in WHENS]
         if any(row):
             lines.append(f"| {name} | " + " | ".join(row) + " |")

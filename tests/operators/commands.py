@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tests.operators.ground import Ground
 from tests.support import tampering
 
+HALFWAY = 70
 POSITION = 80
 """Next offset of the input when a command is carried out."""
 
@@ -56,7 +57,8 @@ def _create_output(ground: Ground) -> None:
 
 
 def _ensure(ground: Ground) -> None:
-    done = ground.command("topics ensure PROGRAM")
+    """Also when no process of the app is a member of its group, for it has stood still for too long."""
+    done = ground.command("topics ensure PROGRAM --replace-lost")
     assert done.returncode == 0, done.stderr
 
 
@@ -182,7 +184,7 @@ COMMANDS: Mapping[str, Command] = {
         ),
         Command(
             "delete the increments topic, create it",
-            "kafka-topics.sh --delete --topic INCREMENTS; snapreplay topics ensure",
+            "kafka-topics.sh --delete --topic INCREMENTS; snapreplay topics ensure --replace-lost",
             _both(_deleted("increments"), _ensure),
         ),
         Command(
@@ -193,7 +195,7 @@ COMMANDS: Mapping[str, Command] = {
         ),
         Command(
             "delete the snapshots topic, create it",
-            "kafka-topics.sh --delete --topic SNAPSHOTS; snapreplay topics ensure",
+            "kafka-topics.sh --delete --topic SNAPSHOTS; snapreplay topics ensure --replace-lost",
             _both(_deleted("snapshots"), _ensure),
         ),
         Command(

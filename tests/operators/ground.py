@@ -72,6 +72,10 @@ class Ground:
             0  # payments below it may have lost their outputs: their topic was deleted or trimmed
         )
         self.removed: set[int] = set()  # payments that an operator deleted unprocessed
+        self.cut: set[int] = (
+            set()
+        )  # payments that the brokers themselves have lost, before anybody could say so
+        self.told_again = False  # a command has said that outputs are written a second time
         self.state_is_lost = False  # the operator has said so: all is processed from the start
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
@@ -175,8 +179,15 @@ class Ground:
     def input_exists(self) -> bool:
         return self.input in tampering.topics(self.servers)
 
+    def forget_what_is_cut(self) -> None:
+        """What the input holds now is the truth."""
+        (records,) = reference.committed(self.servers, self.input, 1)
+        held = {json.loads(record.value or b"")["number"] for record in records}
+        self.cut = set(range(self.next_number)) - held
+
     def has_processed_all(self) -> bool:
-        return self.position() >= tampering.end_offset(self.servers, self.input)
+        """A position beyond the end is that of another topic."""
+        return self.position() == tampering.end_offset(self.servers, self.input)
 
     def look_again(self) -> None:
         """After what the hint said was done: without a restart if it still runs."""
@@ -238,7 +249,7 @@ class Ground:
         return [sys.executable, "-m", "snapreplay.api.cli"]
 
     def _options(self) -> list[str]:
-        given = SETTINGS | ({} if self.kept.changes else {"changes": "false"})
+        given = SETTINGS | ({} if self.kept.changes else {"changelog.enabled": "false"})
         return [
             *("--bootstrap-servers", self.servers),
             *(part for name, value in given.items() for part in ("--set", f"{name}={value}")),

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tests.operators.commands import COMMANDS, POSITION, Command
+from tests.operators.commands import COMMANDS, HALFWAY, POSITION, Command
 from tests.operators.ground import KEYS, Ground, Kept, Seen
 
 WHENS = ("running", "frozen", "stopped")
@@ -26,6 +27,7 @@ PROCESSES = "processes"
 SAID_FOR_LONG_SECONDS = 40.0
 NEW_APP = 'App("NEW-ID"'
 STATE_IS_LOST = "--state-is-lost"
+AGAIN = "second time"
 
 
 @dataclass(frozen=True)
@@ -58,15 +60,25 @@ class Ending:
         return " → ".join([*self.said, *last])
 
 
-def all_cells() -> list[Cell]:
-    return [Cell(name, when, kept) for name in COMMANDS for when in WHENS for kept in KEPTS]
+def all_cells(names: Iterable[str] = COMMANDS) -> list[Cell]:
+    return [Cell(name, when, kept) for name in names for when in WHENS for kept in KEPTS]
 
 
 def carried_out(cell: Cell, ground: Ground) -> Ending:
     """From a new app to the verdict."""
-    ending, command = Ending(cell), COMMANDS[cell.command]
-    _past(ground, cell.kept)
-    _carry_out(ground, cell, command)
+    command = COMMANDS[cell.command]
+    ground.prepare()
+    first_part(ground)
+    second_part(ground)
+    before(ground, cell.when)
+    command.carry_out(ground)
+    after(ground, cell.when)
+    return verdict(cell, ground, command)
+
+
+def verdict(cell: Cell, ground: Ground, command: Command) -> Ending:
+    """What became of it."""
+    ending = Ending(cell)
     if not _processes(ground, command, ending):
         return ending
     decided, since = ground.decisions(), ground.next_number
@@ -111,26 +123,36 @@ def _processes(ground: Ground, command: Command, ending: Ending) -> bool:
     return False
 
 
-def _past(ground: Ground, kept: Kept) -> None:
-    ground.prepare()
+def first_part(ground: Ground) -> None:
+    """70 payments are processed, and there is a snapshot, if there is to be one."""
     ground.start()
     ground.feed(60)
     ground.until(lambda: ground.position() == 60, "processed")
-    if kept.snapshot:
+    if ground.kept.snapshot:
         ground.trigger_snapshot()
-    ground.feed(POSITION - 60)
+    ground.feed(HALFWAY - 60)
+    ground.until(lambda: ground.position() == HALFWAY, "processed")
+
+
+def second_part(ground: Ground) -> None:
+    """All 80 are processed."""
+    ground.feed(POSITION - HALFWAY)
     ground.until(lambda: ground.position() == POSITION, "processed")
 
 
-def _carry_out(ground: Ground, cell: Cell, command: Command) -> None:
-    if cell.when == "stopped":
+def before(ground: Ground, when: str) -> None:
+    """It stands still, or is stopped, if it is to be."""
+    if when == "stopped":
         ground.kill()
-    if cell.when == "frozen":
+    if when == "frozen":
         ground.freeze()
-    command.carry_out(ground)
-    if cell.when == "frozen":
+
+
+def after(ground: Ground, when: str) -> None:
+    """It goes on, or starts."""
+    if when == "frozen":
         ground.thaw()
-    if cell.when == "stopped":
+    if when == "stopped":
         ground.start()
 
 
@@ -188,6 +210,7 @@ def _typed(ground: Ground, words: str, ending: Ending) -> bool:
     ending.done.append(words.split(maxsplit=1)[0])
     done = ground.command(ready)
     if done.returncode == 0:
+        ground.told_again |= AGAIN in done.stdout
         return True
     instead = commands_in(done.stderr.partition("hint: ")[2])
     if instead and STATE_IS_LOST in instead[-1]:
@@ -208,8 +231,8 @@ def judged(ground: Ground, decided: str, since: int) -> list[str]:
     counts = Counter(each["number"] for each in outputs)
     missing = set(range(ground.outputs_gone, ground.next_number)) - counts.keys()
     doubled = {number for number, count in counts.items() if count > 1}
-    lost = missing - (ground.removed if "never processed" in decided else set())
-    told_again = ground.state_is_lost or "second time" in decided
+    lost = missing - ground.cut - (ground.removed if "never processed" in decided else set())
+    told_again = ground.state_is_lost or ground.told_again or AGAIN in decided
     again = doubled - set(range(since if told_again else 0))
     wrong = []
     if lost:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
-from snapreplay.snapshots.program import names
+from snapreplay.app import names
 from tests.checker import verify
 from tests.support import apps
 from tests.support.child import Child, Family

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from snapreplay.snapshots.program import names
+from snapreplay.app import names
 from tests.scenarios.ground import still
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(400)]
@@ -15,7 +15,7 @@ RECORDS = 1000
 SILENCE_S = 12.0
 """Several requests of 2 s each, their repetitions, and at least one new client of the reader (after 5 s)."""
 
-# The step that the restore is about to take, the topic whose leader falls silent then, the road it is on.
+# The step that the restore is about to take, the topic whose leader falls silent then, the mode it is on.
 STEPS = {
     "ReadWindow": (names.increments_topic, "changes"),
     "Load": (names.snapshots_topic, "changes"),
@@ -28,7 +28,7 @@ STEPS = {
 async def test_silence_is_not_the_end_of_a_log(wide, step):
     """Each step of a restore that reads meets it: it waits in its phase, in its first attempt, FAILED never; when the
     link is whole again it goes on to LIVE."""
-    topic_of, road = STEPS[step]
+    topic_of, mode = STEPS[step]
     three, here = wide.three, await wide.ledger("silence", 1)
     await here.feed(RECORDS)
     child = wide.start(here, snapshot__every_records=300)
@@ -36,7 +36,7 @@ async def test_silence_is_not_the_end_of_a_log(wide, step):
     child.kill()
 
     gate = wide.gate(step)
-    child = wide.start(here, gate=gate, restore__road=road)
+    child = wide.start(here, gate=gate, restore__mode=mode)
     await wide.stands_at(child, gate)
     await wide.serves(child)
     (before,) = child.partitions().values()

@@ -66,7 +66,7 @@ async def test_a_long_restore_is_no_reason_to_be_expelled(ground):
     await ground.took_in(child, RECORDS)
     child.kill()
     gate = ground.gate("Advance")
-    child = ground.start(here, "busy", gate=gate, restore__road="replay")
+    child = ground.start(here, "busy", gate=gate, restore__mode="replay")
     await ground.stands_at(child, gate)
     await asyncio.sleep(2 * 3.0)  # the scenario itself: two sessions of 3 s
     gate.open()

@@ -7,19 +7,22 @@ from typing import Any
 
 import pytest
 
-from snapreplay.service.partition import live, loading
-from snapreplay.snapshots.program.app import App
+from snapreplay.app.app import App
+from snapreplay.service.live import pipeline
+from snapreplay.service.topics import stale_leader
 from tests.support.child import Family, family
+from tests.support.past import past
 from tests.support.stage import Stage
+
+__all__ = ["past"]
 
 
 @pytest.fixture(autouse=True)
 def attentive(monkeypatch: pytest.MonkeyPatch) -> None:
     """An idle partition looks for news every 10 ms, not 100: tests ask it for much in a short time. No leader is
     stale here, and a log that seems too short is."""
-    monkeypatch.setattr(live, "IDLE_POLL_MS", 10)
-    monkeypatch.setattr(loading, "STALE_LEADER_SECONDS", 0.1)
-    monkeypatch.setattr(loading, "ASK_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr(pipeline, "IDLE_POLL_MS", 10)
+    monkeypatch.setattr(stale_leader, "ASK_AGAIN_SECONDS", 0.02)
 
 
 @pytest.fixture

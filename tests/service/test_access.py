@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from snapreplay.app import names
+from snapreplay.service.core.kafka_errors import NotAuthorized
+from snapreplay.service.decisions.init import init_app
 from snapreplay.service.doctor.collect import examine
-from snapreplay.service.genesis import init_app
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.topic_watch import KafkaTopicWatch
-from snapreplay.service.ports import NotAuthorized, TopicPartition
-from snapreplay.service.topics import ensure_topics
-from snapreplay.snapshots.program import names
+from snapreplay.service.ports import TopicPartition
+from snapreplay.service.topics.requirements import ensure_topics
 from tests.support import apps
 from tests.support.child import PROGRAM, ROOT
 from tests.support.guarded import USER, Guarded, bindings, guarded_broker

@@ -1,4 +1,4 @@
-"""SIGKILL at random moments, on both roads: every input record counts exactly once."""
+"""SIGKILL at random moments, on both modes: every input record counts exactly once."""
 
 import asyncio
 import random
@@ -13,13 +13,13 @@ pytestmark = pytest.mark.kafka
 
 
 @pytest.mark.parametrize(
-    ("road", "seed"), [("changes", 1), pytest.param("replay", 2, marks=pytest.mark.slow)]
+    ("mode", "seed"), [("changes", 1), pytest.param("replay", 2, marks=pytest.mark.slow)]
 )
-async def test_killed_at_random_moments_under_load(stage, unique, children, road, seed):
+async def test_killed_at_random_moments_under_load(stage, unique, children, mode, seed):
     """Three SIGKILLs, some in a recovery, while input keeps coming: outputs and state as folded by hand."""
     dice = random.Random(seed)
     here = await stage(apps.ledger(unique("killed")), partitions=2)
-    kept = {"restore__road": road, "snapshot__every_records": 200}
+    kept = {"restore__mode": mode, "snapshot__every_records": 200}
     with Load(here):
         for _ in range(3):
             child = children.start("ledger", here.app.app_id, **kept)
@@ -94,9 +94,9 @@ async def test_two_inputs_survive_kills(stage, unique, children):
     left, right = (topic.name for topic in here.app.inputs)
     with Load(here, topic=left), Load(here, topic=right):
         for _ in range(2):
-            child = children.start("pair", here.app.app_id, restore__road="replay")
+            child = children.start("pair", here.app.app_id, restore__mode="replay")
             await asyncio.to_thread(child.wait_live, 2)
             await asyncio.sleep(dice.uniform(0.0, 0.5))
             child.kill()
-    async with here.running(restore={"road": "replay"}) as service:
+    async with here.running(restore={"mode": "replay"}) as service:
         await here.assert_merged(service)

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from snapreplay.service.localbroker.broker import LocalBroker
+from snapreplay.devbroker.broker import LocalBroker
 from tests.support import apps
 from tests.support.child import family
 from tests.support.load import Load
@@ -31,11 +31,11 @@ async def test_made_run_killed_and_recovered_on_another_version(version, unique,
                 await asyncio.to_thread(child.wait_live, 2)
                 if life:
                     by_changes = child.partitions().values()
-                    assert all(p["proof"]["equal"] and p["road"] == "changes" for p in by_changes)
+                    assert all(p["proof"]["equal"] and p["mode"] == "changes" for p in by_changes)
                 enough = child.processed() + 200
                 child.until(lambda: child.processed() > enough, "some batches more")  # noqa: B023 - awaited here
                 child.kill()
-        async with here.running(restore={"road": "replay"}) as service:
+        async with here.running(restore={"mode": "replay"}) as service:
             restored = [status.restore for status in service.restore_status()]
-            assert all(each.proof.equal and each.road == "replay" for each in restored)
+            assert all(each.proof.equal and each.mode == "replay" for each in restored)
             await here.assert_exactly_once(service)

@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from snapreplay.api.server import HttpServer
-from snapreplay.service.localbroker.broker import LocalBroker
+from snapreplay.devbroker.broker import LocalBroker
 from tests.support import apps
 from tests.support.stage import Stage, until
 

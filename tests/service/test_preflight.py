@@ -2,11 +2,12 @@
 
 import pytest
 
+from snapreplay.errors import StopError, UsageError
+from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.ports import NewTopic, Unreachable
+from snapreplay.service.ports import NewTopic
 from snapreplay.service.preflight import inspect
-from snapreplay.service.topics import KEPT_FOR_EVER, TopicsIncomplete
-from snapreplay.snapshots.errors import StopError, UsageError
+from snapreplay.service.topics.requirements import KEPT_FOR_EVER, TopicsIncomplete
 from tests.support import apps
 from tests.support.stage import settings_for
 from tests.support.tampering import delete, grow, recreate
@@ -102,7 +103,7 @@ async def test_a_compacted_input_cannot_be_replayed(stage, unique):
     topic = f"payments-{here.app.app_id}"
     recreate(here.bootstrap_servers, topic, 1, {"cleanup.policy": "compact"})
     await inspect(here.app, here.settings(), here.cluster)
-    for tables in ({"restore": {"road": "replay"}}, {"changes": False}):
+    for tables in ({"restore": {"mode": "replay"}}, {"changelog": {"enabled": False}}):
         with pytest.raises(UsageError, match=f"{topic} is compacted"):
             await inspect(here.app, here.settings(**tables), here.cluster)
 

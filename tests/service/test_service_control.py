@@ -8,24 +8,25 @@ import msgspec
 import pytest
 
 from snapreplay.service import service_control as module
-from snapreplay.service.control import Busy, NotFailed, NotOwned, UnknownPartition
-from snapreplay.service.core.phase import Phase
-from snapreplay.service.partition.context import ClusterView, Identity
-from snapreplay.service.ports import Unreachable
-from snapreplay.service.pulse import Pulse
-from snapreplay.service.service_control import Callbacks, ServiceControl
-from snapreplay.service.status import (
+from snapreplay.service.control.protocol import Busy, NotFailed, NotOwned, UnknownPartition
+from snapreplay.service.control.status import (
     PartitionStatus,
     Problem,
     RestoreStatus,
+    SnapshotState,
     SnapshotStatus,
     SnapshotUsed,
     StatusBoard,
 )
+from snapreplay.service.core.kafka_errors import Unreachable
+from snapreplay.service.core.phase import Phase
+from snapreplay.service.runtime.context import ClusterView, Identity
+from snapreplay.service.runtime.pulse import Pulse
+from snapreplay.service.service_control import Callbacks, ServiceControl
 from tests.support import apps
 
 VIEW = ClusterView("cluster-1", 4, {}, 900_000)
-SNAPSHOT = SnapshotStatus(0, "s1", "writing", "trigger", 5, 1.0)
+SNAPSHOT = SnapshotStatus(0, "s1", SnapshotState.WRITING, "trigger", 5, 1.0)
 
 
 class Bench:

@@ -5,17 +5,18 @@ from types import SimpleNamespace
 
 import pytest
 
+from snapreplay.errors import StopError
 from snapreplay.service import preflight
 from snapreplay.service import supervisor as module
-from snapreplay.service.partition import ownership
-from snapreplay.service.partition.claiming import claim_record
+from snapreplay.service.control.status import StatusBoard
+from snapreplay.service.core.kafka_errors import Unreachable
+from snapreplay.service.partition import takeover_backoff
 from snapreplay.service.partition.runner import PartitionRunner
-from snapreplay.service.ports import NewTopic, Unreachable
+from snapreplay.service.ports import NewTopic
 from snapreplay.service.preflight import inspect
-from snapreplay.service.status import StatusBoard
+from snapreplay.service.publish.claim import claim_record
 from snapreplay.service.supervisor import Supervisor
-from snapreplay.service.topics import MissingInput, own_topics
-from snapreplay.snapshots.errors import StopError
+from snapreplay.service.topics.requirements import MissingInput, own_topics
 from tests.support import apps
 from tests.support.stage import until
 from tests.support.tampering import delete, grow
@@ -96,13 +97,13 @@ async def test_a_partition_that_comes_back_waits_for_its_former_runner(bench):
 class Ours:
     """A coordinator that gives us everything."""
 
-    async def gives_us(self, partition):
+    async def is_assigned_to_us(self, partition):
         return True
 
 
 async def test_a_new_assignment_ends_the_pause_after_a_fence(bench, monkeypatch):
     """Another process claimed and died; the group gives us the partition once more, so nobody waits any longer."""
-    monkeypatch.setattr(ownership, "fenced_pause_seconds", lambda *_: 3600.0)
+    monkeypatch.setattr(takeover_backoff, "fenced_pause_seconds", lambda *_: 3600.0)
     bench.supervisor.group = Ours()
     bench.supervisor.assigned({0})
     await bench.live(0)

@@ -6,13 +6,17 @@ from typing import Any
 
 import pytest
 
+from snapreplay.errors import StopError
 from snapreplay.service import supervisor as module
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.control.status import StatusBoard
+from snapreplay.service.core.kafka_errors import Unreachable
+from snapreplay.service.core.ownership import Ended, Interrupted
 from snapreplay.service.core.phase import Phase
+from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.partition.runner import PartitionRunner
-from snapreplay.service.settings import Settings
-from snapreplay.service.status import StatusBoard
 from snapreplay.service.supervisor import Supervisor
-from snapreplay.snapshots.errors import StopError
+from tests.docs.ownerships import BEGINNING
 from tests.support import apps
 from tests.support.stage import until
 
@@ -43,7 +47,7 @@ class Runner:
     def cut_off(self) -> None:
         self.over.set()
 
-    def given_again(self) -> None: ...
+    def on_reassigned(self) -> None: ...
 
     def topics_seen(self, ids: Any) -> None:
         self.ids.append(ids)
@@ -112,6 +116,16 @@ async def test_a_holder_whose_partition_came_back_is_told_of_at_the_end(supervis
     assert supervisor.lost == [first.lost]
 
 
+async def test_a_holder_that_a_defect_has_ended_is_told_of_at_the_end(supervisor):
+    """Nobody holds its state any more: the exit code must show it."""
+    first = await released(supervisor)
+    first.lost, first.error = StopError("the state is lost"), ZeroDivisionError("a defect")
+    first.over.set()
+    await until(lambda: first.deaths, "the defect")
+    await supervisor.stop(final_snapshot=False, deadline_seconds=5.0)
+    assert supervisor.lost == [first.lost]
+
+
 async def test_a_holder_takes_its_partition_back(supervisor):
     """No second runner hides what keeps it; the deadline of its release does not end it any more."""
     first = await released(supervisor)
@@ -153,6 +167,7 @@ def runner_of(partition=0):
         settings=settings,
         partition=partition,
         identity=SimpleNamespace(process_id="p"),
+        expected=BEGINNING.expected,
         increments=SimpleNamespace(topic="log"),
         snapshots=SimpleNamespace(topic="snaps"),
         input_names=("in",),
@@ -166,7 +181,7 @@ async def test_a_recovery_is_woken_when_a_topic_appears_and_not_each_second():
     """Else no back-off would last while it waits for something else."""
     runner, _, _ = runner_of()
     woken = []
-    runner._recoverer = SimpleNamespace(wake=lambda: woken.append(1))
+    runner._driver = SimpleNamespace(wake=lambda: woken.append(1))
     for ids in ({"log": "A", "in": "B"}, {"log": "A"}, {"log": "A"}, {"log": "A"}):
         runner.topics_seen(ids)
     assert woken == []
@@ -189,12 +204,12 @@ async def test_a_runner_that_died_is_failed_and_no_retry_waits_for_it(caplog):
     assert heard[0][0] == "failed"
 
 
-async def test_a_defect_in_what_decides_about_an_end_fails_the_partition(monkeypatch):
+async def test_a_defect_in_what_follows_an_end_fails_the_partition(monkeypatch):
     """It waits for a retry, as after every other defect."""
     runner, board, _ = runner_of()
 
-    async def ended_by():
-        return None
+    async def ended():
+        return Ended(Unreachable("no broker"))
 
     async def broken(_):
         raise ZeroDivisionError("a defect")
@@ -202,13 +217,46 @@ async def test_a_defect_in_what_decides_about_an_end_fails_the_partition(monkeyp
     async def forgotten():
         return None
 
-    monkeypatch.setattr(runner, "_end_of_ownership", ended_by)
-    monkeypatch.setattr(runner, "_decide", broken)
+    monkeypatch.setattr(runner, "_own", ended)
+    monkeypatch.setattr(runner, "_pause", broken)
     monkeypatch.setattr(runner._memory, "forget_if_proven", forgotten)
     runner._stop.set()
-    await runner._incarnation()
+    await runner._one()
     assert board.get(0).phase == Phase.FAILED
     assert board.get(0).error.kind == "ZeroDivisionError"
+
+
+async def test_a_defect_while_it_fails_is_survived_once(monkeypatch):
+    """What it holds is held on; the second defect in a row ends it, or it would go round for ever."""
+    runner, board, _ = runner_of()
+    defects = [ZeroDivisionError("first"), ZeroDivisionError("second")]
+
+    async def ended():
+        return Ended(StopError("a person must act"))
+
+    async def broken(_):
+        if defects:
+            raise defects.pop(0)
+        return Interrupted()
+
+    monkeypatch.setattr(runner, "_own", ended)
+    monkeypatch.setattr(runner, "_until_retried", broken)
+    defects.pop()
+    await runner._one()
+    assert board.get(0).error.kind == "ZeroDivisionError"
+    defects += [ZeroDivisionError("first"), ZeroDivisionError("second")]
+    with pytest.raises(ZeroDivisionError, match="second"):
+        await runner._one()
+
+
+async def test_a_cluster_that_is_refused_outlives_the_process_of_our_name():
+    """Else the partition went on with the old view of it when that process has gone."""
+    runner, _, _ = runner_of()
+    more = StopError("partitions were added")
+    runner.refuse(DuplicateInstance("another"))
+    runner.refuse(more)
+    runner.refuse(DuplicateInstance("another"))
+    assert runner._ownership.refused is more
 
 
 async def test_a_holder_that_waits_for_the_log_goes_on_when_it_is_taken_back(monkeypatch):
@@ -217,10 +265,10 @@ async def test_a_holder_that_waits_for_the_log_goes_on_when_it_is_taken_back(mon
     never = asyncio.Event()
     monkeypatch.setattr(runner._memory, "until_proven", lambda *_: never.wait())
     runner.stop(final_snapshot=False)
-    runner._holding = True
+    runner._set(is_holding=True)
     waiting = asyncio.create_task(runner._until_proven_if_held())
     await asyncio.sleep(0)
     assert runner.take_back()
     await asyncio.wait_for(waiting, 5)
-    assert not runner._holding
+    assert not runner._ownership.is_holding
     assert not runner._stop.is_set()

@@ -12,10 +12,11 @@ import asyncio
 import random
 from dataclasses import dataclass
 
+from snapreplay.app.record import Output
+from snapreplay.errors import SnapreplayError
+from snapreplay.service.core.kafka_errors import Fenced
 from snapreplay.service.core.lineage import LastFence, Lineage
-from snapreplay.service.ports import Fenced, LogRecord, TopicPartition
-from snapreplay.snapshots.errors import SnapreplayError
-from snapreplay.snapshots.program.record import Output
+from snapreplay.service.ports import LogRecord, TopicPartition
 from tests.simulation.log import Log, Transaction, TxnState, View
 
 Writable = Output | LogRecord

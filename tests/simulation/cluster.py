@@ -6,17 +6,10 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, Unreachable
 from snapreplay.service.core.lineage import LastFence
-from snapreplay.service.ports import (
-    NO_IDS,
-    ClusterFacts,
-    NewTopic,
-    OffsetBeyondEnd,
-    TopicFacts,
-    TopicPartition,
-    Unreachable,
-)
-from snapreplay.service.settings import Settings
+from snapreplay.service.ports import NO_IDS, ClusterFacts, NewTopic, TopicFacts, TopicPartition
 from tests.simulation.broker import Concurrent
 from tests.simulation.network import Link
 from tests.simulation.producer import REQUEST_SECONDS, SimAppender, SimProducer
@@ -164,8 +157,8 @@ class SimGroup:
     def __init__(self, link: Link, asked: Callable[[int], bool]) -> None:
         self._link, self._asked = link, asked
 
-    async def gives_us(self, partition: int) -> bool:
-        """See `ports.Group.gives_us`."""
+    async def is_assigned_to_us(self, partition: int) -> bool:
+        """See `ports.Group.is_assigned_to_us`."""
         return await self._link.call("group", partial(self._asked, partition), ADMIN_SECONDS)
 
 

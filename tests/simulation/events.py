@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from snapreplay.app import names
 from snapreplay.service.ports import TopicPartition
-from snapreplay.snapshots.format.envelope import Kind, decode, kind_of
-from snapreplay.snapshots.format.records import Increment, Manifest, Pointer
-from snapreplay.snapshots.program import names
+from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
+from snapreplay.snapshots.format.records import Chunk, ChunkRef, Increment, Manifest, Pointer
 from tests.simulation import program
 from tests.simulation.log import Log, Transaction, TxnState
 from tests.simulation.network import NOWHERE
@@ -158,7 +158,7 @@ def _trim_input(world: World, _: str, __: float) -> bool:
     if last is None:
         return False
     covered = last.positions
-    if world.scenario.road == "replay":
+    if world.scenario.mode == "replay":
         if len(last.pointers) < world.scenario.kept:
             return False
         oldest = last.pointers[-1]
@@ -177,7 +177,7 @@ def last_increment(world: World, number: int) -> Increment | None:
     increments = [
         decode(record.value or b"")
         for record in log.committed()
-        if kind_of(record.value or b"") is Kind.INCREMENT
+        if kind_of(record.value or b"") is RecordKind.INCREMENT
     ]
     last = increments[-1] if increments else None
     if last is not None and not isinstance(last, Increment):
@@ -189,24 +189,42 @@ def is_written(world: World, number: int) -> bool:
     """Whether the own topics of today have the state: an owner that was LIVE before they were replaced may not have
     noticed yet. It may have written the snapshot into the new topic all the same, and its successor loaded it there."""
     last = last_increment(world, number)
-    if last is None:
+    increments = TOPICS["increments"]
+    if last is None or last.topic_ids.get(increments) != world.broker.topic_ids[increments]:
         return False
-    same = {
-        each for each in TOPICS.values() if last.topic_ids.get(each) == world.broker.topic_ids[each]
-    }
-    return TOPICS["increments"] in same and (
-        TOPICS["snapshots"] in same or _is_there(world, last.pointers, number)
+    return _is_there(world, last.pointers, number) or _needs_no_snapshot(world, number)
+
+
+def _needs_no_snapshot(world: World, number: int) -> bool:
+    """Nothing was trimmed since the genesis, so that the changes, or the input, lead to the state."""
+    log = _log(world, TopicPartition(TOPICS["increments"], number))
+    inputs = () if world.scenario.changes else program.INPUTS[: world.scenario.inputs]
+    starts = [_log(world, TopicPartition(topic, number)).start for topic in inputs]
+    begun = any(
+        each.begins_anew
+        for record in log.committed()
+        if kind_of(record.value or b"") is RecordKind.INCREMENT
+        and isinstance(each := decode(record.value or b""), Increment)
     )
+    return not any((log.start, *starts, begun))
 
 
 def _is_there(world: World, pointers: Sequence[Pointer], number: int) -> bool:
-    """Whether the newest snapshot is in today's T-QuanLiang."""
+    """Whether the newest snapshot is in today's T-QuanLiang, whole: its first chunks may have gone to the old one."""
     log = _log(world, TopicPartition(TOPICS["snapshots"], number))
     if not pointers or pointers[0].manifest_offset >= log.end:
         return False
     value = _value(world, pointers[0].manifest_offset, number)
     manifest = decode(value) if value else None  # trimmed
-    return isinstance(manifest, Manifest) and manifest.snapshot_id == pointers[0].snapshot_id
+    if not isinstance(manifest, Manifest) or manifest.snapshot_id != pointers[0].snapshot_id:
+        return False
+    return all(_is_chunk(world, each, manifest, number) for each in manifest.chunks)
+
+
+def _is_chunk(world: World, ref: ChunkRef, manifest: Manifest, number: int) -> bool:
+    value = _value(world, ref.offset, number)
+    chunk = decode(value) if value else None
+    return isinstance(chunk, Chunk) and chunk.snapshot_id == manifest.snapshot_id
 
 
 def _value(world: World, offset: int, number: int) -> bytes:

@@ -51,6 +51,7 @@ class Faults:
 
     def __init__(self, rng: random.Random, crashes_max: int, stalls_max: int) -> None:
         self.active = False
+        self.owners_spared = False
         self.counts: Counter[str] = Counter()
         self._rng = rng
         self._intensity = rng.choice((0.3, 0.6, 1.0, 2.0))
@@ -62,6 +63,7 @@ class Faults:
 
     def spare_owners(self) -> None:
         """From now on nobody dies, and every fence is answered: what is in memory may be the only copy."""
+        self.owners_spared = True  # also from what was drawn already
         self._crashes_left = 0
         self._menu["fence"] = []
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 
-from snapreplay.service.core.aside import Aside
-from snapreplay.service.ports import Unreachable
+from snapreplay.service.core.kafka_errors import Unreachable
+from snapreplay.service.core.step_down import SteppedDown
 from tests.simulation.network import NOWHERE, Network
 from tests.simulation.process import Process
 
 SESSION_SECONDS = 1.5
 REBALANCE_SECONDS = 0.1
+HEARTBEAT_SECONDS = 0.3
 NEWS_SECONDS = 0.3
 """At most this long until a member hears of its new assignment: the old and the new owner overlap."""
 
@@ -23,6 +24,7 @@ class Group:
         self._partitions = partitions
         self.members: dict[str, Process] = {}
         self.assignment: dict[str, set[int]] = {}
+        self._joined: list[Process] = []
         self._cut: set[str] = set()
         self.topic_is_gone = False
         """What everybody subscribes to was deleted: then nobody is given anything."""
@@ -32,6 +34,8 @@ class Group:
         """A second process of the same name replaces the first, who is not told."""
         known = process.instance_id in self.assignment
         self.members[process.instance_id] = process
+        if process not in self._joined:
+            self._joined.append(process)
         if known:
             self._tell(process)
         else:
@@ -41,6 +45,11 @@ class Group:
         if self.members.get(process.instance_id) is process:
             del self.members[process.instance_id]
             self._rebalance_soon()
+            for other in (
+                self._joined
+            ):  # whom it has replaced hears with its next heartbeat that it is no member
+                if other.instance_id == process.instance_id and other is not process:
+                    self._later(HEARTBEAT_SECONDS, other, self._join_again)
 
     def rebalance(self) -> None:
         """A new assignment, at random."""
@@ -65,7 +74,7 @@ class Group:
         """It goes without a word, for the name is another's now, and looks whether that one is gone."""
         if self.members.get(process.instance_id) is process:
             self._later(SESSION_SECONDS, process, self._expel)
-        self._look_again(process, Aside(SESSION_SECONDS))
+        self._look_again(process, SteppedDown(SESSION_SECONDS))
 
     def gone(self, process: Process) -> None:
         """It crashed, nobody says goodbye."""
@@ -130,10 +139,10 @@ class Group:
         elif process.instance_id not in self.members:
             self.join(process)
 
-    def _look_again(self, process: Process, aside: Aside) -> None:
+    def _look_again(self, process: Process, aside: SteppedDown) -> None:
         self._later(aside.pause_seconds, process, lambda whose: self._look(whose, aside))
 
-    def _look(self, process: Process, aside: Aside) -> None:
+    def _look(self, process: Process, aside: SteppedDown) -> None:
         if process.dead or process.stopping:
             return
         deaf = process.stalled or process.name in self._cut

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from snapreplay.app.record import RawRecord
 from snapreplay.service.ports import TopicPartition
-from snapreplay.snapshots.program.record import RawRecord
 
 
 class TxnState(Enum):

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from contextvars import Context
 from typing import Protocol, TypeVar
 
-from snapreplay.service.ports import Unreachable
-from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.errors import SnapreplayError
+from snapreplay.service.core.kafka_errors import Unreachable
 from tests.simulation.broker import Broker, Concurrent, InvalidTxnState, UnknownTopic
 from tests.simulation.faults import Faults
 from tests.simulation.loop import VirtualLoop
@@ -133,6 +133,7 @@ class Link:
                 return result
             case "crash_before":
                 await self.crash()
+                return await self.rpc(effect)
             case "stall_before":
                 await self.stall()
                 return await self.rpc(effect)
@@ -140,7 +141,6 @@ class Link:
                 return await self._then(fault, effect)
             case _:
                 raise AssertionError(f"nobody knows the fault {fault}")
-        raise AssertionError("a dead process goes on")
 
     async def rpc(self, effect: Effect[T], delay: float = 0.0) -> T:
         """A request that arrives and is answered. A dead process's packets may be lost with it."""
@@ -168,7 +168,9 @@ class Link:
         self.network.at_broker(delay, effect)
 
     async def crash(self) -> None:
-        """Here and now; this task ends with its process."""
+        """Here and now; this task ends with its process, unless that is spared by now."""
+        if self.network.faults.owners_spared:
+            return
         self.owner.crash()
         await self.network.loop.create_future()
 
@@ -182,10 +184,10 @@ class Link:
             try:
                 return effect()
             finally:
-                if fault == "crash_after":
-                    self.owner.crash()
-                else:
+                if fault == "stall_after":
                     self.owner.stall()
+                elif not self.network.faults.owners_spared:
+                    self.owner.crash()
 
         return await self.rpc(happens)
 

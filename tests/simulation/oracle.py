@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from snapreplay.app import names
+from snapreplay.app.record import RawRecord
 from snapreplay.service.ports import TopicPartition
-from snapreplay.snapshots.format.envelope import Kind, decode, kind_of
+from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
 from snapreplay.snapshots.format.records import Chunk, Increment, Manifest, Pointer
-from snapreplay.snapshots.program import names
-from snapreplay.snapshots.program.record import RawRecord
-from snapreplay.snapshots.state.digest import digest_of
+from snapreplay.state.digest import digest_of
 from tests.simulation import program
 from tests.simulation.broker import Broker
 from tests.simulation.log import Log, Transaction
@@ -268,9 +268,9 @@ def _increments(log: Log, number: int) -> Iterator[tuple[Increment, RawRecord, i
     seen = (log.visible(offset, committed_only=True) for offset in range(log.end))
     for record in filter(None, seen):
         kind = kind_of(record.value or b"")
-        if kind is Kind.CLAIM:
+        if kind is RecordKind.CLAIM:
             owner = record.offset
-        elif kind is Kind.INCREMENT:
+        elif kind is RecordKind.INCREMENT:
             increment = decode(record.value or b"")
             if not isinstance(increment, Increment):
                 raise Violation(f"{number}: {increment!r} at {record.offset}")

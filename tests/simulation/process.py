@@ -8,17 +8,17 @@ import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
+from snapreplay.app.app import App
+from snapreplay.errors import RetryableError, UsageError
 from snapreplay.service.clock import wall_ms
-from snapreplay.service.core.stops import DuplicateInstance
-from snapreplay.service.partition.context import ClusterView, Identity
-from snapreplay.service.partition.tasks import ended
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.control.status import StatusBoard
+from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.preflight import inspect
-from snapreplay.service.pulse import Pulse
-from snapreplay.service.settings import Settings
-from snapreplay.service.status import StatusBoard
+from snapreplay.service.runtime.context import ClusterView, Identity
+from snapreplay.service.runtime.pulse import Pulse
+from snapreplay.service.runtime.tasks import cancel_and_wait
 from snapreplay.service.supervisor import Supervisor
-from snapreplay.snapshots.errors import RetryableError, UsageError
-from snapreplay.snapshots.program.app import App
 from tests.simulation.cluster import SimCluster, SimGroup
 from tests.simulation.loop import Host
 from tests.simulation.network import NOWHERE, Link, Network
@@ -115,11 +115,11 @@ class Process(Host):
         """As on SIGTERM, without leaving the group."""
         self.stopping = True
         if self._bringing_up is not None:
-            await ended(self._bringing_up)
+            await cancel_and_wait(self._bringing_up)
         if self.supervisor is not None:
             await self.supervisor.stop(final_snapshot=final_snapshot, deadline_seconds=20.0)
         if self._beating is not None:
-            await ended(self._beating)
+            await cancel_and_wait(self._beating)
 
     @property
     def left_over(self) -> list[asyncio.Task[Any]]:
@@ -148,8 +148,8 @@ class Process(Host):
     @property
     def broken(self) -> list[BaseException]:
         """What its runners ended with, who end with nothing."""
-        ended = [task for task in self.tasks if task.get_name().startswith("partition-")]
-        done = [task for task in ended if task.done() and not task.cancelled()]
+        cancel_and_wait = [task for task in self.tasks if task.get_name().startswith("partition-")]
+        done = [task for task in cancel_and_wait if task.done() and not task.cancelled()]
         return [error for task in done if (error := task.exception()) is not None]
 
     async def _inspect(self) -> ClusterView:

@@ -17,16 +17,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from snapreplay.service.core.kept import Ending
+from snapreplay.app.record import Output
+from snapreplay.service.core.kafka_errors import CommitInDoubt, RefusedRecord, Unreachable
 from snapreplay.service.core.lineage import Lineage
-from snapreplay.service.ports import (
-    CommitInDoubt,
-    LogRecord,
-    RefusedRecord,
-    TopicPartition,
-    Unreachable,
-)
-from snapreplay.snapshots.program.record import Output
+from snapreplay.service.core.retained import Ending
+from snapreplay.service.ports import LogRecord, TopicPartition
 from tests.simulation.broker import Concurrent, InvalidTxnState, UnknownTopic, Writable, fenced
 from tests.simulation.network import Link
 from tests.simulation.program import BULKY, OUTPUT
@@ -150,6 +145,7 @@ class SimProducer:
                 raise fenced(self._id)
             case "crash_between":
                 await self._link.crash()
+                await self._insist(partial(_all, steps[done:]))
             case _:
                 await self._link.stall()
                 await self._insist(partial(_all, steps[done:]))

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from snapreplay.snapshots.program.app import App
-from snapreplay.snapshots.program.codecs import utf8
-from snapreplay.snapshots.program.topic import Topic
-from snapreplay.snapshots.state.map import MapState
+from snapreplay.app.app import App
+from snapreplay.app.codecs import utf8
+from snapreplay.app.topic import Topic
+from snapreplay.state.map import MapState
 
 APP_ID = "sim"
 INPUTS = ("left", "right")

@@ -11,16 +11,15 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from snapreplay.service.ports import (
-    Bounds,
+from snapreplay.app.record import InputRecord
+from snapreplay.service.core.kafka_errors import (
     OffsetBeyondEnd,
     OffsetTrimmed,
     ReadStalled,
     TopicGone,
-    TopicPartition,
     Unreachable,
 )
-from snapreplay.snapshots.program.record import InputRecord
+from snapreplay.service.ports import Bounds, TopicPartition
 from tests.simulation.log import View, finish
 from tests.simulation.network import Link
 

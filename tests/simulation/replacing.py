@@ -32,7 +32,7 @@ class Replacement:
     filled: bool = False
 
     def may_be_refused(self, number: int, last: Increment) -> bool:
-        """A faithful copy must not be, unless there is no record that would show it: trimmed, or all were skipped."""
+        """A faithful copy must not be, unless there is no record that would show it: trimmed, or none was read."""
         trimmed = self.old[TopicPartition(self.topic, number)].start > 0
         return self.way != "equal" or trimmed or self.topic not in last.anchors
 

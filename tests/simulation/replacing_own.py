@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from snapreplay.app import names
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.ports import TopicPartition
-from snapreplay.snapshots.format.envelope import Kind, decode, kind_of
+from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
 from snapreplay.snapshots.format.records import Claim
-from snapreplay.snapshots.program import names
 from tests.simulation import program
 from tests.simulation.network import NOWHERE
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 AFTER = ("stall", "rebalance", "cut", "trigger", "start", "replace")
 """Events that may come after it."""
 
-LEADS_NOWHERE = ("BrokenChain", "LogShorter", "LogCut", "NoRoad", "NoUsableSnapshot")
+LEADS_NOWHERE = ("BrokenChain", "LogShorter", "LogCut", "NoRestoreMode", "NoUsableSnapshot")
 """What an owner without a state in memory makes of orphans."""
 
 GONE_SECONDS = (0.0, 0.0, 0.05, 0.5, 2.0, 6.0)
@@ -32,8 +32,9 @@ def replace_own(world: World, topic: str) -> bool:
     hotfixes = world.scenario.poison > 0 and not world.scenario.dead_letter
     if topic not in broker.topic_ids or world.replaced or broker.stale or hotfixes:
         return False
-    if world.network.faults.counts["fence.late"]:
-        return False  # a late copy of our own fence looks like somebody else's: ADR 11 says what was given up
+    late = ("fence.late", "fence.stall_before")
+    if any(world.network.faults.counts[each] for each in late):
+        return False  # one that comes late looks like a new owner's: ADR 11 says what was given up
     if not all(_is_held(world, number) for number in range(world.scenario.partitions)):
         return False
     world.own_replaced.append(topic)
@@ -60,7 +61,7 @@ def _is_held(world: World, number: int) -> bool:
     claims = [
         decode(record.value or b"")
         for record in (log.committed() if log is not None else ())
-        if kind_of(record.value or b"") is Kind.CLAIM
+        if kind_of(record.value or b"") is RecordKind.CLAIM
     ]
     last = claims[-1] if claims else None
     for process in world.processes:

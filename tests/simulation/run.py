@@ -86,7 +86,7 @@ class Tally:
 
     @property
     def missed(self) -> list[str]:
-        """Fault kinds, events, phases and roads that no history went through."""
+        """Fault kinds, events, phases and modes that no history went through."""
         return sorted(set(coverage.WANTED) - {kind for kind, count in self.counts.items() if count})
 
     def table(self) -> str:

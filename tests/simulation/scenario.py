@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from snapreplay.service.settings import Settings
+from snapreplay.service.config.settings import Settings
 
 Epilogue = Literal["none", "restart", "changed code"]
 
@@ -55,7 +55,7 @@ class Scenario:
     inputs: int
     records: int  # per input partition
     changes: bool
-    road: Literal["changes", "replay"]
+    mode: Literal["changes", "replay"]
     dead_letter: bool
     every_records: int
     kept: int
@@ -76,7 +76,7 @@ class Scenario:
             instance_id,
             _Knobs(
                 self.changes,
-                self.road,
+                self.mode,
                 self.dead_letter,
                 self.every_records,
                 self.kept,
@@ -100,7 +100,7 @@ def draw(rng: random.Random) -> Scenario:
         inputs=inputs,
         records=max(4, total // (partitions * inputs)),
         changes=changes,
-        road="changes" if changes and rng.random() < 0.6 else "replay",
+        mode="changes" if changes and rng.random() < 0.6 else "replay",
         dead_letter=rng.random() < 0.5,
         every_records=rng.choice((0, 2, 3, 4, 6)),
         kept=rng.choice((2, 2, 3)),
@@ -135,7 +135,7 @@ class _Knobs(NamedTuple):
     """What differs in the settings of two scenarios."""
 
     changes: bool
-    road: Literal["changes", "replay"]
+    mode: Literal["changes", "replay"]
     dead_letter: bool
     every_records: int
     kept: int
@@ -150,14 +150,14 @@ def _settings(instance_id: str, knobs: _Knobs) -> Settings:
         {
             "kafka": {"request.timeout.ms": 200},
             "instance_id": instance_id,
-            "changes": knobs.changes,
+            "changelog": {"enabled": knobs.changes},
             "batch": {"records_max": knobs.records_max, "linger_ms": knobs.linger_ms},
             "snapshot": {
                 "every_records": knobs.every_records,
                 "every_seconds": 0,
                 "chunk_bytes_max": 10_000,
             },
-            "restore": {"road": knobs.road, "retry_backoff_ms": 20, "retry_backoff_max_ms": 1000},
+            "restore": {"mode": knobs.mode, "retry_backoff_ms": 20, "retry_backoff_max_ms": 1000},
             "errors": {
                 "policy": "dead_letter" if knobs.dead_letter else "fail",
                 "dead_letters_percent_max": 100,

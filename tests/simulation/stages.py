@@ -8,11 +8,11 @@ from typing import Any
 
 from aiokafka.structs import TopicPartition as ClientPartition
 
+from snapreplay.errors import SnapreplayError
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, commit_error
 from snapreplay.service.ports import Cluster, LogRecord, Reader, TopicPartition
-from snapreplay.service.settings import Settings
-from snapreplay.snapshots.errors import SnapreplayError
 from tests.simulation.broker import Broker, InvalidTxnState
 from tests.simulation.cluster import SimCluster
 from tests.simulation.histories import Open

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.ports import NewTopic
-from snapreplay.service.settings import Settings
 from tests.simulation.broker import Broker
 from tests.simulation.cluster import SimCluster
 from tests.simulation.faults import Faults

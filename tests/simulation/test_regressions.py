@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from snapreplay.service.partition import performer
-from snapreplay.service.partition.advance import Tally, prove
-from snapreplay.service.partition.live import Live
+from snapreplay.app import names
+from snapreplay.service.control.status import DigestProof
+from snapreplay.service.live.pipeline import Live
 from snapreplay.service.ports import LogRecord, TopicPartition
-from snapreplay.service.status import DigestProof
+from snapreplay.service.recovery import executor
+from snapreplay.service.recovery.advance import Tally, prove
 from snapreplay.snapshots.format.records import Increment
-from snapreplay.snapshots.program import names
-from snapreplay.snapshots.state.contract import Store
+from snapreplay.state.contract import Store
 from tests.simulation import program, scenario
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import Link
@@ -33,7 +33,7 @@ QUIET = replace(
     inputs=1,
     records=60,
     changes=True,
-    road="changes",
+    mode="changes",
     dead_letter=False,
     every_records=3,
     kept=3,
@@ -82,7 +82,7 @@ def test_a_history_without_faults() -> None:
     """The scripted histories begin from one in which nothing happens, and nothing breaks."""
     problem, _, world = play(QUIET, {})
     assert problem is None
-    assert world.network.faults.counts["road changes"] > 0
+    assert world.network.faults.counts["mode changes"] > 0
 
 
 @pytest.mark.parametrize("nth", range(2, 14))
@@ -104,7 +104,7 @@ def test_a_connection_that_breaks_into_a_stale_leader_is_no_foreign_log(nth: int
 
 @pytest.mark.parametrize("nth", [2, 3, 4, 5])
 def test_a_stalled_recovery_takes_its_successors_work_for_no_damage(nth: int) -> None:
-    """What a newer owner wrote and trimmed meanwhile (LogCut, NoRoad) is a newer owner, not a damaged log."""
+    """What a newer owner wrote and trimmed meanwhile (LogCut, NoRestoreMode) is a newer owner, not a damaged log."""
     drawn = replace(QUIET, processes=2, partitions=2, kept=2)
     problem, script, _ = play(drawn, {"bounds": {nth: "stall_after"}})
     assert script.played
@@ -185,7 +185,7 @@ def test_a_batch_in_doubt_is_merged_once(nth: int, monkeypatch: pytest.MonkeyPat
         if script.played and not world.own_replaced:
             assert replace_own(world, INCREMENTS)
             create_own(world, INCREMENTS)
-            monkeypatch.setattr(performer, "prove", taken_away_once)
+            monkeypatch.setattr(executor, "prove", taken_away_once)
         elif not script.played:
             world.loop.call_later(0.05, lose)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from snapreplay.app import names
+from snapreplay.service.control.status import PartitionStatus
 from snapreplay.service.core.phase import Phase
-from snapreplay.service.status import PartitionStatus
-from snapreplay.snapshots.format.envelope import Kind, decode, kind_of
+from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
 from snapreplay.snapshots.format.records import Increment
-from snapreplay.snapshots.program import names
 from tests.simulation import program
 from tests.simulation.log import Log
 from tests.simulation.network import Network
@@ -49,7 +49,7 @@ class Watch:
             self._failed(process, status)
         if status.phase is not Phase.LIVE or restore is None:
             return
-        network.met(f"road {restore.road or 'none'}")
+        network.met(f"mode {restore.mode or 'none'}")
         network.met("start snapshot" if restore.snapshot else "start genesis")
         if restore.fallback_from is not None:
             network.met("fallback to an older snapshot")
@@ -64,12 +64,26 @@ class Watch:
         """The last increment that a recovery found is the last one committed before its claim."""
         epoch = status.owner_epoch if status.owner_epoch is not None else -1
         truth = self._last(status.partition, epoch)
+        if status.batch == self._written_at(status.partition, epoch):
+            return  # the state in memory, because an input was gone
         begun = len(self._network.broker.ids_of[names.increments_topic(program.APP_ID)]) > 1
         if status.batch != truth and not begun:  # else its chain may have begun anew behind it
             self._network.misused(
                 f"{process.name} went LIVE on partition {status.partition} at batch {status.batch},"
                 f" the last one before its claim at {epoch} is {truth}"
             )
+
+    def _written_at(self, number: int, epoch: int) -> int | None:
+        """Batch of the increment that a recovery wrote itself, behind its claim: it has no records."""
+        topic = names.increments_topic(program.APP_ID)
+        topic_id = self._network.broker.ids_of[topic][-1]
+        log = self._network.broker.by_id[topic_id][number]
+        for offset in range(epoch + 1, log.end):
+            record = log.visible(offset, committed_only=True)
+            if record is not None and kind_of(record.value or b"") is RecordKind.INCREMENT:
+                found = self._decoded(topic_id, number, offset, record.value or b"")
+                return found.batch if found.owner_epoch == epoch and not found.ranges else None
+        return None
 
     def _check_committed(self, process: Process, status: PartitionStatus) -> None:
         """Reported committed: it is."""
@@ -90,11 +104,11 @@ class Watch:
         return self._last_in(broker.by_id[ids[-1]][number], ids[-1], number, before_offset)
 
     def _last_in(self, log: Log, name: str, number: int, before_offset: int | None) -> int | None:
-        offset = log.end if before_offset is None else before_offset
+        offset = log.end if before_offset is None else min(before_offset, log.end)
         while offset > 0:
             offset -= 1
             record = log.visible(offset, committed_only=True)
-            if record is not None and kind_of(record.value or b"") is Kind.INCREMENT:
+            if record is not None and kind_of(record.value or b"") is RecordKind.INCREMENT:
                 return self._decoded(name, number, offset, record.value or b"").batch
         return None
 

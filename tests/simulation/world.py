@@ -11,18 +11,21 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from snapreplay.app import names
+from snapreplay.app.app import App
 from snapreplay.service import clock
+from snapreplay.service.control.status import PartitionStatus
 from snapreplay.service.core.phase import Phase
-from snapreplay.service.genesis import init_app
-from snapreplay.service.partition import live, replay, slices, snapshot_writer
+from snapreplay.service.decisions.init import init_app
+from snapreplay.service.live import pipeline
 from snapreplay.service.ports import TopicPartition
-from snapreplay.service.status import PartitionStatus
-from snapreplay.snapshots.program import names
-from snapreplay.snapshots.program.app import App
-from snapreplay.snapshots.state import shards, staging
-from snapreplay.snapshots.state.contract import Store
-from snapreplay.snapshots.state.mapstore import MapStore
-from snapreplay.snapshots.state.shards import Shards
+from snapreplay.service.publish import snapshot_writer
+from snapreplay.service.recovery import replay
+from snapreplay.service.runtime import cooperative
+from snapreplay.state import shards, staging
+from snapreplay.state.contract import Store
+from snapreplay.state.mapstore import MapStore
+from snapreplay.state.shards import Shards
 from tests.simulation import events, program
 from tests.simulation.broker import Broker
 from tests.simulation.epilogue import play
@@ -38,18 +41,15 @@ from tests.simulation.replacing_own import LEADS_NOWHERE, create_own
 from tests.simulation.scenario import Scenario
 from tests.simulation.watch import Watch
 
+# Virtual: an owner that lost its partition several times in a row stands back for up to a minute.
 HEALED_SECONDS = 150.0
-"""Virtual: an owner that lost its partition several times in a row stands back for up to a minute."""
-
+# Virtual: by then the last transactions are ended, those that were left open by their timeout.
 MARKERS_SECONDS = 3.0
-"""Virtual: by then the last transactions are ended, those that were left open by their timeout."""
 
 EPOCH_SECONDS = 1_700_000_000.0
 NEED_A_FIX = ("HandlerFailed", "CodeChanged")
 """Why a partition may be FAILED while a hotfix is rolled out; any other reason is a violation."""
-
-SMALL = (8,)
-"""Shards of a map, instead of 1024: a snapshot visits each of them."""
+SMALL = (8,)  # shards of a map, instead of 1024: a snapshot visits each of them
 
 
 class World:
@@ -361,15 +361,15 @@ def slow_steps(world: World) -> Iterator[None]:
     def counted(module: ModuleType) -> Callable[[Any], Awaitable[Any]]:
         async def in_steps(steps: Any) -> Any:
             world.network.met(f"{module.__name__.rpartition('.')[2]}: {steps.__name__} in steps")
-            return await slices.in_steps(steps)
+            return await cooperative.run_cooperatively(steps)
 
         return in_steps
 
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(slices, "YIELD_AFTER_SECONDS", -1))
-        stack.enter_context(mock.patch.object(slices, "pause", pause))
-        for module in (live, replay, snapshot_writer):
-            stack.enter_context(mock.patch.object(module, "in_steps", counted(module)))
+        stack.enter_context(mock.patch.object(cooperative, "YIELD_AFTER_SECONDS", -1))
+        stack.enter_context(mock.patch.object(cooperative, "pause", pause))
+        for module in (pipeline, replay, snapshot_writer):
+            stack.enter_context(mock.patch.object(module, "run_cooperatively", counted(module)))
         yield
 
 
@@ -389,8 +389,8 @@ def seeded(world: World) -> Iterator[None]:
     with (
         mock.patch("uuid.uuid4", seeded_uuid(rng)),
         mock.patch.object(clock, "time", wall),
-        mock.patch.object(live, "IDLE_POLL_MS", 400),
-        mock.patch.object(live, "POLLED_RECORDS", 2),
+        mock.patch.object(pipeline, "IDLE_POLL_MS", 400),
+        mock.patch.object(pipeline, "POLLED_RECORDS", 2),
         mock.patch.object(Shards.__init__, "__defaults__", SMALL),
         mock.patch.object(MapStore.clear, "__defaults__", SMALL),
         mock.patch.object(shards, "BLOCK", 1),

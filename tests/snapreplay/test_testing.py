@@ -5,11 +5,11 @@ import re
 import pytest
 
 from snapreplay import testing
-from snapreplay.snapshots.errors import RecordError, UsageError
-from snapreplay.snapshots.program.app import App
-from snapreplay.snapshots.program.harness import record
-from snapreplay.snapshots.program.topic import Topic
-from snapreplay.snapshots.state.map import MapState
+from snapreplay.app.app import App
+from snapreplay.app.harness import record
+from snapreplay.app.topic import Topic
+from snapreplay.errors import RecordError, UsageError
+from snapreplay.state.map import MapState
 from snapreplay.testing import CRASH_SEEDS, Diverged, ErrorPolicy, LostChange, check
 from tests.support import bad_apps
 
@@ -94,6 +94,9 @@ def test_the_other_process_has_the_hash_seed_it_is_given():
 
 
 def test_no_records_are_no_check():
-    """A check of nothing would pass for ever."""
-    with pytest.raises(UsageError, match="needs records"):
+    """A check of nothing would pass for ever. One record, made as the hint says, is enough."""
+    with pytest.raises(UsageError, match="needs records") as refused:
         check(bad_apps.seeded, [])
+    call = refused.value.hint.split("`")[1].replace("…", "{!r}").format("a", 1)
+    one = eval(call, {"testing": testing, "topic": bad_apps.words})  # noqa: S307 - our own hint
+    assert check(bad_apps.seeded, [one]).record_count == 1

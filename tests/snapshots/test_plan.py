@@ -2,7 +2,7 @@
 
 import pytest
 
-from snapreplay.snapshots.errors import StopError
+from snapreplay.errors import StopError
 from snapreplay.snapshots.plan import (
     FromGenesis,
     FromSnapshot,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from snapreplay.service.localbroker.broker import LocalBroker
+from snapreplay.devbroker.broker import LocalBroker
 from tests.checker import app, verify
 from tests.checker.load import Load
 from tests.soak.report import Outcome

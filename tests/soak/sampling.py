@@ -36,7 +36,7 @@ class Restore(NamedTuple):
     partition: int
     owner_epoch: int
     seconds: float
-    road: str | None
+    mode: str | None
     proven: bool
 
 
@@ -111,7 +111,7 @@ class Sampler:
             time.monotonic() - self._began,
             *key,
             sum(each["seconds_per_phase"].values()),
-            each["road"],
+            each["mode"],
             proof is not None and proof["equal"],
         )
         self.seen.restores.append(restore)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from snapreplay.service.localbroker.process import KeptProcess
+from snapreplay.devbroker.process import KeptProcess
 from tests.checker.app import APP_ID
 from tests.checker.outcomes import OUTCOMES
 

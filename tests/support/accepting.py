@@ -7,7 +7,7 @@ import shlex
 from typing import Any
 
 from snapreplay.service.decisions.accept import Proposal, carry_out, propose
-from snapreplay.service.partition.publish import Begun
+from snapreplay.service.publish.state import Begun
 from tests.support.stage import Stage
 
 REASON = "seen and decided"
@@ -30,8 +30,8 @@ def settings_in(hint: str) -> dict[str, Any]:
     words = command_in(hint)
     given = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
     known: dict[str, dict[str, Any]] = {
-        "changes=false": {"changes": False},
-        "restore.road=replay": {"restore": {"road": "replay"}},
+        "changelog.enabled=false": {"changelog": {"enabled": False}},
+        "restore.mode=replay": {"restore": {"mode": "replay"}},
     }
     return {name: value for each in given for name, value in known[each].items()}
 

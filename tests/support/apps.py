@@ -86,18 +86,22 @@ def grow(value: Any, account: dict[str, Any]) -> None:
     account["padding"] = "x" * value.get("padding", 0)
 
 
-def pair(name: str, **options: Any) -> App[Any]:
-    """Two inputs, left-NAME and right-NAME, folded in an order-sensitive way; output merged-NAME."""
-    left, right, merged = Topic(f"left-{name}"), Topic(f"right-{name}"), Topic(f"merged-{name}")
+def pair(name: str, left: str = "", **options: Any) -> App[Any]:
+    """Two inputs, left-NAME (or `left`) and right-NAME, folded in an order-sensitive way; output merged-NAME."""
+    other, right, merged = (
+        Topic(left or f"left-{name}"),
+        Topic(f"right-{name}"),
+        Topic(f"merged-{name}"),
+    )
     app: App[Any] = App(
         name,
-        inputs=[left, right],
+        inputs=[other, right],
         outputs=[merged],
         state=lambda: MapState(str, int, default=int),
         **options,
     )
 
-    @app.handler(left)
+    @app.handler(other)
     def on_left(record: Any, state: Any, out: Any) -> None:
         state[record.key] = (state[record.key] * 3 + record.value["amount"]) % MODULUS
         out.send(merged, key=record.key, value={"id": record.id, "value": state[record.key]})

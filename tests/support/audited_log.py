@@ -15,19 +15,13 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from snapreplay.app.ranges import Anchor, InputRange, SkippedRange
 from snapreplay.snapshots.format.changes import split_changes
 from snapreplay.snapshots.format.chunks import ChunkWriter
 from snapreplay.snapshots.format.envelope import decode, encode
-from snapreplay.snapshots.format.records import (
-    ChunkRef,
-    Claim,
-    Genesis,
-    Manifest,
-    Pointer,
-)
-from snapreplay.snapshots.program.ranges import Anchor, InputRange, SkippedRange
-from snapreplay.snapshots.state.contract import ShardSlice
-from snapreplay.snapshots.state.digest import digest_of
+from snapreplay.snapshots.format.records import ChunkRef, Claim, Genesis, Manifest, Pointer
+from snapreplay.state.contract import ShardSlice
+from snapreplay.state.digest import digest_of
 from tests.support.entries import ORIGIN, increment, manifest
 
 TOPIC_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}

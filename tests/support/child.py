@@ -43,7 +43,7 @@ class Child:
         program: Path = PROGRAM,
         **settings: object,
     ) -> None:
-        """`settings` by dotted name with `__` for the dot: restore__road="replay"."""
+        """`settings` by dotted name with `__` for the dot: restore__mode="replay"."""
         given: dict[str, object] = {**SETTINGS, "instance_id": "one"}
         given |= {name.replace("__", "."): value for name, value in settings.items()}
         self.log_path = log

@@ -16,7 +16,7 @@ from snapreplay.snapshots.format.records import (
     Origin,
     Pointer,
 )
-from snapreplay.snapshots.state.digest import EMPTY, Digest
+from snapreplay.state.digest import EMPTY, Digest
 
 LOG_ENTRIES = typing.get_args(LogEntry)
 ORIGIN = Origin("ledger", "1.4", 1, "cpython-3.11 x86_64 msgspec-0.22")

@@ -10,27 +10,29 @@ from collections.abc import Sequence
 
 import msgspec
 
-from snapreplay.service.control import (
+from snapreplay.service.control.protocol import (
     Busy,
     Check,
     NotFailed,
     NotOwned,
     Operation,
     OperationPart,
+    OperationState,
     ServiceFacts,
     UnknownPartition,
 )
-from snapreplay.service.core.phase import Phase
-from snapreplay.service.status import (
+from snapreplay.service.control.status import (
     DigestProof,
     InputStatus,
     PartitionStatus,
     Problem,
     Progress,
     RestoreStatus,
+    SnapshotState,
     SnapshotStatus,
     SnapshotUsed,
 )
+from snapreplay.service.core.phase import Phase
 
 NOW = 1_795_000_000.0
 USED = SnapshotUsed(
@@ -39,7 +41,7 @@ USED = SnapshotUsed(
 WRITTEN = SnapshotStatus(
     partition=0,
     snapshot_id="77aa",
-    state="pointed",
+    state=SnapshotState.POINTED,
     reason="interval",
     batch=55,
     started_at=NOW - 60,
@@ -65,7 +67,7 @@ LIVE = PartitionStatus(
         attempt=1,
         started_at=NOW - 100,
         finished_at=NOW - 98.5,
-        road="changes",
+        mode="changes",
         snapshot=USED,
         fallback_from="88bb",
         fallback_reason="chunk 1 at snapshots-0@95: crc32 differs",
@@ -159,9 +161,11 @@ class FakeControl:
         operation = Operation(
             id=f"op-{len(self._operations):04}",
             kind=kind,
-            state="running",
+            state=OperationState.RUNNING,
             reason=reason,
-            parts=tuple(OperationPart(partition, "pending") for partition in partitions),
+            parts=tuple(
+                OperationPart(partition, OperationState.PENDING) for partition in partitions
+            ),
             created_at=NOW,
         )
         self._operations[operation.id] = operation

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from snapreplay.snapshots.program.app import App
-from snapreplay.snapshots.program.load import load_app
+from snapreplay.app.app import App
+from snapreplay.app.load import load_app
 
 MAIN = "shop.py"
 

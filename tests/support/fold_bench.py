@@ -2,14 +2,14 @@
 
 import msgspec
 
-from snapreplay.snapshots.errors import RecordError
-from snapreplay.snapshots.program.app import App
-from snapreplay.snapshots.program.codecs import json, nullable
-from snapreplay.snapshots.program.fold import ErrorPolicy, Fold
-from snapreplay.snapshots.program.record import RawRecord
-from snapreplay.snapshots.program.topic import Topic
-from snapreplay.snapshots.state.map import MapState
-from snapreplay.snapshots.state.store import store_of
+from snapreplay.app.app import App
+from snapreplay.app.codecs import json, nullable
+from snapreplay.app.fold import ErrorPolicy, Fold
+from snapreplay.app.record import RawRecord
+from snapreplay.app.topic import Topic
+from snapreplay.errors import RecordError
+from snapreplay.state.map import MapState
+from snapreplay.state.store import store_of
 
 payments = Topic("payments", value=nullable(json(dict)))
 rates = Topic("rates", value=json(int))

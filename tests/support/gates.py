@@ -26,7 +26,7 @@ from unittest import mock
 
 from aiokafka.client import AIOKafkaClient
 
-from snapreplay.service.partition.recoverer import Recoverer
+from snapreplay.service.recovery.driver import RecoveryDriver
 
 VARIABLE = "TEST_GATE"
 LOOK_S = 0.01
@@ -79,15 +79,15 @@ def install_from_environment() -> None:
     if told is None:
         return
     guard = _Guard(**json.loads(told))
-    send, perform = AIOKafkaClient.send, Recoverer._perform
+    send, perform = AIOKafkaClient.send, RecoveryDriver._perform
 
     async def guarded_send(client: Any, node_id: int, request: Any, **keywords: Any) -> Any:
         await guard.pass_by(request)
         return await send(client, node_id, request, **keywords)
 
-    async def guarded_perform(recoverer: Recoverer, effect: Any) -> Any:
+    async def guarded_perform(recoverer: RecoveryDriver, effect: Any) -> Any:
         await guard.pass_by(effect)
         return await perform(recoverer, effect)
 
     mock.patch.object(AIOKafkaClient, "send", guarded_send).start()
-    mock.patch.object(Recoverer, "_perform", guarded_perform).start()
+    mock.patch.object(RecoveryDriver, "_perform", guarded_perform).start()

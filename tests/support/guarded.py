@@ -18,9 +18,9 @@ from confluent_kafka.admin._scram import (
     UserScramCredentialUpsertion,
 )
 
-from snapreplay.service.localbroker.cluster import LocalCluster
-from snapreplay.service.localbroker.ports import free_ports
-from snapreplay.service.localbroker.properties import HOST, Node
+from snapreplay.devbroker.cluster import LocalCluster
+from snapreplay.devbroker.ports import free_ports
+from snapreplay.devbroker.properties import HOST, Node
 
 USER, PASSWORD = "ada", "lovelace"
 _LOGIN = "org.apache.kafka.common.security"

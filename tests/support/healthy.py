@@ -8,20 +8,20 @@ from typing import Any
 
 import msgspec
 
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.inspected import Broker, Replicas, WriteProbe
 from snapreplay.service.doctor.facts import (
     TRANSACTION_TOPIC,
+    Diagnosis,
     Facts,
-    Finding,
     InputSeen,
     Log,
     Machine,
     SnapshotSeen,
     StateSeen,
 )
-from snapreplay.service.kafka.inquiry import Broker, Probe, Replicas
 from snapreplay.service.ports import TopicFacts, TopicPartition
-from snapreplay.service.settings import Settings
-from snapreplay.service.topics import KEPT_FOR_EVER
+from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from tests.support import apps
 
 NOW_MS = 1_800_000_000_000
@@ -58,7 +58,7 @@ def facts(**changed: Any) -> Facts:
         "replicas": dict.fromkeys(partitions, Replicas(1, (1, 2, 3), (1, 2, 3))),
         "logs": tuple(Log(partition, 0, 100, 100) for partition in partitions),
         "states": (STATE, replace(STATE, partition=1)),
-        "probe": Probe({}, NOW_MS, NOW_MS + 5, NOW_MS + 2),
+        "probe": WriteProbe({}, NOW_MS, NOW_MS + 5, NOW_MS + 2),
         "machine": Machine(available_bytes=2**30),
     }
     return replace(empty, **{**healthy, **changed})
@@ -87,7 +87,7 @@ def without_topic(*names: str) -> Facts:
     return facts(topics={n: t for n, t in facts().topics.items() if n not in names})
 
 
-def only(check: Callable[[Facts], Iterator[Finding]], seen: Facts) -> Finding:
+def only(check: Callable[[Facts], Iterator[Diagnosis]], seen: Facts) -> Diagnosis:
     """The one finding of a check, which has none where nothing is the matter."""
     assert not list(check(facts())), "the healthy cluster has a finding"
     (finding,) = check(seen)

@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, TopicPartition
 
-from snapreplay.snapshots.format.envelope import Kind, kind_of
+from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from snapreplay.snapshots.format.records import Claim, Increment
 from tests.support import reference
 from tests.support.entries import read_entry
@@ -64,9 +64,9 @@ def history(bootstrap_servers: str, topic: str, partition: int) -> History:
     told.bare_markers = _bare_markers([*sorted(every), end])
     for offset, value in visible.items():
         match kind_of(value):
-            case Kind.INCREMENT:
+            case RecordKind.INCREMENT:
                 told.increments[offset] = read_entry(value)
-            case Kind.CLAIM:
+            case RecordKind.CLAIM:
                 told.claims[offset] = read_entry(value)
             case None:
                 told.foreign.append(offset)

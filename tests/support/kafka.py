@@ -70,5 +70,5 @@ def client_tasks() -> list[asyncio.Task[object]]:
         code = getattr(task.get_coro(), "cr_code", None)
         return code.co_filename if code else ""
 
-    ours = "/service/kafka/fetched.py"
+    ours = "/service/kafka/slim_records.py"
     return [t for t in asyncio.all_tasks() if "/aiokafka/" in source(t) or ours in source(t)]

@@ -15,8 +15,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from snapreplay.service.localbroker.ports import free_ports
-from snapreplay.service.localbroker.properties import HOST, Node
+from snapreplay.devbroker.ports import free_ports
+from snapreplay.devbroker.properties import HOST, Node
 from tests.support.flows import CLIENTS, Direction, Flow, Side, flows
 
 T = TypeVar("T")

@@ -23,8 +23,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from snapreplay.service.localbroker.process import KeptProcess
-from snapreplay.service.localbroker.properties import Node
+from snapreplay.devbroker.process import KeptProcess
+from snapreplay.devbroker.properties import Node
 from tests.support.flows import CLIENTS, Direction, Flow, Side, flows
 
 PORT, CONTROLLER_PORT = 9092, 9093

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from snapreplay.service.partition.context import Context
+from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.partition.runner import PartitionRunner
-from snapreplay.service.status import StatusBoard
+from snapreplay.service.runtime.context import Context
 from tests.support import reference
 from tests.support.stage import Stage, until
 

@@ -10,16 +10,16 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from snapreplay.service.control import Operation
-from snapreplay.service.embed import Service
-from snapreplay.service.genesis import init_app
+from snapreplay.app.app import App
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.control.protocol import Operation
+from snapreplay.service.control.status import PartitionStatus
+from snapreplay.service.decisions.init import init_app
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.partition.context import Context, Identity
 from snapreplay.service.preflight import inspect
-from snapreplay.service.settings import Settings
-from snapreplay.service.status import PartitionStatus
-from snapreplay.service.topics import ensure_topics
-from snapreplay.snapshots.program.app import App
+from snapreplay.service.runtime.context import Context, Identity
+from snapreplay.service.service import Service
+from snapreplay.service.topics.requirements import ensure_topics
 from tests.support import apps, reference
 
 DEADLINE_SECONDS = 30.0

@@ -22,8 +22,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from snapreplay.service.topics import KEPT_FOR_EVER
-from snapreplay.snapshots.format.envelope import HEADER_BYTES, Kind, decode, encode, kind_of
+from snapreplay.service.topics.requirements import KEPT_FOR_EVER
+from snapreplay.snapshots.format.envelope import HEADER_BYTES, RecordKind, decode, encode, kind_of
 from snapreplay.snapshots.format.records import LogEntry
 from tests.support import reference
 from tests.support.stage import Stage
@@ -35,7 +35,7 @@ Change = Callable[[bytes], bytes | None]
 
 
 async def tamper(
-    stage: Stage, topic: str, kind: Kind, change: Change, number: int = -1
+    stage: Stage, topic: str, kind: RecordKind, change: Change, number: int = -1
 ) -> reference.Read:
     """Change the last record of this kind (or another, by `number`) in a topic of one partition; returns it as
     it was.
@@ -165,10 +165,17 @@ def replace(servers: str, topic: str, records: list[Any]) -> None:
 
 
 def write_again(servers: str, topic: str, records: list[Any]) -> None:
-    """These messages to partition 0, each with its key and timestamp."""
+    """These messages to partition 0, each with its key, headers and timestamp."""
     producer = Producer({"bootstrap.servers": servers})
     for each in records:
-        producer.produce(topic, each.value(), each.key(), 0, timestamp=each.timestamp()[1])
+        producer.produce(
+            topic,
+            each.value(),
+            each.key(),
+            0,
+            timestamp=each.timestamp()[1],
+            headers=each.headers(),
+        )
     assert producer.flush(DEADLINE_SECONDS) == 0
 
 

@@ -16,8 +16,8 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from snapreplay.service.localbroker.cluster import LocalCluster
-from snapreplay.service.localbroker.properties import Node
+from snapreplay.devbroker.cluster import LocalCluster
+from snapreplay.devbroker.properties import Node
 from tests.support.flows import Direction, Side
 from tests.support.link_proxy import LinkProxies
 from tests.support.netns import Namespaces, NotAllowed

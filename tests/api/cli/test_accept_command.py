@@ -4,7 +4,7 @@ import pytest
 
 from snapreplay.api.cli import accept_command
 from snapreplay.service.decisions.accept import Proposal
-from snapreplay.service.partition.publish import Begun
+from snapreplay.service.publish.state import Begun
 from tests.support.entries import increment
 
 GIVEN = ["--partition", "0", "--finding", "input-gap-0a1b2c3d"]

@@ -12,11 +12,16 @@ import pytest
 
 from snapreplay.api.cli.audit_command import print_report
 from snapreplay.api.cli.output import Format
-from snapreplay.snapshots.jobs.report import AuditReport, Decision, Finding
+from snapreplay.snapshots.jobs.report import AuditReport, RecordedDecision, Violation
 
 CLEAN = AuditReport("ledger", 4, {"increments": 1200}, [], {"orphans": 1}, 8.25)
 FOUND = AuditReport(
-    "ledger", 4, {"increments": 3}, [Finding("crc32", "ledger-snapshots", 2, 17, "differs")], {}, 1
+    "ledger",
+    4,
+    {"increments": 3},
+    [Violation("crc32", "ledger-snapshots", 2, 17, "differs")],
+    {},
+    1,
 )
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -42,7 +47,7 @@ def test_table_says_where_a_finding_is(capsys):
 
 def test_table_tells_what_operators_accepted(capsys):
     """No findings, but not without a word: partition, offset, who and why."""
-    decision = Decision(2, 17, "input-gap-1", "goes on at 130", "outage", "ada@here")
+    decision = RecordedDecision(2, 17, "input-gap-1", "goes on at 130", "outage", "ada@here")
     print_report(AuditReport("ledger", 4, {}, [], {}, 1, [decision]), Format.TABLE)
     shown = capsys.readouterr().out
     row = next(line for line in shown.splitlines() if "input-gap-1" in line)

@@ -6,13 +6,16 @@ import json
 
 import pytest
 
-from snapreplay.service.doctor.facts import Finding
+from snapreplay.service.doctor.facts import Diagnosis
 from snapreplay.service.doctor.report import DoctorReport
 
 LOOKED_AT = {"checks": 19, "brokers": 3}
 FINE = DoctorReport("ledger", LOOKED_AT, [], 0.42)
 SICK = DoctorReport(
-    "ledger", LOOKED_AT, [Finding("retention", "ledger-snapshots", "[kept] 7 days", "alter it")], 1
+    "ledger",
+    LOOKED_AT,
+    [Diagnosis("retention", "ledger-snapshots", "[kept] 7 days", "alter it")],
+    1,
 )
 
 

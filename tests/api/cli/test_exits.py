@@ -9,9 +9,8 @@ import pytest
 import typer
 
 from snapreplay.api.cli.exits import ExitCode, OperationRefused, code_of, refused_unless_it_runs
-from snapreplay.service.localbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
-from snapreplay.service.ports import ClockRefused, NotAuthenticated, NotAuthorized
-from snapreplay.snapshots.errors import (
+from snapreplay.devbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
+from snapreplay.errors import (
     RebuildError,
     RecordError,
     ReleaseError,
@@ -20,6 +19,7 @@ from snapreplay.snapshots.errors import (
     StopError,
     UsageError,
 )
+from snapreplay.service.core.kafka_errors import ClockRefused, NotAuthenticated, NotAuthorized
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "cli.md"
 

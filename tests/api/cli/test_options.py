@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from snapreplay.api.cli.options import service_url, settings_from
-from snapreplay.snapshots.errors import UsageError
+from snapreplay.errors import UsageError
 
 
 @pytest.fixture(autouse=True)

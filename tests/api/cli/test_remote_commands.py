@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
-from snapreplay.service.control import Check
+from snapreplay.service.control.protocol import Check
 from snapreplay.service.core.phase import Phase
 from tests.support.fake_control import LIVE, LOADING
 

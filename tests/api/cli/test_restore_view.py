@@ -97,9 +97,9 @@ def test_unequal_proof_shows_both_digests(capsys):
     assert "7:a:b is not 1100:0a:0b" in capsys.readouterr().out
 
 
-def test_another_road_than_preferred_says_why():
+def test_another_mode_than_preferred_says_why():
     """The newest snapshot was used, so none is named."""
     partition = shown(LIVE)["partitions"][0]
     partition["fallback"] = {"from_snapshot_id": None, "reason": "x-0 offset 7: crc32"}
     (line,) = restore_view.troubles(partition)
-    assert line == "partition 0: the preferred road was not usable: x-0 offset 7: crc32"
+    assert line == "partition 0: the preferred mode was not usable: x-0 offset 7: crc32"

@@ -14,7 +14,7 @@ from typer.main import get_command
 import snapreplay
 from snapreplay.api.cli import main
 from snapreplay.api.cli.root import app
-from snapreplay.snapshots.errors import SnapreplayError
+from snapreplay.errors import SnapreplayError
 
 HEAVY = ("aiokafka", "fastapi", "httpx2", "pyspark", "rich", "uvicorn")
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from snapreplay.api.cli.dev import INSTEAD
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import NewTopic
-from snapreplay.service.settings import Settings
 
 COMMANDS = [["run"], ["dev"], ["init"], ["topics", "ensure"]]
 

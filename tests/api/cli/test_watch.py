@@ -15,8 +15,8 @@ from snapreplay.api.cli import watch
 from snapreplay.api.cli.client import Client, Json, ServiceUnreachable
 from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.cli.output import Format
+from snapreplay.service.control.status import PartitionStatus
 from snapreplay.service.core.phase import Phase
-from snapreplay.service.status import PartitionStatus
 from tests.support.fake_control import FAILED, LIVE, LOADING, FakeControl
 
 ADVANCED = msgspec.structs.replace(LOADING, phase=Phase.LIVE, restore=LIVE.restore)

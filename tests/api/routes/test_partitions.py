@@ -12,11 +12,11 @@ from tests.support.fake_control import ASSIGNED, LIVE
 
 @pytest.mark.parametrize("path", ["/restore-status", "/api/v1/restore"])
 def test_restore_status_of_a_finished_recovery(client, path):
-    """A live partition shows its recovery whole: road, snapshot, fallback, phases, proof."""
+    """A live partition shows its recovery whole: mode, snapshot, fallback, phases, proof."""
     shown = client.get(path).json()["partitions"][0]
     assert shown["phase"] == "live"
     assert shown["percent"] == 100
-    assert shown["road"] == "changes"
+    assert shown["mode"] == "changes"
     assert shown["attempts"] == 1
     assert shown["owner_epoch"] == 130
     assert shown["snapshot"]["snapshot_id"] == "5c1d"

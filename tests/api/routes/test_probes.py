@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
-from snapreplay.service.control import Check
+from snapreplay.service.control.protocol import Check
 from tests.support.fake_control import LIVE
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.chaos.faults import brokers, network, processes, topics, wires
 from tests.chaos.schedule import Kind
-from tests.chaos.world import Performer
+from tests.chaos.world import RecoveryExecutor
 
-PERFORMERS: dict[Kind, Performer] = {
+PERFORMERS: dict[Kind, RecoveryExecutor] = {
     Kind.KILL_BROKER: brokers.kill_broker,
     Kind.KILL_COORDINATOR: brokers.kill_coordinator,
     Kind.KILL_LEADER: brokers.kill_leader,

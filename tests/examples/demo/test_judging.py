@@ -1,4 +1,4 @@
-"""A recovery counts only with its proof and on its road."""
+"""A recovery counts only with its proof and on its mode."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,35 +8,35 @@ import pytest
 
 from examples.demo import judging
 from examples.demo.audit import Audit, NotFinished
-from examples.demo.plan import Kill, Road
+from examples.demo.plan import Kill, RestoreMode
 from examples.demo.record import Comeback, Restart, Told
 
 
-def restore(road: Road | None = "changes", *, equal: bool = True) -> dict[str, Any]:
+def restore(mode: RestoreMode | None = "changes", *, equal: bool = True) -> dict[str, Any]:
     """A restore status of four partitions that came back alike."""
     proof = {"recorded": "a", "computed": "a" if equal else "b", "equal": equal}
     partition = {
         "seconds_per_phase": {"fencing": 0.1},
-        "road": road,
+        "mode": mode,
         "records_replayed": 5,
         "proof": proof,
     }
     return {"partitions": [partition] * 4}
 
 
-def told(road: Road, status: dict[str, Any] | None) -> Told:
+def told(mode: RestoreMode, status: dict[str, Any] | None) -> Told:
     """A run with one kill."""
     back = Comeback.of(status, 1.0, 1.2, 2.0) if status else None
-    kill = Kill(100, "processing", 0.0, road)
+    kill = Kill(100, "processing", 0.0, mode)
     return Told(seed=1, restarts=[Restart(kill, 100, "processing", back)])
 
 
-@pytest.mark.parametrize("road", ["changes", "replay"])
-def test_proven(road: Road) -> None:
-    """Four proofs on the road that was asked for hold."""
-    verdict = judging.recoveries(told(road, restore(road)))
+@pytest.mark.parametrize("mode", ["changes", "replay"])
+def test_proven(mode: RestoreMode) -> None:
+    """Four proofs on the mode that was asked for hold."""
+    verdict = judging.recoveries(told(mode, restore(mode)))
     assert verdict.holds
-    assert road in verdict.detail
+    assert mode in verdict.detail
 
 
 def test_digest_not_equal() -> None:
@@ -47,7 +47,7 @@ def test_digest_not_equal() -> None:
 
 
 @pytest.mark.parametrize("went", ["changes", None])
-def test_other_road(went: Road | None) -> None:
+def test_other_mode(went: RestoreMode | None) -> None:
     """Asked for replay, but it went by changes or had nothing to replay: not shown."""
     assert not judging.recoveries(told("replay", restore(went))).holds
 
@@ -80,4 +80,4 @@ def test_comeback_keeps_the_slowest() -> None:
     slow = {**status["partitions"][0], "seconds_per_phase": {"fencing": 0.3, "loading": 0.2}}
     back = Comeback.of({"partitions": [slow, *status["partitions"][1:]]}, 1.0, 1.2, 2.0)
     assert back.phases == {"fencing": 0.3, "loading": 0.2}
-    assert (back.replayed, back.proven, back.roads) == (20, 4, {"changes": 4})
+    assert (back.replayed, back.proven, back.modes) == (20, 4, {"changes": 4})

@@ -1,4 +1,4 @@
-"""When kills strike: by the seed alone, spread over the input, on both roads."""
+"""When kills strike: by the seed alone, spread over the input, on both modes."""
 
 from itertools import pairwise
 
@@ -28,10 +28,10 @@ def test_places_rise_inside_the_input(seed: int, kills: int) -> None:
 
 
 @given(SEEDS, st.integers(2, KILLS_MAX))
-def test_both_roads_come_to_their_end(seed: int, kills: int) -> None:
+def test_both_modes_come_to_their_end(seed: int, kills: int) -> None:
     """One recovery by changes is left alone until it is LIVE, and the last one, by replay."""
     made = plan(seed, kills, 10_000)
-    assert [kill.road for kill in made] == ["changes"] * (kills - 1) + ["replay"]
+    assert [kill.mode for kill in made] == ["changes"] * (kills - 1) + ["replay"]
     undisturbed = [a for a, b in pairwise(made) if b.moment != "recovering"]
     assert undisturbed, made
 
@@ -52,5 +52,5 @@ def test_few_kills_strike_the_processing(kills: int) -> None:
 
 
 def test_one_kill_comes_back_by_changes() -> None:
-    """The default road is shown when there is only one."""
-    assert [kill.road for kill in plan(3, 1, 1000)] == ["changes"]
+    """The default mode is shown when there is only one."""
+    assert [kill.mode for kill in plan(3, 1, 1000)] == ["changes"]

@@ -27,9 +27,9 @@ def test_restore_line() -> None:
 
 
 def test_panel_in_a_terminal() -> None:
-    """A terminal gets the same as a table: percent, amounts, time left, records, road."""
+    """A terminal gets the same as a table: percent, amounts, time left, records, mode."""
     said = io.StringIO()
-    more = {"percent": 25.0, "entries": 7, "records_replayed": 9, "road": "replay"}
+    more = {"percent": 25.0, "entries": 7, "records_replayed": 9, "mode": "replay"}
     with Show(Console(file=said, force_terminal=True, width=100)) as show:
         show.restoring({"partitions": [{**partition("loading", PROGRESS), **more}]})
     for word in ("loading", "25 %", "1,024 / 2,048 bytes", "0.25 s", "7", "9", "replay"):
@@ -67,7 +67,7 @@ def test_table_tells_what_differed() -> None:
 
 
 def test_table_has_every_restart() -> None:
-    """Seconds by phase and the road are in the row of the restart, also of one that was killed."""
+    """Seconds by phase and the mode are in the row of the restart, also of one that was killed."""
     said = io.StringIO()
     print_table(Console(file=said, width=160), told(), [])
     text = said.getvalue()

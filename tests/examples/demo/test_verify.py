@@ -7,7 +7,7 @@ import pytest
 
 from examples.demo import verify
 from examples.demo.verify import Expected, Input, Output, State, Truth
-from snapreplay.snapshots.state import digest as service_digest
+from snapreplay.state import digest as service_digest
 
 
 def flight(delay: int | None, carrier: str = "UA", **columns: Any) -> dict[str, Any]:

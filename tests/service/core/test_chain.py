@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from snapreplay.app.fold import Applied
+from snapreplay.app.ranges import Anchor, InputRange, SkippedRange
+from snapreplay.app.record import Output
 from snapreplay.service.core.chain import Chain, genesis_increment
 from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRef, Pointer
-from snapreplay.snapshots.program.fold import Applied
-from snapreplay.snapshots.program.ranges import Anchor, InputRange, SkippedRange
-from snapreplay.snapshots.program.record import Output
-from snapreplay.snapshots.state.contract import Sealed
-from snapreplay.snapshots.state.digest import EMPTY, Digest
+from snapreplay.state.contract import Sealed
+from snapreplay.state.digest import EMPTY, Digest
 from tests.support.entries import GENESIS, ORIGIN, increment, pointer
 
 DIGEST = Digest(3, 4, 5)

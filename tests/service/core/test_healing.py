@@ -5,20 +5,17 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from snapreplay.app.ranges import Anchor
+from snapreplay.app.record import Output
+from snapreplay.errors import RetryableError, StopError
 from snapreplay.service.core import effects, events
-from snapreplay.service.core.custody import (
-    DoubtUnresolved,
-    IncrementsMissing,
-    StateDisputed,
-)
-from snapreplay.service.core.kept import Ending, Kept, Warm
+from snapreplay.service.core.custody import DoubtUnresolved, IncrementsMissing, StateDisputed
 from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.recovery import step
-from snapreplay.service.core.search import Found
-from snapreplay.service.core.stops import NotInitialised
-from snapreplay.snapshots.errors import RetryableError
-from snapreplay.snapshots.format.records import NO_OFFSET
-from snapreplay.snapshots.program.record import Output
+from snapreplay.service.core.refusals import NotInitialised
+from snapreplay.service.core.retained import Ending, RetainedState, Warm
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.snapshots.format.records import NO_OFFSET, ChangesRef
 from tests.service.core.test_recovery import CLAIMED, FENCED, WHOLE, drive
 from tests.support.entries import increment, pointer
 
@@ -27,7 +24,7 @@ NOW = {"ledger-increments": "new", "ledger-snapshots": "snaps"}
 LAST = msgspec.structs.replace(increment(9, owner_epoch=30), topic_ids=OLD)
 DOUBTFUL = msgspec.structs.replace(increment(10, owner_epoch=30), topic_ids=OLD)
 OUTPUT = Output("balances", b"k", b"v", partition=None, same_key=False, timestamp_ms=None)
-KEPT = Kept(LAST, 33, ending=None, lineage=Lineage(1, 1))
+KEPT = RetainedState(LAST, 33, ending=None, lineage=Lineage(1, 1))
 DOUBT = replace(KEPT, doubtful=DOUBTFUL, ending=Ending(asked=False), outputs=(OUTPUT,))
 ASKED = replace(DOUBT, ending=Ending(asked=True, output=("balances", 0, 7)))
 ALONE = events.FenceDone(Lineage(1, 2), unbroken=True)
@@ -47,19 +44,67 @@ def begun(recovery):
     return recovery, effect
 
 
+def checking(kept):
+    """The log ends with the batch that is in memory."""
+    found = FoundIncrement(kept.last, kept.last_offset)
+    search = events.ClaimAcknowledged("c1", 50), events.ClaimSeen(0, None), events.WindowRead(found)
+    ended = events.TopicIdsRead(OLD), events.Reentered()
+    recovery, effect = drive(events.Begin(), ALONE, *search, *ended, kept=kept)
+    assert effect == effects.CheckInputs(found)
+    return recovery
+
+
 def test_an_empty_log_gets_the_state_in_memory():
     """Claimed and seen, then all of it is written with the ids of today, then the inputs are checked, then LIVE."""
     recovery, effect = drive(*EMPTY, kept=KEPT)
-    assert effect == effects.Reenter(Found(LAST, 33), Warm.KEPT)
+    assert effect == effects.Reenter(FoundIncrement(LAST, 33), Warm.KEPT)
     recovery, effect = begun(recovery)
     assert effect.standing == msgspec.structs.replace(LAST, topic_ids={**OLD, **NOW})
     assert "deleted and created again and holds no increment" in effect.problem
-    first = Found(increment(10, owner_epoch=0), 1)
-    recovery, effect = step(recovery, events.Begun(first))
+    first = FoundIncrement(increment(10, owner_epoch=0), 1)
+    recovery, effect = step(recovery, events.StateWritten(first))
     assert effect == effects.CheckInputs(first)
-    assert recovery.kept == Kept(first.increment, 1, lineage=Lineage(1, 2))
+    assert recovery.kept == RetainedState(first.increment, 1, lineage=Lineage(1, 2))
     recovery, effect = step(recovery, events.InputsChecked())
     assert effect == effects.GoLive(first, 0, None, fell_back=False)
+
+
+@pytest.mark.parametrize("reaction", [RetryableError, StopError])
+def test_a_state_that_only_a_replay_leads_to_is_written_before_its_input_is_given_up(reaction):
+    """The input is missing, or another one: what was processed since the snapshot is in memory only. Once."""
+    lean = increment(9, owner_epoch=30, anchors={"payments": Anchor(8, 1, 2)})
+    found, gone = FoundIncrement(lean, 33), reaction("gone")
+    recovery = checking(RetainedState(lean, 33, lineage=Lineage(1, 1)))
+    recovery, effect = step(recovery, events.InputsRefused(gone))
+    assert effect == effects.WriteState(found, "gone")
+    pointing = {"pointers": [pointer(9)], "anchors": lean.anchors}
+    written = FoundIncrement(increment(10, owner_epoch=50, **pointing), 53)
+    recovery, effect = step(recovery, events.StateWritten(written))
+    assert effect == effects.CheckInputs(written)
+    _, effect = step(recovery, events.InputsRefused(gone))
+    assert isinstance(effect, effects.Wait | effects.Fail)
+    assert effect.error is gone
+
+
+def test_a_state_that_nothing_leads_to_any_more_is_written_before_its_inputs_are_asked_for():
+    """That takes half a minute, in which its next owner would fence this one, and be fenced in return."""
+    last = increment(9, owner_epoch=30, anchors={"payments": Anchor(8, 1, 2)})
+    found = FoundIncrement(last, 33)
+    search = events.ClaimAcknowledged("c1", 50), events.ClaimSeen(0, None), events.WindowRead(found)
+    ended = events.TopicIdsRead(OLD, restorable=False), events.Reentered()
+    kept = RetainedState(last, 33, lineage=Lineage(1, 1))
+    _, effect = drive(events.Begin(), ALONE, *search, *ended, kept=kept)
+    assert isinstance(effect, effects.WriteState)
+
+
+@pytest.mark.parametrize(("newest", "is_written"), [(8, False), (7, True)])
+def test_a_state_that_is_in_the_newest_snapshot_needs_no_input(newest, is_written):
+    """It is FAILED, or waits. One batch later the state is written: its changes may be the first ones recorded."""
+    anchors, pointers = {"payments": Anchor(8, 1, 2)}, [pointer(newest)]
+    last = increment(9, anchors=anchors, pointers=pointers, changes=ChangesRef(1, 1, 0))
+    recovery = checking(RetainedState(last, 33, lineage=Lineage(1, 1)))
+    _, effect = step(recovery, events.InputsRefused(StopError("gone")))
+    assert isinstance(effect, effects.WriteState if is_written else effects.Fail)
 
 
 def test_without_a_state_in_memory_an_empty_log_is_a_stop():
@@ -107,7 +152,7 @@ def test_a_missing_topic_is_waited_for():
 def test_a_batch_in_doubt_is_done_when_its_commit_was_asked_for(kept, warm):
     """A commit that was not asked for cannot have happened; one without outputs nobody can have seen fail."""
     _, effect = drive(*EMPTY, kept=kept)
-    last = Found(LAST, 33) if warm is Warm.DROPPED else Found(DOUBTFUL, NO_OFFSET)
+    last = FoundIncrement(LAST, 33) if warm is Warm.DROPPED else FoundIncrement(DOUBTFUL, NO_OFFSET)
     assert effect == effects.Reenter(last, warm)
 
 
@@ -135,12 +180,12 @@ def test_a_doubt_that_nobody_can_resolve_holds_the_state():
 
 def test_an_orphan_in_the_new_log_was_committed():
     """The batch in doubt is there, with the id of the old topic: it is merged, and the state written."""
-    found = Found(DOUBTFUL, 2)
+    found = FoundIncrement(DOUBTFUL, 2)
     claimed = (*FENCED[:1], ALONE, events.ClaimAcknowledged("c1", 5), events.ClaimSeen(0, None))
     recovery, effect = drive(
         *claimed, events.WindowRead(found), events.TopicIdsRead(NOW), kept=ASKED
     )
-    assert effect == effects.Reenter(Found(DOUBTFUL, NO_OFFSET), Warm.MERGED)
+    assert effect == effects.Reenter(FoundIncrement(DOUBTFUL, NO_OFFSET), Warm.MERGED)
     _, effect = begun(recovery)
     assert "ends with batch 10 at offset 2" in effect.problem
 
@@ -149,20 +194,20 @@ def test_a_batch_that_cannot_be_undone_is_committed_with_the_state():
     """A state that is no map holds its records; its outputs are in no topic yet. They wait until they are."""
     kept = replace(DOUBT, undoable=False)
     recovery, effect = drive(*EMPTY, kept=kept)
-    assert effect == effects.Reenter(Found(DOUBTFUL, NO_OFFSET), Warm.MERGED)
+    assert effect == effects.Reenter(FoundIncrement(DOUBTFUL, NO_OFFSET), Warm.MERGED)
     recovery, effect = begun(recovery)
     assert (effect.standing.batch, effect.outputs) == (10, (OUTPUT,))
     recovery, effect = step(recovery, events.EffectFailed(RetryableError("no broker")))
     for event in EMPTY:
         recovery, effect = step(recovery, event)
-    assert effect == effects.Reenter(Found(DOUBTFUL, NO_OFFSET), Warm.KEPT)
+    assert effect == effects.Reenter(FoundIncrement(DOUBTFUL, NO_OFFSET), Warm.KEPT)
     _, effect = begun(recovery)
     assert effect.outputs == (OUTPUT,)
 
 
 def test_a_memory_that_does_not_add_up_is_no_copy():
     """Then the empty log is what it is without one."""
-    recovery, effect = drive(*EMPTY, events.KeptUnusable(), kept=KEPT)
+    recovery, effect = drive(*EMPTY, events.RetainedUnusable(), kept=KEPT)
     assert isinstance(effect, effects.Fail)
     assert isinstance(effect.error, NotInitialised)
     assert recovery.kept is None
@@ -170,15 +215,17 @@ def test_a_memory_that_does_not_add_up_is_no_copy():
 
 def test_a_log_that_is_shorter_than_it_was_is_no_obstacle_to_who_has_the_state():
     """The last increment's owner claimed at an offset that the log has not reached again."""
-    cut = Found(msgspec.structs.replace(increment(5, owner_epoch=30), topic_ids=OLD), 8)
+    cut = FoundIncrement(msgspec.structs.replace(increment(5, owner_epoch=30), topic_ids=OLD), 8)
     claimed = (*CLAIMED[:1], ALONE, events.ClaimAcknowledged("c1", 10), events.ClaimSeen(0, None))
     _, effect = drive(*claimed, events.WindowRead(cut), events.TopicIdsRead(OLD), kept=KEPT)
-    assert effect == effects.Reenter(Found(LAST, 33), Warm.KEPT)
+    assert effect == effects.Reenter(FoundIncrement(LAST, 33), Warm.KEPT)
 
 
 def test_a_newer_owners_state_is_loaded_and_ours_held_until_then():
     """Somebody went on from what we have: ours counts until that is loaded, and then in no later attempt."""
-    theirs = Found(msgspec.structs.replace(increment(10, owner_epoch=31), topic_ids=OLD), 33)
+    theirs = FoundIncrement(
+        msgspec.structs.replace(increment(10, owner_epoch=31), topic_ids=OLD), 33
+    )
     claimed = (*FENCED[:1], ALONE, events.ClaimAcknowledged("c1", 40), events.ClaimSeen(0, None))
     looked = (*claimed, events.WindowRead(theirs), events.TopicIdsRead(OLD))
     recovery, effect = drive(*looked, kept=KEPT)
@@ -193,7 +240,7 @@ def test_what_can_be_neither_undone_nor_restored_is_written():
     """A state that is no map, a batch that was not committed, and what the last increment needs is not there."""
     pointing = msgspec.structs.replace(LAST, pointers=[pointer(4)])
     kept = replace(DOUBT, last=pointing, undoable=False)
-    found = Found(pointing, 33)
+    found = FoundIncrement(pointing, 33)
     ids = {"ledger-increments": "old", "ledger-snapshots": "snaps"}
     looked = (
         events.Begin(),

@@ -1,13 +1,13 @@
 """What a recovery says of damage that it got past: each wants a new snapshot, so that the next one need not meet it."""
 
+from snapreplay.errors import DamagedError
 from snapreplay.service.core import effects, events
-from snapreplay.snapshots.errors import DamagedError
 from snapreplay.snapshots.plan import LogStarts
 from tests.service.core.test_recovery import FOUND, LOADED, drive
 
 
 def test_an_increment_that_could_not_be_read_is_told():
-    """The newest snapshot and the preferred road were used all the same: no other one is named."""
+    """The newest snapshot and the preferred mode were used all the same: no other one is named."""
     proof = (events.Advanced("x-0 offset 17: crc32"), events.InputsChecked())
     recovery, effect = drive(*LOADED, *proof)
     assert recovery.fallback_reason == "x-0 offset 17: crc32"

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from snapreplay.errors import UsageError
+from snapreplay.service.core.owners import Superseded
 from snapreplay.service.decisions.accept import (
     INSTANCE_ID,
     NotAcceptable,
@@ -14,12 +16,10 @@ from snapreplay.service.decisions.accept import (
     carry_out,
     propose,
 )
-from snapreplay.service.decisions.publish import LogWentOn
-from snapreplay.service.partition import snapshot_writer
-from snapreplay.service.partition.claiming import reader_behind_claim
-from snapreplay.service.partition.recoverer import Superseded
-from snapreplay.snapshots.errors import UsageError
-from snapreplay.snapshots.format.envelope import Kind, kind_of
+from snapreplay.service.publish import snapshot_writer
+from snapreplay.service.publish.claim import reader_behind_claim
+from snapreplay.service.publish.publish import LogWentOn
+from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from tests.support import apps
 from tests.support.accepting import REASON, accepted, command_in, finding_in, proposed
 from tests.support.entries import read_entry
@@ -28,7 +28,7 @@ from tests.support.tampering import trim
 
 pytestmark = pytest.mark.kafka
 
-REPLAY = {"restore": {"road": "replay"}}
+REPLAY = {"restore": {"mode": "replay"}}
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ async def test_a_reason_and_a_partition_are_needed(stage, unique, partition, rea
 
 
 async def test_a_log_that_went_on_since_is_not_decided_about(past):
-    """Another process, by the other road, committed meanwhile: nothing is written but the claim."""
+    """Another process, by the other mode, committed meanwhile: nothing is written but the claim."""
     then = await past()
     status = await then.here.failure(other_code(then), **REPLAY)
     proposal = await proposed(then.here, status.error.hint, other_code(then))
@@ -137,7 +137,7 @@ async def test_a_log_that_went_on_since_is_not_decided_about(past):
         await processed(service, {0: 140})
     with pytest.raises(LogWentOn, match="went on to batch 9"):
         await carry_out(proposal)
-    assert kind_of((await then.here.read(then.increments))[0][-1].value or b"") is Kind.CLAIM
+    assert kind_of((await then.here.read(then.increments))[0][-1].value or b"") is RecordKind.CLAIM
     await then.here.restored()
 
 
@@ -169,7 +169,7 @@ async def test_an_owner_that_comes_first_keeps_the_partition(gap, monkeypatch):
         async with reader_behind_claim(*arguments) as behind:
             yield behind
 
-    monkeypatch.setattr("snapreplay.service.decisions.publish.reader_behind_claim", late)
+    monkeypatch.setattr("snapreplay.service.publish.owned.reader_behind_claim", late)
     with pytest.raises(Superseded):
         await carry_out(proposal)
 

@@ -3,9 +3,9 @@
 import pytest
 
 from snapreplay.service.decisions.examine import Examiner
-from snapreplay.service.partition.inputs import InputReplaced, InputShorter
-from snapreplay.snapshots.format.envelope import Kind
-from snapreplay.snapshots.state.store import store_of
+from snapreplay.service.recovery.inputs import InputReplaced, InputShorter
+from snapreplay.snapshots.format.envelope import RecordKind
+from snapreplay.state.store import store_of
 from tests.support.tampering import flip, recreate, tamper, trim
 
 pytestmark = pytest.mark.kafka
@@ -59,25 +59,25 @@ async def test_it_says_what_it_looks_at_and_what_it_waits_for(past):
         "bringing it forward, then looking at the inputs",
     ]
     assert (
-        "our position is 120: the log is shorter than it was; asking all brokers, 30 s" in news[3]
+        "our position is 120: the log is shorter than it was; asking all brokers, 15 s" in news[3]
     )
 
 
 async def test_it_fails_as_a_recovery_does(past):
     """The same class and message as the status of a service that tried."""
     then = await past()
-    await tamper(then.here, then.increments, Kind.INCREMENT, flip)
+    await tamper(then.here, then.increments, RecordKind.INCREMENT, flip)
     _, error = await examined(then)
     status = await then.here.failure()
     assert (type(error).__name__, error.message) == (status.error.kind, status.error.message)
 
 
 async def test_the_state_comes_by_changes_where_the_input_is_gone(past):
-    """The road by replay is closed; an input that fails the examination does not take the state with it."""
+    """A replay is ruled out; an input that fails the examination does not take the state with it."""
     then = await past()
     await then.here.feed(20)
     trim(then.here.bootstrap_servers, then.input, 0, 130)
-    context = await then.here.context(restore={"road": "replay"})
+    context = await then.here.context(restore={"mode": "replay"})
     examiner = Examiner(context, store_of(context.app.state()))
     try:
         error = await examiner.examine()
@@ -93,7 +93,7 @@ async def test_the_state_comes_by_changes_where_the_input_is_gone(past):
 async def test_another_topic_of_the_same_name_is_not_replayed(past):
     """It holds as many records, and came after the examination."""
     then = await past()
-    context = await then.here.context(restore={"road": "replay"})
+    context = await then.here.context(restore={"mode": "replay"})
     examiner = Examiner(context, store_of(context.app.state()))
     try:
         assert await examiner.examine() is None

@@ -2,9 +2,9 @@
 
 import pytest
 
+from snapreplay.service.core.inspected import WriteProbe
 from snapreplay.service.doctor import access_checks as checks
 from snapreplay.service.doctor.facts import Refusal
-from snapreplay.service.kafka.inquiry import Probe
 from tests.support.healthy import facts, only
 
 
@@ -19,7 +19,7 @@ from tests.support.healthy import facts, only
 )
 def test_what_may_not_be_written(what, acl):
     """Each with the ACL that allows it."""
-    finding = only(checks.writes, facts(probe=Probe({what: "AuthorizationFailed"})))
+    finding = only(checks.writes, facts(probe=WriteProbe({what: "AuthorizationFailed"})))
     assert (finding.where, finding.problem) == (what, "may not be written: AuthorizationFailed")
     assert acl in finding.remedy
 

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from snapreplay.service.core.inspected import Broker, Replicas, WriteProbe
 from snapreplay.service.doctor import cluster_checks as checks
 from snapreplay.service.doctor.facts import TRANSACTION_TOPIC, Machine
-from snapreplay.service.kafka.inquiry import Broker, Probe
+from snapreplay.service.ports import TopicPartition
 from tests.support.healthy import NOW_MS, SNAPSHOT, facts, only, with_topic
 
 BROKERS = facts().brokers
@@ -64,7 +65,7 @@ def test_topics_that_are_created_by_accident():
 @pytest.mark.parametrize(("coordinator_ms", "said"), [(3000, "ahead of"), (-3000, "behind")])
 def test_clocks_that_differ(coordinator_ms, said):
     """Only what the time between question and answer does not explain."""
-    seen = Probe({}, NOW_MS, NOW_MS + 100, NOW_MS + coordinator_ms)
+    seen = WriteProbe({}, NOW_MS, NOW_MS + 100, NOW_MS + coordinator_ms)
     finding = only(checks.clock, facts(probe=seen))
     assert said in finding.problem
     assert ("2900" if coordinator_ms > 0 else "3000") in finding.problem
@@ -73,7 +74,7 @@ def test_clocks_that_differ(coordinator_ms, said):
 def test_without_a_probe_nothing_is_said_about_clocks():
     """What was not seen is no finding."""
     assert not list(checks.clock(facts(probe=None)))
-    assert not list(checks.clock(facts(probe=Probe({"x": "no"}))))
+    assert not list(checks.clock(facts(probe=WriteProbe({"x": "no"}))))
 
 
 def test_a_client_without_its_c_extension():
@@ -98,6 +99,11 @@ def test_less_memory_than_the_state_needs():
 
 def test_a_transaction_log_with_one_copy():
     """On three brokers it must have three; on one broker one is all there can be."""
-    seen = with_topic(TRANSACTION_TOPIC, replication_factor=1)
-    assert TRANSACTION_TOPIC in only(checks.transaction_log, seen).remedy
+    places = {TopicPartition(TRANSACTION_TOPIC, n): Replicas(2, (2,), (2,)) for n in (0, 2)}
+    seen = replace(with_topic(TRANSACTION_TOPIC, replication_factor=1), replicas=places)
+    remedy = only(checks.transaction_log, seen).remedy
+    assert (
+        '[{"topic":"__transaction_state","partition":0,"replicas":[2,1,3]},'
+        '{"topic":"__transaction_state","partition":2,"replicas":[2,3,1]}]' in remedy
+    )
     assert not list(checks.transaction_log(replace(seen, brokers=BROKERS[:1])))

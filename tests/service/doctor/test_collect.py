@@ -6,13 +6,14 @@ from contextlib import asynccontextmanager
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from snapreplay.errors import StopError
+from snapreplay.service.core.inspected import OpenTransaction
 from snapreplay.service.doctor import collect
 from snapreplay.service.doctor.collect import Collector, examine, impatient
 from snapreplay.service.doctor.facts import Log
-from snapreplay.service.kafka.inquiry import KafkaInquiry, OpenTransaction
+from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.service.ports import TopicPartition
-from snapreplay.service.topics import ensure_topics
-from snapreplay.snapshots.errors import StopError
+from snapreplay.service.topics.requirements import ensure_topics
 from tests.support import apps
 from tests.support.healthy import SNAPSHOT
 from tests.support.stage import phase, processed, settings_for, snapshot, until
@@ -51,7 +52,7 @@ async def test_a_running_owner_is_looked_at_and_not_disturbed(stage, unique):
         await here.all_processed(service)
         await snapshot(service, 0)
         before = [status.owner_epoch for status in service.restore_status()]
-        async with KafkaInquiry(here.settings()) as ask:
+        async with KafkaDiagnostics(here.settings()) as ask:
             seen = await Collector(here.app, here.settings(), ask).collect()
         report = await examine(here.app, here.settings())
         assert found(report) == DEVELOPMENT
@@ -89,8 +90,8 @@ async def test_what_is_missing_or_refused_is_found_and_the_rest_is_looked_at(
         raise StopError("not allowed", hint="allow it")
 
     with monkeypatch.context() as patch:
-        patch.setattr(KafkaInquiry, "refused", refused)
-        async with KafkaInquiry(here.settings()) as ask:
+        patch.setattr(KafkaDiagnostics, "refused", refused)
+        async with KafkaDiagnostics(here.settings()) as ask:
             seen = await Collector(here.app, here.settings(), ask).collect()
     assert [each.where for each in seen.refusals] == [f"group {here.app.app_id}"]
     report = await examine(here.app, here.settings())
@@ -125,7 +126,7 @@ async def test_only_what_is_still_there_a_second_later_pins(monkeypatch):
     monkeypatch.setattr(Collector, "_pins", look)
     monkeypatch.setattr(collect, "LOOK_AGAIN_SECONDS", 0)
     settings = settings_for("127.0.0.1:9")
-    found = await Collector(None, settings, KafkaInquiry(settings))._with_pins(logs)
+    found = await Collector(None, settings, KafkaDiagnostics(settings))._with_pins(logs)
     assert [log.pinned_by for log in found] == [lasting, None, None]
 
 

@@ -20,12 +20,12 @@ def test_topics_of_an_app_by_their_part():
 def test_an_app_recovers_by_replay_when_it_keeps_no_changes():
     """By its settings, or because its state is no map."""
     assert not facts().by_replay
-    assert facts(settings={"changes": False}).by_replay
+    assert facts(settings={"changelog": {"enabled": False}}).by_replay
     assert facts(app=apps.tape("x")).by_replay
 
 
 def test_without_an_app_there_is_nothing_of_it():
-    """No topics, no road."""
+    """No topics, no mode."""
     seen = replace(facts(), app=None)
     assert (seen.inputs, seen.outputs, seen.own, seen.by_replay) == ((), (), (), False)
 

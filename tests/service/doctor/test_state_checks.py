@@ -82,12 +82,14 @@ def test_a_topic_that_was_made_again(name, members, remedy):
 
 
 def test_b4_a_snapshot_older_than_half_of_what_the_input_retains():
-    """Only where replay is the only road: what came after the snapshot will be deleted."""
+    """Only where replay is the only mode: what came after the snapshot will be deleted."""
     old = replace(STATE, newest=replace(SNAPSHOT, created_at_ms=NOW_MS - WEEK_MS // 2 - HOUR_MS))
     assert not list(checks.snapshot_age(facts(states=(old,))))
-    finding = only(checks.snapshot_age, facts(states=(old,), settings={"changes": False}))
+    finding = only(
+        checks.snapshot_age, facts(states=(old,), settings={"changelog": {"enabled": False}})
+    )
     assert "3.5 days old" in finding.problem
-    young = facts(settings={"changes": False})
+    young = facts(settings={"changelog": {"enabled": False}})
     assert not list(checks.snapshot_age(young))
 
 
@@ -96,7 +98,7 @@ def test_an_input_that_keeps_everything_has_no_age():
     old = replace(STATE, newest=replace(SNAPSHOT, created_at_ms=0))
     for config in ({"retention.ms": "-1"}, {"cleanup.policy": "compact"}):
         topics = {**facts().topics, "payments-x": topic("payments-x", **config)}
-        seen = facts(states=(old,), topics=topics, settings={"changes": False})
+        seen = facts(states=(old,), topics=topics, settings={"changelog": {"enabled": False}})
         assert not list(checks.snapshot_age(seen))
 
 

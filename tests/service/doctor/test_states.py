@@ -3,8 +3,8 @@
 import pytest
 
 from snapreplay.service.doctor.collect import Collector
-from snapreplay.service.kafka.inquiry import KafkaInquiry
-from snapreplay.snapshots.format.envelope import Kind
+from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
+from snapreplay.snapshots.format.envelope import RecordKind
 from tests.support import apps
 from tests.support.stage import processed, snapshot
 from tests.support.tampering import flip, recreate, tamper, trim
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.kafka
 async def state_of(here, **tables):
     """The only partition's."""
     settings = here.settings(**tables)
-    async with KafkaInquiry(settings) as ask:
+    async with KafkaDiagnostics(settings) as ask:
         (state,) = (await Collector(here.app, settings, ask).collect()).states
     return state
 
@@ -48,11 +48,11 @@ async def test_the_whole_chain_is_seen(here):
 async def test_what_is_damaged_is_said(here):
     """The newest snapshot; then the last increment."""
     app_id = here.app.app_id
-    await tamper(here, f"{app_id}-snapshots", Kind.CHUNK, flip)
+    await tamper(here, f"{app_id}-snapshots", RecordKind.CHUNK, flip)
     state = await state_of(here)
     assert "cannot be used" in state.unusable
     assert "crc32" in state.unusable
-    await tamper(here, f"{app_id}-increments", Kind.INCREMENT, flip)
+    await tamper(here, f"{app_id}-increments", RecordKind.INCREMENT, flip)
     state = await state_of(here)
     assert "crc32" in state.missing
     assert state.batch is None
@@ -69,6 +69,6 @@ async def test_b4_input_that_is_gone_is_missed_where_replay_needs_it(here):
     """The snapshot covers it; what was deleted beyond it is missed."""
     await here.feed(5)
     trim(here.bootstrap_servers, here.app.inputs[0].name, 0, 40)
-    assert (await state_of(here, changes=False)).missing is None
+    assert (await state_of(here, changelog={"enabled": False})).missing is None
     trim(here.bootstrap_servers, here.app.inputs[0].name, 0, 43)
-    assert "begins at offset 43" in (await state_of(here, changes=False)).missing
+    assert "begins at offset 43" in (await state_of(here, changelog={"enabled": False})).missing

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from snapreplay.service.core.inspected import Replicas
 from snapreplay.service.doctor import topic_checks as checks
-from snapreplay.service.kafka.inquiry import Replicas
 from snapreplay.service.ports import TopicPartition
 from tests.support.healthy import facts, only, topic, with_topic, without_topic
 
@@ -58,7 +58,7 @@ def test_own_topics_that_kafka_would_empty(setting, value, wanted):
     """The exact command."""
     finding = only(checks.kept_for_ever, with_topic("x-increments", **{setting: value}))
     assert finding.remedy == (
-        "`kafka-configs.sh --bootstrap-server k1:9092 --alter --topic x-increments"
+        "`kafka-configs.sh --bootstrap-server k1:9092,k2:9092 --alter --topic x-increments"
         f" --add-config {setting}={wanted}`"
     )
 
@@ -68,7 +68,7 @@ def test_a_compacted_input_of_an_app_that_replays():
     compacted = {"payments-x": topic("payments-x", **{"cleanup.policy": "compact"})}
     seen = facts(topics={**facts().topics, **compacted})
     assert not list(checks.replayable(seen))
-    replaying = facts(topics=seen.topics, settings={"changes": False})
+    replaying = facts(topics=seen.topics, settings={"changelog": {"enabled": False}})
     assert "cleanup.policy=compact" in only(checks.replayable, replaying).problem
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from snapreplay.service.core.inspected import OpenTransaction
 from snapreplay.service.doctor.facts import Log
 from snapreplay.service.doctor.transaction_checks import pinned
-from snapreplay.service.kafka.inquiry import OpenTransaction
 from snapreplay.service.ports import TopicPartition
 from tests.support.healthy import NOW_MS, facts, only
 
@@ -49,7 +49,7 @@ def test_a_hanging_transaction_is_to_be_aborted():
     finding = only(pinned, held("payments-x", OpenTransaction(9, 3, 40)))
     assert "producer id 9, epoch 3" in finding.problem
     assert finding.remedy == (
-        "kafka-transactions.sh --bootstrap-server k1:9092 abort --topic payments-x --partition 1"
+        "kafka-transactions.sh --bootstrap-server k1:9092,k2:9092 abort --topic payments-x --partition 1"
         " --start-offset 40"
     )
 

@@ -3,18 +3,13 @@
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
+from snapreplay.errors import StopError
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, Unreachable
 from snapreplay.service.kafka import admin
 from snapreplay.service.kafka.admin import TOPIC_CONFIG, KafkaAdmin
 from snapreplay.service.kafka.requests import TopicIds
-from snapreplay.service.ports import (
-    LogRecord,
-    NewTopic,
-    OffsetBeyondEnd,
-    TopicPartition,
-    Unreachable,
-)
-from snapreplay.service.settings import Settings
-from snapreplay.snapshots.errors import StopError
+from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
 from tests.support.tampering import recreate, topic_id
 
 pytestmark = pytest.mark.kafka

@@ -8,9 +8,10 @@ from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
 
+from snapreplay.app.record import Output
+from snapreplay.service.core.kafka_errors import RefusedRecord
 from snapreplay.service.kafka.batching import Batches, TopicShape, murmur_positive
-from snapreplay.service.ports import LogRecord, RefusedRecord, TopicPartition
-from snapreplay.snapshots.program.record import Output
+from snapreplay.service.ports import LogRecord, TopicPartition
 
 BATCH_BYTES = 2000
 SHAPES = {

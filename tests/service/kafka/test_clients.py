@@ -6,20 +6,23 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from aiokafka.structs import BrokerMetadata
 from confluent_kafka.admin import AdminClient
 
+from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.service import kafka
-from snapreplay.service.kafka.clients import consumer_client
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.kafka.clients import admin_client, anybody, consumer_client
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.config import membership_arguments
-from snapreplay.service.localbroker.broker import LocalBroker
+from snapreplay.service.kafka.config import client_arguments, membership_arguments
+from snapreplay.service.kafka.shutdown import close_client
 from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
-from snapreplay.service.settings import Settings
 from tests.support.kafka import until_async
 from tests.support.tampering import delete
 
 FOLDER = Path(kafka.__file__).parent
 REFRESHES = 3
+DEAD = 77
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +72,20 @@ def test_nobody_else_makes_clients():
     made = re.compile(r"AIOKafka(Client|Consumer|Producer|AdminClient)\(")
     elsewhere = [path.name for path in FOLDER.glob("*.py") if made.search(path.read_text())]
     assert elsewhere == ["clients.py"]
+
+
+@pytest.mark.kafka
+async def test_a_question_for_any_broker_goes_to_one_that_is_there(broker, free_port):
+    """Although the cluster lists another one, as it does for some seconds after a broker has died."""
+    settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers})
+    admin = admin_client(client_arguments(settings))
+    await admin.start()
+    try:
+        for _ in range(20):  # whom it asks is chance
+            known = admin._client.cluster._brokers
+            known[DEAD] = BrokerMetadata(DEAD, "127.0.0.1", free_port, None)
+            assert len((await admin.describe_cluster())["brokers"]) == 1
+            known[DEAD] = BrokerMetadata(DEAD, "127.0.0.1", free_port, None)
+            assert await anybody(admin._client) != DEAD
+    finally:
+        await close_client(admin._client)

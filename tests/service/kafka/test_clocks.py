@@ -9,9 +9,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
+from snapreplay.app import names
+from snapreplay.service.core.kafka_errors import ClockRefused, RefusedRecord
 from snapreplay.service.kafka.clocks import SKEW_MS_MIN, _compared
-from snapreplay.service.ports import ClockRefused, LogRecord, RefusedRecord
-from snapreplay.snapshots.program import names
+from snapreplay.service.ports import LogRecord
 from tests.support import apps
 from tests.support.stage import Stage, until
 

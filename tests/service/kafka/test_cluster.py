@@ -4,17 +4,10 @@ import logging
 
 import pytest
 
+from snapreplay.service.core.kafka_errors import RefusedRecord
 from snapreplay.service.kafka import cluster as module
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.ports import (
-    Appender,
-    Cluster,
-    LogRecord,
-    Producer,
-    Reader,
-    RefusedRecord,
-    TopicPartition,
-)
+from snapreplay.service.ports import Appender, Cluster, LogRecord, Producer, Reader, TopicPartition
 from tests.support.kafka import until_async
 from tests.support.tampering import configure
 
@@ -88,7 +81,7 @@ async def test_limits_are_asked_for_again_after_a_record_was_refused(
 @pytest.mark.parametrize("loaded", [True, False])
 async def test_a_missing_c_extension_is_said_loudly(monkeypatch, caplog, loaded):
     """Otherwise somebody looks for a factor of 20 for a week."""
-    from snapreplay.service.settings import Settings
+    from snapreplay.service.config.settings import Settings
 
     monkeypatch.setattr(module, "c_extension_loaded", lambda: loaded)
     with caplog.at_level(logging.WARNING):

@@ -5,8 +5,8 @@ import sys
 import pytest
 from confluent_kafka import Producer
 
+from snapreplay.errors import StopError
 from snapreplay.service.ports import TopicPartition
-from snapreplay.snapshots.errors import StopError
 
 pytestmark = pytest.mark.kafka
 

@@ -7,6 +7,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
+from snapreplay.errors import UsageError
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka import config
 from snapreplay.service.kafka.config import (
     c_extension_loaded,
@@ -15,8 +17,6 @@ from snapreplay.service.kafka.config import (
     membership_arguments,
     producer_arguments,
 )
-from snapreplay.service.settings import Settings
-from snapreplay.snapshots.errors import UsageError
 
 FULL = Settings(
     kafka={

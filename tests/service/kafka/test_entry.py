@@ -5,13 +5,13 @@ import re
 import pytest
 from aiokafka.errors import SaslAuthenticationFailed
 
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.kafka_errors import NotAuthenticated, Unreachable
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.appender import KafkaAppender
 from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.service.kafka.entry import _Door, _Place, refusal
-from snapreplay.service.kafka.inquiry import KafkaInquiry
-from snapreplay.service.ports import NotAuthenticated, Unreachable
-from snapreplay.service.settings import Settings
 from tests.support.guarded import Guarded, guarded_broker
 
 pytestmark = pytest.mark.kafka
@@ -157,7 +157,7 @@ async def test_every_client_of_ours_says_why(here, free_port):
     """Admin, reader, transactional and plain producer, the doctor's; with nobody there they are Unreachable."""
 
     async def ask(settings):
-        async with KafkaInquiry(settings):
+        async with KafkaDiagnostics(settings):
             pass
 
     def asked(settings):

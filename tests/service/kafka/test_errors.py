@@ -5,15 +5,9 @@ import inspect
 import aiokafka.errors as kafka
 import pytest
 
-from snapreplay.service.kafka.errors import (
-    CLIENT_ERRORS,
-    Asked,
-    InvalidRecord,
-    client_error,
-    commit_error,
-    describe,
-)
-from snapreplay.service.ports import (
+from snapreplay.errors import RetryableError, SnapreplayError, StopError
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.kafka_errors import (
     CommitInDoubt,
     Fenced,
     NotAuthenticated,
@@ -22,8 +16,14 @@ from snapreplay.service.ports import (
     RefusedTopic,
     Unreachable,
 )
-from snapreplay.service.settings import Settings
-from snapreplay.snapshots.errors import RetryableError, SnapreplayError, StopError
+from snapreplay.service.kafka.errors import (
+    CLIENT_ERRORS,
+    Asked,
+    InvalidRecord,
+    client_error,
+    commit_error,
+    describe,
+)
 
 EVERY_CLASS = [
     error

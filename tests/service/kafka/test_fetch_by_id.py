@@ -9,11 +9,12 @@ import pytest
 from aiokafka.errors import UnknownError
 from aiokafka.protocol.fetch import FetchRequest
 
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.kafka_errors import TopicGone
 from snapreplay.service.kafka.fetch_by_id import FetchWatch
 from snapreplay.service.kafka.fetch_requests import FetchById
 from snapreplay.service.kafka.reader import KafkaReader
-from snapreplay.service.ports import LogRecord, TopicGone, TopicPartition
-from snapreplay.service.settings import Settings
+from snapreplay.service.ports import LogRecord, TopicPartition
 from tests.support.kafka import until_async
 from tests.support.tampering import delete, recreate, topic_id
 

@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
+from snapreplay.devbroker.ports import free_ports
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.lineage import Lineage, unbroken
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.localbroker.ports import free_ports
-from snapreplay.service.ports import LogRecord, NewTopic, Unreachable
-from snapreplay.service.settings import Settings
+from snapreplay.service.ports import LogRecord, NewTopic
 from tests.support.kafka import until_async
 
 pytestmark = pytest.mark.kafka

@@ -5,12 +5,12 @@ import uuid
 
 import pytest
 
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka import leadership as module
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.inquiry import KafkaInquiry
+from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.service.kafka.leadership import _View, agreed_end_offset
 from snapreplay.service.ports import NewTopic, TopicPartition
-from snapreplay.service.settings import Settings
 from tests.support import reference
 from tests.support.stage import settings_for
 from tests.support.three_brokers import three_brokers
@@ -84,7 +84,7 @@ async def test_a_leader_that_is_cut_off_from_its_peers_is_not_believed():
         await KafkaCluster(settings).create_topics([NewTopic(name, 1, 3)])
         partition = TopicPartition(name, 0)
         await answered(settings, partition, 0)
-        async with KafkaInquiry(settings) as ask:
+        async with KafkaDiagnostics(settings) as ask:
             leader = (await ask.replicas([name]))[partition].leader
         three.cut(leader - 1, "peers")
         await answered(settings, partition, None)

@@ -5,12 +5,12 @@ import time
 
 import pytest
 
-from snapreplay.service.core import aside
+from snapreplay.devbroker.broker import LocalBroker
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core import step_down
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.membership import Membership
-from snapreplay.service.localbroker.broker import LocalBroker
 from snapreplay.service.ports import LogRecord, NewTopic
-from snapreplay.service.settings import Settings
 from tests.support.kafka import client_tasks, until
 from tests.support.proxy import Proxy
 
@@ -76,7 +76,7 @@ async def group(broker, new_topic, unique):
 async def test_a_single_member_owns_everything(cluster, group):
     """Assigned once, told once, and the coordinator says the same."""
     member = group()
-    await until(lambda: member.owns == {0, 1, 2, 3})
+    await until(lambda: member.owns == {0, 1, 2, 3} and member.told)
     assert member.told == [("assigned", {0, 1, 2, 3})]
     assert member.membership.member_id
     (known,) = await cluster.group_members(group.app)
@@ -105,12 +105,12 @@ async def test_the_coordinator_says_what_is_ours(group):
     one, two = group("one"), group("two")
     await until(lambda: len(one.owns) == len(two.owns) == 2)
     for member in (one, two):
-        given = {number for number in range(4) if await member.membership.gives_us(number)}
+        given = {number for number in range(4) if await member.membership.is_assigned_to_us(number)}
         assert given == member.owns
     await two.membership.leave()
-    assert not await two.membership.gives_us(0)
+    assert not await two.membership.is_assigned_to_us(0)
     await until(lambda: one.owns == {0, 1, 2, 3})
-    assert all([await one.membership.gives_us(number) for number in range(4)])
+    assert all([await one.membership.is_assigned_to_us(number) for number in range(4)])
 
 
 async def test_a_killed_member_that_returns_at_once_has_its_partitions_within_a_second(group):
@@ -149,7 +149,7 @@ async def test_members_without_a_name_are_never_taken_for_each_other(group, clus
 @pytest.fixture
 def looks_often(monkeypatch):
     """Ten times a second."""
-    monkeypatch.setattr(aside, "LOOK_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(step_down, "LOOK_SECONDS_MAX", 0.1)
 
 
 @pytest.mark.parametrize("end", ["leave", "crash"])

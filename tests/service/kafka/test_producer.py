@@ -9,14 +9,10 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.partitioner import DefaultPartitioner
 
-from snapreplay.service.ports import (
-    Fenced,
-    LogRecord,
-    RefusedRecord,
-    TopicPartition,
-)
-from snapreplay.service.settings import Settings
-from snapreplay.snapshots.program.record import Output
+from snapreplay.app.record import Output
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.kafka_errors import Fenced, RefusedRecord
+from snapreplay.service.ports import LogRecord, TopicPartition
 from tests.support.kafka import decided, until_async, values_of
 from tests.support.overtaken import overtaken
 

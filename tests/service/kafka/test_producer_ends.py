@@ -5,18 +5,14 @@ import time
 
 import pytest
 
+from snapreplay.app.record import Output
+from snapreplay.devbroker.broker import LocalBroker
+from snapreplay.errors import StopError
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.kafka_errors import CommitInDoubt, Unreachable
 from snapreplay.service.kafka import producer as module
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.localbroker.broker import LocalBroker
-from snapreplay.service.ports import (
-    CommitInDoubt,
-    LogRecord,
-    NewTopic,
-    Unreachable,
-)
-from snapreplay.service.settings import Settings
-from snapreplay.snapshots.errors import StopError
-from snapreplay.snapshots.program.record import Output
+from snapreplay.service.ports import LogRecord, NewTopic
 from tests.support.kafka import client_tasks, sockets_to, until, values_of
 from tests.support.overtaken import overtaken
 from tests.support.proxy import ADD_PARTITIONS, END_TXN, PRODUCE, Proxy, once

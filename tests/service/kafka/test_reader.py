@@ -5,20 +5,17 @@ import time
 
 import pytest
 
-from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.reader import KafkaReader
-from snapreplay.service.localbroker.broker import LocalBroker
-from snapreplay.service.ports import (
-    Bounds,
-    LogRecord,
-    NewTopic,
+from snapreplay.devbroker.broker import LocalBroker
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.kafka_errors import (
     OffsetBeyondEnd,
     OffsetTrimmed,
     ReadStalled,
-    TopicPartition,
     Unreachable,
 )
-from snapreplay.service.settings import Settings
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.reader import KafkaReader
+from snapreplay.service.ports import Bounds, LogRecord, NewTopic, TopicPartition
 from tests.support.kafka import client_tasks, sockets_to, until, until_async
 from tests.support.proxy import Proxy
 

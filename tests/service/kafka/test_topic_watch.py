@@ -2,11 +2,12 @@
 
 import pytest
 
+from snapreplay.devbroker.ports import free_ports
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.topic_watch import KafkaTopicWatch
-from snapreplay.service.localbroker.ports import free_ports
-from snapreplay.service.ports import NewTopic, Unreachable
-from snapreplay.service.settings import Settings
+from snapreplay.service.ports import NewTopic
 from tests.support.tampering import delete
 
 pytestmark = pytest.mark.kafka

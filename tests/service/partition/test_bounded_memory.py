@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 import pytest
 
+from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.chain import Chain
-from snapreplay.service.partition import snapshot_writer
-from snapreplay.service.partition.loading import load_manifest, load_state
-from snapreplay.service.partition.report import Reporter
-from snapreplay.service.status import StatusBoard
-from snapreplay.snapshots.state.steps import all_of
-from snapreplay.snapshots.state.store import store_of
+from snapreplay.service.publish import snapshot_writer
+from snapreplay.service.runtime.report import Reporter
+from snapreplay.service.topics.snapshots import load_manifest, load_state
+from snapreplay.state.steps import all_of
+from snapreplay.state.store import store_of
 from tests.support import apps
 from tests.support.entries import increment
 

@@ -6,15 +6,16 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.custody import IncrementsMissing, IncrementsReplaced, Verdict
-from snapreplay.service.core.kept import Kept
-from snapreplay.service.partition import custody
+from snapreplay.service.core.kafka_errors import OffsetTrimmed, Unreachable
+from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.partition import memory as module
 from snapreplay.service.partition.memory import Memory
-from snapreplay.service.partition.recoverer import Recoverer
-from snapreplay.service.partition.report import Reporter
-from snapreplay.service.ports import NewTopic, OffsetTrimmed, Unreachable
-from snapreplay.service.status import StatusBoard
+from snapreplay.service.ports import NewTopic
+from snapreplay.service.recovery import custody
+from snapreplay.service.recovery.driver import RecoveryDriver
+from snapreplay.service.runtime.report import Reporter
 from tests.support import apps
 from tests.support.entries import increment
 from tests.support.tampering import delete
@@ -29,9 +30,9 @@ async def held(past):
     context = await then.here.context()
     memory = Memory(context)
     store, _ = memory.take()
-    recovered = await Recoverer(context, store, Reporter(StatusBoard(), 0)).recover()
+    recovered = await RecoveryDriver(context, store, Reporter(StatusBoard(), 0)).recover()
     await recovered.producer.discard()
-    memory.kept = Kept(recovered.chain.last, recovered.chain.last_offset)
+    memory.kept = RetainedState(recovered.chain.last, recovered.chain.last_offset)
     return memory, then, recovered.chain.owner_epoch
 
 
@@ -83,7 +84,9 @@ async def test_who_has_claimed_since_is_not_disturbed(held, monkeypatch):
     assert not await memory.is_others(epoch)
     context = await then.here.context()
     second = Memory(context)
-    recovered = await Recoverer(context, second.take()[0], Reporter(StatusBoard(), 0)).recover()
+    recovered = await RecoveryDriver(
+        context, second.take()[0], Reporter(StatusBoard(), 0)
+    ).recover()
     await recovered.producer.discard()
     assert await memory.is_others(epoch)
     assert await memory._outcome() is Verdict.SAME
@@ -120,7 +123,7 @@ def unasked():
         partition=0,
     )
     memory = Memory(context)
-    memory.kept = Kept(increment(9), 33)
+    memory.kept = RetainedState(increment(9), 33)
     return memory
 
 

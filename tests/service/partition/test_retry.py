@@ -2,8 +2,9 @@
 
 import asyncio
 
+from snapreplay.errors import StopError
+from snapreplay.service.control.protocol import OperationState
 from snapreplay.service.partition.retry import Retry
-from snapreplay.snapshots.errors import StopError
 
 
 async def test_who_waits_gets_what_was_found():
@@ -30,10 +31,10 @@ async def test_a_stop_comes_first():
 async def test_an_answer_is_given_once():
     """And none to nobody."""
     retry, heard = Retry(), []
-    retry.answer("succeeded")
+    retry.answer(OperationState.SUCCEEDED)
     retry.ask(StopError("still broken"), lambda *told: heard.append(told))
     assert retry.under_way
-    retry.answer("failed", "again")
+    retry.answer(OperationState.FAILED, "again")
     retry.succeeded()
     assert not retry.under_way
     assert heard == [("failed", None, "again")]

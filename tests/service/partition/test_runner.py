@@ -6,12 +6,12 @@ import dataclasses
 
 import pytest
 
-from snapreplay.service.core import stops
-from snapreplay.service.core.stops import DuplicateInstance
-from snapreplay.service.partition.live import Live
-from snapreplay.service.partition.performer import Performer
-from snapreplay.service.ports import CommitInDoubt, NotAuthorized, Unreachable
-from snapreplay.snapshots.errors import StopError
+from snapreplay.errors import StopError
+from snapreplay.service.core import refusals
+from snapreplay.service.core.kafka_errors import CommitInDoubt, NotAuthorized, Unreachable
+from snapreplay.service.core.refusals import DuplicateInstance
+from snapreplay.service.live.pipeline import Live
+from snapreplay.service.recovery.executor import RecoveryExecutor
 from snapreplay.snapshots.format.records import Claim
 from tests.support import apps
 from tests.support.owner import Owner
@@ -82,7 +82,7 @@ async def test_a_state_is_let_go_before_another_one_is_loaded(bench, monkeypatch
     await one.phase("live")
     await one.here.feed(10)
     await one.position(10)
-    first, epoch, load = one.runner.store, one.status.owner_epoch, Performer._load
+    first, epoch, load = one.runner.store, one.status.owner_epoch, RecoveryExecutor.load
     assert first.digest.count == 10
     held = []
 
@@ -93,7 +93,7 @@ async def test_a_state_is_let_go_before_another_one_is_loaded(bench, monkeypatch
     async def lost(*_):
         raise Unreachable("no broker")
 
-    monkeypatch.setattr(Performer, "_load", noted)
+    monkeypatch.setattr(RecoveryExecutor, "load", noted)
     monkeypatch.setattr(Live, "kept", lambda _: None)
     one.runner._live._poll = lost
     await until(lambda: one.status.owner_epoch > epoch, "another incarnation")
@@ -168,7 +168,7 @@ async def test_a_younger_process_of_the_same_name_ends_it(bench):
     assert one.runner.store is None
     await two.position(10)
     await two.end()
-    one.runner.given_again()
+    one.runner.on_reassigned()
     await one.phase("live")
     await one.position(10)
     assert one.status.error is None
@@ -178,17 +178,17 @@ async def test_a_younger_process_of_the_same_name_ends_it(bench):
 async def test_who_steps_down_stops_also_where_nobody_claimed(bench):
     """All partitions at once, live or not yet begun; an assignment from before does not wake them."""
     one = await bench()
-    one.runner.given_again()
-    one.runner.refuse(stops.duplicate_instance(one.context.expected, claim_of(one.context)))
+    one.runner.on_reassigned()
+    one.runner.refuse(refusals.duplicate_instance(one.context.expected, claim_of(one.context)))
     await one.phase("fenced")
     count = len(one.phases)
     await asyncio.sleep(0.3)  # what must not happen has no condition
     assert len(one.phases) == count
-    one.runner.given_again()
+    one.runner.on_reassigned()
     await one.phase("live")
-    one.runner.refuse(stops.duplicate_instance(one.context.expected, claim_of(one.context)))
+    one.runner.refuse(refusals.duplicate_instance(one.context.expected, claim_of(one.context)))
     await one.phase("fenced")
-    one.runner.given_again()
+    one.runner.on_reassigned()
     assert (await one.phase("live")).restore.warm == "kept", "nobody has written since"
 
 

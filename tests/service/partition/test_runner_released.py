@@ -6,6 +6,7 @@ import pytest
 
 from tests.support import apps
 from tests.support.owner import Owner
+from tests.support.stage import until
 
 pytestmark = pytest.mark.kafka
 
@@ -28,7 +29,7 @@ async def test_a_partition_that_comes_back_before_its_runner_has_ended_is_taken_
     assert owner.runner.take_back()
     await owner.here.feed(10)
     await owner.position(20)
-    assert owner.status.restore.warm
+    await until(lambda: owner.status.restore.warm, "it goes on from memory")
     await owner.end()
     assert not owner.runner.take_back()
 

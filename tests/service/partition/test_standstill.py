@@ -5,10 +5,10 @@ import dataclasses
 
 import pytest
 
+from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.partition import standstill as module
-from snapreplay.service.partition.recoverer import Recoverer
-from snapreplay.service.ports import Unreachable
-from snapreplay.service.pulse import Pulse
+from snapreplay.service.recovery.driver import RecoveryDriver
+from snapreplay.service.runtime.pulse import Pulse
 from tests.support import apps
 from tests.support.owner import Owner
 from tests.support.stage import until
@@ -137,14 +137,14 @@ async def test_without_an_answer_the_doubt_stays(bench, monkeypatch, caplog):
 
 async def test_a_standstill_during_the_recovery_counts_when_it_is_live(bench, monkeypatch):
     """The claim was read back before: a newer one may have come since."""
-    recover, doubts = Recoverer.recover, []
+    recover, doubts = RecoveryDriver.recover, []
 
     async def interrupted(self):
         recovered = await recover(self)
         bench.stand_still()
         return recovered
 
-    monkeypatch.setattr(Recoverer, "recover", interrupted)
+    monkeypatch.setattr(RecoveryDriver, "recover", interrupted)
     one = await bench.owner()
     one.board.subscribe(lambda status: doubts.append((status.phase, status.ownership_doubt)))
     await until(lambda: doubts and doubts[-1][0] == "live" and not doubts[-1][1], "no doubt")

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from snapreplay.service.core.stops import DuplicateInstance
+from snapreplay.service.core.kafka_errors import Unreachable
+from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.partition import suspicion as module
 from snapreplay.service.partition.suspicion import Suspicion
-from snapreplay.service.ports import Unreachable
-from tests.service.core.test_stops import EXPECTED, claim
+from tests.service.core.test_refusals import EXPECTED, claim
 
 CONTEXT: Any = SimpleNamespace(partition=0, expected=EXPECTED)
 

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from snapreplay.service.partition.topics_seen import Changes, TopicsSeen
+from snapreplay.service.partition.topics_seen import TopicChanges, TopicsSeen
 
 CONTEXT: Any = SimpleNamespace(
     input_names=("in",),
@@ -17,8 +17,8 @@ class Told:
     """What was heard."""
 
     def __init__(self):
-        self.inputs: list[Changes] = []
-        self.own: list[Changes] = []
+        self.inputs: list[TopicChanges] = []
+        self.own: list[TopicChanges] = []
         self.seen = TopicsSeen(CONTEXT, self.inputs.append, self.own.append)
 
     def see(self, **found):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapreplay.snapshots.errors import DamagedError
+from snapreplay.errors import DamagedError
 from snapreplay.snapshots.format.changes import EntryTooLarge, check_changes, split_changes
 from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, decode, encode
 from snapreplay.snapshots.format.records import ChangesRecord, ChangesRef

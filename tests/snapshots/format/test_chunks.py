@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snapreplay.snapshots.errors import DamagedError
+from snapreplay.errors import DamagedError
 from snapreplay.snapshots.format.changes import EntryTooLarge
 from snapreplay.snapshots.format.chunks import (
     RAW_BYTES_MAX,
@@ -21,9 +21,9 @@ from snapreplay.snapshots.format.chunks import (
 )
 from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, encode
 from snapreplay.snapshots.format.records import Chunk, ChunkRef
-from snapreplay.snapshots.state.contract import ShardSlice
-from snapreplay.snapshots.state.digest import MASK, Digest, digest_of
-from snapreplay.snapshots.state.steps import all_of
+from snapreplay.state.contract import ShardSlice
+from snapreplay.state.digest import MASK, Digest, digest_of
+from snapreplay.state.steps import all_of
 from tests.support.entries import entries_of, manifest
 
 

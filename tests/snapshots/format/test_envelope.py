@@ -10,14 +10,14 @@ import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from snapreplay.snapshots.errors import DamagedError, UnknownFormatError
+from snapreplay.errors import DamagedError, UnknownFormatError
 from snapreplay.snapshots.format import envelope
 from snapreplay.snapshots.format.envelope import (
     BODY_BYTES_MAX,
     HEADER_BYTES,
     KINDS,
     RECORD_BYTES_MAX,
-    Kind,
+    RecordKind,
     RecordTooLarge,
     decode,
     encode,
@@ -192,7 +192,7 @@ def test_the_checksum_is_the_one_that_format_md_describes() -> None:
 def test_kind_of_peeks_without_judging() -> None:
     """Only magic and kind are looked at; what is none of ours has no kind."""
     damaged = encode(CLAIM)[:-1] + b"\x00"
-    assert kind_of(damaged) is Kind.CLAIM
+    assert kind_of(damaged) is RecordKind.CLAIM
     assert kind_of(b"") is None
     assert kind_of(b"SNRQ" + damaged[4:]) is None
     assert kind_of(b"SNRP\x01\x09" + damaged[6:]) is None
@@ -202,7 +202,7 @@ def test_open_envelope_gives_the_checked_body() -> None:
     """Kind and decompressed body, for those who need no decoding."""
     entry = Chunk("s1", 0, "default", [])
     kind, body = open_envelope(encode(entry))
-    assert (kind, body) == (Kind.CHUNK, msgspec.msgpack.encode(entry))
+    assert (kind, body) == (RecordKind.CHUNK, msgspec.msgpack.encode(entry))
     assert len(encode(entry)) == HEADER_BYTES + len(body)
 
 
@@ -214,4 +214,4 @@ def test_headers_name_kind_format_and_snapshot() -> None:
         ("snapreplay.format", b"1"),
         ("snapreplay.snapshot", b"s1"),
     )
-    assert envelope.headers_for(Kind.CHUNK, "s1")[2] == ("snapreplay.snapshot", b"s1")
+    assert envelope.headers_for(RecordKind.CHUNK, "s1")[2] == ("snapreplay.snapshot", b"s1")

@@ -5,7 +5,7 @@ import pytest
 
 from snapreplay.snapshots.jobs import audit as module
 from snapreplay.snapshots.jobs.audit import Topics, as_text, freeze, main
-from snapreplay.snapshots.jobs.report import AuditReport, Decision, Finding
+from snapreplay.snapshots.jobs.report import AuditReport, RecordedDecision, Violation
 from tests.support.audited_log import Story
 
 pytestmark = pytest.mark.timeout(
@@ -75,7 +75,7 @@ def test_an_app_that_is_not_there_cannot_be_audited(spark, broker, unique, capsy
 
 def test_findings_are_printed_with_their_place() -> None:
     """The table names check, topic, partition, offset and what is wrong."""
-    finding = Finding("chain", "a-increments", 3, 17, "batch 5 names offset 9")
+    finding = Violation("chain", "a-increments", 3, 17, "batch 5 names offset 9")
     text = as_text(
         AuditReport("a", 4, {"increments": 1234}, [finding], {"foreign_records": 0}, 1.0)
     )
@@ -88,7 +88,9 @@ def test_findings_are_printed_with_their_place() -> None:
 
 def test_decisions_are_printed_though_nothing_was_found() -> None:
     """A clean audit of a log that an operator intervened in says so."""
-    decision = Decision(3, 17, "input-gap-1", "goes on at offset 130", "known outage", "ada@here")
+    decision = RecordedDecision(
+        3, 17, "input-gap-1", "goes on at offset 130", "known outage", "ada@here"
+    )
     text = as_text(AuditReport("a", 4, {}, [], {}, 1.0, [decision]))
     assert "ACCEPTED input-gap-1: partition 3 offset 17, by ada@here: known outage" in text
     assert "goes on at offset 130" in text
@@ -97,7 +99,9 @@ def test_decisions_are_printed_though_nothing_was_found() -> None:
 
 def test_what_an_owner_decided_is_told_from_what_was_accepted() -> None:
     """Nobody has accepted anything."""
-    decision = Decision(3, 17, "increments-replaced-1", "is written", "the only copy", "process 7")
+    decision = RecordedDecision(
+        3, 17, "increments-replaced-1", "is written", "the only copy", "process 7"
+    )
     text = as_text(AuditReport("a", 4, {}, [], {}, 1.0, [decision]))
     assert "DECIDED  increments-replaced-1: partition 3 offset 17, by process 7" in text
     assert "ACCEPTED" not in text

@@ -10,12 +10,12 @@ from zlib import crc32
 import msgspec
 import pytest
 
+from snapreplay.app.ranges import InputRange
 from snapreplay.snapshots.format.envelope import decode, encode
 from snapreplay.snapshots.format.records import ChangesRecord, Chunk, Claim, Increment
 from snapreplay.snapshots.jobs.audit import audit
-from snapreplay.snapshots.jobs.report import Decision
-from snapreplay.snapshots.program.ranges import InputRange
-from snapreplay.snapshots.state.digest import Digest
+from snapreplay.snapshots.jobs.report import RecordedDecision
+from snapreplay.state.digest import Digest
 from tests.support.audited_log import (
     SILENCE,
     Fault,
@@ -361,7 +361,7 @@ def test_decisions_are_no_findings_and_are_told(report, story) -> None:
     for number, decision in ((ACCEPTED, DECISION), (CUT, OWN_DECISION), (ANEW, OWN_DECISION)):
         assert found_in(report, number) == []
         (offset,) = story.partitions[number].written["decision"]
-        assert told[number] == Decision(number, offset, *decision.values())
+        assert told[number] == RecordedDecision(number, offset, *decision.values())
         assert told[number].by_owner is (decision is OWN_DECISION)
     assert report.notes["orphaned_increments"] == 2
 

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from snapreplay.snapshots.errors import DamagedError, UnknownFormatError
-from snapreplay.snapshots.format.envelope import Kind, kind_of, open_envelope
+from snapreplay.errors import DamagedError, UnknownFormatError
+from snapreplay.snapshots.format.envelope import RecordKind, kind_of, open_envelope
 from snapreplay.snapshots.jobs.columns import decode_entries, decode_log, decode_snapshots, judged
 from tests.golden.make import GOLDEN
 from tests.support.entries import entries_of
@@ -68,7 +68,7 @@ def test_kinds_are_peeked_as_we_do(spark) -> None:
     """Byte 5, also of a record that says nothing true."""
     values = [golden(name) for name in GOLDEN]
     rows = sorted(judged(frame(spark, values)).collect(), key=lambda row: row.offset)
-    assert [Kind(row.kind) for row in rows] == [kind_of(value) for value in values]
+    assert [RecordKind(row.kind) for row in rows] == [kind_of(value) for value in values]
 
 
 def test_the_log_in_columns(spark) -> None:
@@ -99,7 +99,7 @@ def test_the_log_in_columns(spark) -> None:
 def test_a_wrong_body_is_a_state_and_no_crash(spark) -> None:
     """A claim's body under another kind, sealed: the problem is told, the audit goes on."""
     value = golden("claim")
-    wrong = value[:5] + bytes([Kind.INCREMENT]) + value[6:]
+    wrong = value[:5] + bytes([RecordKind.INCREMENT]) + value[6:]
     from zlib import crc32
 
     sealed = wrong[:8] + crc32(wrong[12:], crc32(wrong[4:8])).to_bytes(4, "big") + wrong[12:]

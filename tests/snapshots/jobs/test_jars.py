@@ -2,7 +2,7 @@
 
 import sys
 
-from snapreplay.snapshots.java import find_java
+from snapreplay.jars.java import find_java
 from snapreplay.snapshots.jobs import jars
 from snapreplay.snapshots.jobs.jars import JARS_DIR_VARIABLE, ensure, main
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from snapreplay.snapshots.errors import UsageError
+from snapreplay.errors import UsageError
 from snapreplay.snapshots.jobs.java_options import java_options
 
 

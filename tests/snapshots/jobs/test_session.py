@@ -9,7 +9,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from snapreplay.snapshots.errors import UsageError
+from snapreplay.errors import UsageError
 from snapreplay.snapshots.jobs.session import local_session
 from tests.support.kafka import until
 

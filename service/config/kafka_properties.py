@@ -1,0 +1,224 @@
+"""Kafka's own client properties that a user may set under `kafka.`, and why the others may not be.
+
+The names are those of aiokafka's arguments with dots, which are Kafka's own wherever Kafka has one; PEM files
+stand in for Java key stores. Pure: no Kafka client is imported here, a test compares with aiokafka.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+PropertyKind = Literal["str", "int", "bool"]
+Value = str | int | bool
+ClientKind = Literal["common", "consumer", "producer", "ssl"]
+
+
+@dataclass(frozen=True)
+class Property:
+    """One accepted property. `client` says which clients get it; "ssl" ones make the SSL context.
+
+    An int is ≥ `minimum`; `choices`, where there are any, are the only values.
+    """
+
+    kind: PropertyKind
+    client: ClientKind
+    description: str
+    choices: tuple[str, ...] = ()
+    minimum: int = 0
+    secret: bool = False
+
+
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_MECHANISMS = ("PLAIN", "GSSAPI", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+PROPERTIES: dict[str, Property] = {
+    "bootstrap.servers": Property(
+        "str", "common", "host:port, comma-separated; several are better"
+    ),
+    "client.id": Property("str", "common", "name of this client in broker logs and quotas"),
+    "security.protocol": Property("str", "common", "how to talk to the brokers", _PROTOCOLS),
+    "sasl.mechanism": Property("str", "common", "SASL mechanism", _MECHANISMS),
+    "sasl.plain.username": Property("str", "common", "user for PLAIN and SCRAM"),
+    "sasl.plain.password": Property("str", "common", "password for PLAIN and SCRAM", secret=True),
+    "sasl.kerberos.service.name": Property("str", "common", "Kerberos service of the brokers"),
+    "sasl.kerberos.domain.name": Property("str", "common", "Kerberos domain of the brokers"),
+    "ssl.cafile": Property(
+        "str", "ssl", "PEM file of the trusted authorities; default: the system's"
+    ),
+    "ssl.certfile": Property("str", "ssl", "PEM file of the client's certificate chain"),
+    "ssl.keyfile": Property(
+        "str", "ssl", "PEM file of the client's private key; default: in ssl.certfile"
+    ),
+    "ssl.password": Property("str", "ssl", "password of the private key", secret=True),
+    "ssl.check.hostname": Property(
+        "bool", "ssl", "check the broker's host name against its certificate"
+    ),
+    "request.timeout.ms": Property(
+        "int", "common", "longest wait for the answer to one request (ms)", minimum=100
+    ),
+    "retry.backoff.ms": Property("int", "common", "pause before a retry (ms)", minimum=1),
+    "metadata.max.age.ms": Property("int", "common", "maximum age of metadata (ms)", minimum=1000),
+    "connections.max.idle.ms": Property(
+        "int", "common", "idle time after which a connection is closed (ms)", minimum=1000
+    ),
+    "fetch.min.bytes": Property("int", "consumer", "bytes that a fetch waits for", minimum=1),
+    "fetch.max.wait.ms": Property(
+        "int", "consumer", "longest time that a fetch waits for them (ms)", minimum=1
+    ),
+    "fetch.max.bytes": Property("int", "consumer", "maximum bytes per fetch", minimum=1024),
+    "max.partition.fetch.bytes": Property(
+        "int",
+        "consumer",
+        "maximum bytes per partition and fetch; above 2 MiB is slower",
+        minimum=1024,
+    ),
+    "check.crcs": Property("bool", "consumer", "check the checksum of every batch read"),
+    "client.rack": Property("str", "consumer", "read from replicas in this rack"),
+    "compression.type": Property(
+        "str", "producer", "compression of outputs", ("gzip", "snappy", "lz4", "zstd")
+    ),
+    "max.batch.size": Property(
+        "int", "producer", "maximum bytes per batch of outputs", minimum=1024
+    ),
+}
+
+OWNED: dict[str, str] = {
+    "group.id": "it is the app id; another one would share nothing with this app's topics",
+    "group.instance.id": "set instance_id",
+    "transactional.id": "it is the app id and the partition: the fence depends on it",
+    "transaction.timeout.ms": "set timeouts.transaction_ms",
+    "isolation.level": "reads are read_committed: anything else would apply aborted records",
+    "enable.auto.commit": "positions are in the increments, never in committed offsets",
+    "auto.commit.interval.ms": "positions are in the increments, never in committed offsets",
+    "auto.offset.reset": "a position that is gone is an error, never a silent jump",
+    "enable.idempotence": "it is always on: exactly-once needs it",
+    "acks": "it is always all: exactly-once needs it",
+    "linger.ms": "set batch.linger_ms",
+    "max.poll.records": "set batch.records_max",
+    "max.poll.interval.ms": "the group member is polled all the time, whatever the handlers do",
+    "max.request.size": "record sizes follow each topic's max.message.bytes",
+    "session.timeout.ms": "set group.session_timeout_ms",
+    "heartbeat.interval.ms": "set group.heartbeat_interval_ms",
+    "rebalance.timeout.ms": "set group.rebalance_timeout_ms",
+    "partition.assignment.strategy": "only the increments topic's partitions are assigned",
+    "exclude.internal.topics": "topics are named, never matched by a pattern",
+    "key.serializer": "codecs belong to the app's topics",
+    "value.serializer": "codecs belong to the app's topics",
+    "key.deserializer": "codecs belong to the app's topics",
+    "value.deserializer": "codecs belong to the app's topics",
+    "partitioner": "outputs go to their key's partition by Kafka's murmur2",
+    "sasl.oauth.token.provider": "a token provider is a Python object; OAUTHBEARER is not supported yet",
+}
+
+# Names of the Java client and of librdkafka for what we know under another name.
+_OTHER_NAMES = {
+    "ssl.truststore.location": "ssl.cafile",
+    "ssl.ca.location": "ssl.cafile",
+    "ssl.keystore.location": "ssl.certfile",
+    "ssl.certificate.location": "ssl.certfile",
+    "ssl.key.location": "ssl.keyfile",
+    "ssl.key.password": "ssl.password",
+    "ssl.keystore.password": "ssl.password",
+    "ssl.endpoint.identification.algorithm": "ssl.check.hostname",
+    "sasl.mechanisms": "sasl.mechanism",
+    "sasl.jaas.config": "sasl.plain.username",
+    "sasl.username": "sasl.plain.username",
+    "sasl.password": "sasl.plain.password",
+    "batch.size": "max.batch.size",
+}
+
+# A name, or an IPv6 address in brackets; without a port the client takes 9092.
+_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+)(?::(?P<port>[0-9]{1,5}))?")
+_PORT_MAX = 65_535
+
+_BOOLS = {"true": True, "1": True, "yes": True, "on": True}
+_BOOLS |= {"false": False, "0": False, "no": False, "off": False}
+
+
+class PropertyRefused(ValueError):
+    """Names the property, what is wrong and what to do; never shows a secret."""
+
+
+def dotted(name: str) -> str:
+    """Underscores and dots are equal, and so are upper and lower case."""
+    return name.lower().replace("_", ".")
+
+
+def parse_property(name: str, value: object) -> Value:
+    """The value as aiokafka wants it; `name` is dotted.
+
+    Raises:
+        PropertyRefused: unknown, ours to set, or not a value of its kind.
+    """
+    known = PROPERTIES.get(name)
+    if known is None:
+        raise PropertyRefused(_unknown(name))
+    parsed = _parse(known.kind, value)
+    shown = "(hidden)" if known.secret else repr(value)
+    if parsed is None or parsed == "":
+        raise PropertyRefused(f"{shown} is no {known.kind}: {known.description}")
+    if name == "bootstrap.servers":
+        _check_servers(str(parsed))
+    if known.choices and parsed not in known.choices:
+        raise PropertyRefused(f"{shown} is none of {', '.join(known.choices)}")
+    if known.kind == "int" and int(parsed) < known.minimum:
+        raise PropertyRefused(f"{shown} is below {known.minimum}: {known.description}")
+    return parsed
+
+
+def _check_servers(value: str) -> None:
+    """The client would take an address that is none for a host that is away, or raise a bare ValueError."""
+    for address in value.split(","):
+        found = _ADDRESS.fullmatch(address.strip())
+        if found is None or int(found["port"] or 0) > _PORT_MAX:
+            raise PropertyRefused(
+                f"{address.strip()!r} is no host:port; such as broker-1:9092,broker-2:9092"
+            )
+
+
+def _parse(kind: PropertyKind, value: object) -> Value | None:
+    if isinstance(value, list | tuple):  # bootstrap.servers as a TOML array
+        value = ",".join(str(item) for item in value)
+    text = str(value).strip()
+    if kind == "bool":
+        return _BOOLS.get(text.lower())
+    if kind == "int":
+        return int(text) if text.isdecimal() else None
+    return text
+
+
+def _unknown(name: str) -> str:
+    if name in OWNED:
+        return f"cannot be set: {OWNED[name]}"
+    if name in _OTHER_NAMES:
+        return (
+            f"unknown property; here it is kafka.{_OTHER_NAMES[name]} (PEM files, plain user names)"
+        )
+    near = difflib.get_close_matches(name, PROPERTIES, n=1)
+    remedy = (
+        f"did you mean kafka.{near[0]}?" if near else "see docs/settings.md for those there are"
+    )
+    return f"unknown property; {remedy}"
+
+
+def contradictions(properties: Mapping[str, Value]) -> list[str]:
+    """What is wrong between accepted properties: one sentence each, none when they agree."""
+    found = []
+    protocol = str(properties.get("security.protocol", "PLAINTEXT"))
+    ssl_names = sorted(name for name in properties if name.startswith("ssl."))
+    if ssl_names and "SSL" not in protocol:
+        found.append(f"kafka.{ssl_names[0]} has no effect with security.protocol={protocol}")
+    sasl_names = sorted(name for name in properties if name.startswith("sasl."))
+    if sasl_names and not protocol.startswith("SASL"):
+        found.append(f"kafka.{sasl_names[0]} has no effect with security.protocol={protocol}")
+    if protocol.startswith("SASL") and properties.get("sasl.mechanism") != "GSSAPI":
+        found += [
+            f"kafka.{name} is missing: security.protocol={protocol} needs it"
+            for name in ("sasl.plain.username", "sasl.plain.password")
+            if name not in properties
+        ]
+    return found

@@ -1,0 +1,300 @@
+"""Every metric: name, type, unit, labels. docs/metrics.md explains each; a test compares.
+
+Two kinds. What *is* (phase, lag, sizes) is read from `Control` when Prometheus asks, so it is never
+stale. What *happens* (batches, snapshots, restores) is counted where it happens, by
+`PartitionMetrics`.
+
+Seconds, bytes and ratios 0 to 1 only; labels are `app`, `partition` and words of a fixed small set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from snapreplay.service.control.protocol import Control, ServiceFacts
+from snapreplay.service.control.status import PartitionStatus
+from snapreplay.service.core.phase import RECOVERING, Phase
+
+EVENTS = CollectorRegistry()
+"""What happened in this process, with the standard `process_`, `python_gc_` and `python_info`."""
+
+ProcessCollector(registry=EVENTS)
+PlatformCollector(registry=EVENTS)
+GCCollector(registry=EVENTS)
+
+_PARTITION = ("app", "partition")
+_FAST_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15)
+_SLOW_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
+_SIZE_BYTES = tuple(4.0**power * 1024 for power in range(11))  # 1 KiB to 1 GiB
+
+
+class Result(StrEnum):
+    """How a snapshot or a restore ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    ABANDONED = "abandoned"  # the partition moved away, or its owner was fenced
+
+
+# ----------------------------------------------------------- what happens: counted by the runners
+
+BATCHES = Counter(
+    "snapreplay_batches_total",
+    "Batches committed, empty ones that only carry a pointer included.",
+    _PARTITION,
+    registry=EVENTS,
+)
+COMMIT_SECONDS = Histogram(
+    "snapreplay_commit_seconds",
+    "From the first send of a batch's transaction to the broker's answer to its commit.",
+    _PARTITION,
+    registry=EVENTS,
+    buckets=_FAST_SECONDS,
+)
+SNAPSHOTS = Counter(
+    "snapreplay_snapshots_total",
+    "Full snapshots that ended, by result.",
+    (*_PARTITION, "result"),
+    registry=EVENTS,
+)
+SNAPSHOT_SECONDS = Histogram(
+    "snapreplay_snapshot_seconds",
+    "From the mark to the acknowledged manifest, successful full snapshots only.",
+    _PARTITION,
+    registry=EVENTS,
+    buckets=_SLOW_SECONDS,
+)
+SNAPSHOT_BYTES = Histogram(
+    "snapreplay_snapshot_bytes",
+    "Size in Kafka of a successful full snapshot, chunks and manifest.",
+    _PARTITION,
+    registry=EVENTS,
+    buckets=_SIZE_BYTES,
+)
+RESTORES = Counter(
+    "snapreplay_restores_total",
+    "Recoveries that ended, by result and mode (changes, replay, warm, none).",
+    (*_PARTITION, "result", "mode"),
+    registry=EVENTS,
+)
+RESTORE_SECONDS = Histogram(
+    "snapreplay_restore_seconds",
+    "From FENCING to LIVE, successful recoveries only.",
+    _PARTITION,
+    registry=EVENTS,
+    buckets=_SLOW_SECONDS,
+)
+FENCES = Counter(
+    "snapreplay_fences_total",
+    "Times this process found that a newer owner had fenced it.",
+    _PARTITION,
+    registry=EVENTS,
+)
+FAILURES = Counter(
+    "snapreplay_failures_total",
+    "Errors that ended an attempt of a partition, by class and reaction.",
+    (*_PARTITION, "kind", "reaction"),
+    registry=EVENTS,
+)
+
+
+class PartitionMetrics:
+    """One partition's side of what happens. Cheap enough for the hot path; any thread."""
+
+    def __init__(self, app_id: str, partition: int) -> None:
+        self._labels = (app_id, str(partition))
+        self._batches = BATCHES.labels(*self._labels)
+        self._commit_seconds = COMMIT_SECONDS.labels(*self._labels)
+        # Made now, so that the series starts at 0 and the first fence shows as an increase.
+        self._fences = FENCES.labels(*self._labels)
+
+    def batch_committed(self, seconds: float) -> None:
+        self._batches.inc()
+        self._commit_seconds.observe(seconds)
+
+    def snapshot_ended(self, result: Result, *, seconds: float = 0.0, size_bytes: int = 0) -> None:
+        """`seconds` and `size_bytes` count only when it succeeded."""
+        SNAPSHOTS.labels(*self._labels, result).inc()
+        if result is Result.SUCCEEDED:
+            SNAPSHOT_SECONDS.labels(*self._labels).observe(seconds)
+            SNAPSHOT_BYTES.labels(*self._labels).observe(size_bytes)
+
+    def restore_ended(self, result: Result, mode: str | None, *, seconds: float = 0.0) -> None:
+        """`mode` as in `RestoreStatus`, or "warm": None when there was nothing to bring forward."""
+        RESTORES.labels(*self._labels, result, mode or "none").inc()
+        if result is Result.SUCCEEDED:
+            RESTORE_SECONDS.labels(*self._labels).observe(seconds)
+
+    def fenced(self) -> None:
+        self._fences.inc()
+
+    def failed(self, kind: str, reaction: str) -> None:
+        """`kind` is the error's class name, `reaction` its `Reaction` value: small fixed sets."""
+        FAILURES.labels(*self._labels, kind, reaction).inc()
+
+
+# ----------------------------------------------------------- what is: read when Prometheus asks
+
+_Value = Callable[[PartitionStatus], float | None]
+
+
+class _Gauge(NamedTuple):
+    name: str
+    help: str
+    value: _Value  # None: no sample, because the value is not known
+
+
+def _lag(status: PartitionStatus) -> float | None:
+    lags = [each.lag for each in status.inputs]
+    return None if None in lags or not lags else float(sum(lag or 0 for lag in lags))
+
+
+def _restore_ratio(status: PartitionStatus) -> float | None:
+    percent = status.restored_percent
+    wanted = status.phase is Phase.LIVE or status.phase in RECOVERING
+    return percent / 100 if wanted and percent is not None else None
+
+
+_GAUGES: Sequence[_Gauge] = (
+    _Gauge(
+        "snapreplay_input_lag_records",
+        "Input offsets left to process, all inputs together: an upper bound of the records.",
+        _lag,
+    ),
+    _Gauge(
+        "snapreplay_state_entries",
+        "Entries in the state.",
+        lambda status: status.state_entries,
+    ),
+    _Gauge(
+        "snapreplay_state_bytes",
+        "Encoded key and value bytes; memory is about 1.6 times this plus 100 per entry.",
+        lambda status: status.state_bytes,
+    ),
+    _Gauge(
+        "snapreplay_batch",
+        "Number of the last committed batch.",
+        lambda status: status.batch,
+    ),
+    _Gauge(
+        "snapreplay_owner_epoch",
+        "Offset of this owner's claim; it only grows from owner to owner.",
+        lambda status: status.owner_epoch,
+    ),
+    _Gauge(
+        "snapreplay_restore_attempt",
+        "Number of the running or last recovery's attempt, from 1.",
+        lambda status: status.restore.attempt if status.restore else None,
+    ),
+    _Gauge(
+        "snapreplay_restore_progress_ratio",
+        "How far towards live: loading is one half, advancing the other; none when failed.",
+        _restore_ratio,
+    ),
+    _Gauge(
+        "snapreplay_snapshot_last_timestamp_seconds",
+        "Unix time of the newest full snapshot that a committed increment points to.",
+        lambda status: status.last_pointed_snapshot_at,
+    ),
+    _Gauge(
+        "snapreplay_recoverable",
+        "1 when the topics still hold what a recovery now would need, else 0; looked at once a minute.",
+        lambda status: None if status.recoverable is None else float(status.recoverable),
+    ),
+    _Gauge(
+        "snapreplay_blocked_records",
+        "Offsets of inputs and increments held back by a transaction that somebody left open.",
+        lambda status: float(sum(each.offsets for each in status.blocked_by_open_transaction)),
+    ),
+    _Gauge(
+        "snapreplay_partition_updated_timestamp_seconds",
+        "Unix time of the partition's last progress, whatever its phase.",
+        lambda status: status.updated_at or None,
+    ),
+)
+_COUNTERS: Sequence[_Gauge] = (
+    _Gauge(
+        "snapreplay_records_total",
+        "Input records applied since this process owns the partition, replayed ones not counted.",
+        lambda status: status.records_total,
+    ),
+    _Gauge(
+        "snapreplay_skipped_total",
+        "Input records dead-lettered since this process owns the partition.",
+        lambda status: status.skipped_total,
+    ),
+)
+
+
+class ControlCollector(Collector):
+    """Reads `control` once per scrape, then the events of this process."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+
+    def collect(self) -> Iterator[Metric]:
+        facts = self._control.facts()
+        partitions = [each for each in self._control.partitions() if each.phase is not Phase.CLOSED]
+        yield from _process_gauges(facts, self._control, len(partitions))
+        yield _phases(facts.app_id, partitions)
+        for gauge in _GAUGES:
+            family = GaugeMetricFamily(gauge.name, gauge.help, labels=_PARTITION)
+            yield _filled(family, gauge.value, facts.app_id, partitions)
+        for counter in _COUNTERS:
+            total = CounterMetricFamily(counter.name, counter.help, labels=_PARTITION)
+            yield _filled(total, counter.value, facts.app_id, partitions)
+        yield from EVENTS.collect()
+
+
+def _process_gauges(
+    facts: ServiceFacts, control: Control, assigned: int
+) -> Iterable[GaugeMetricFamily]:
+    labels = ("app", "version", "app_version")
+    build = GaugeMetricFamily(
+        "snapreplay_build_info", "Always 1: which versions run here.", labels=labels
+    )
+    build.add_metric((facts.app_id, facts.version, facts.app_version), 1)
+    owned = GaugeMetricFamily(
+        "snapreplay_partitions_assigned", "Partitions this process owns.", labels=("app",)
+    )
+    owned.add_metric((facts.app_id,), assigned)
+    ready = GaugeMetricFamily(
+        "snapreplay_ready", "1 when /readyz would answer 200, else 0.", labels=("app",)
+    )
+    ready.add_metric((facts.app_id,), float(all(check.ok for check in control.ready_checks())))
+    return (build, owned, ready)
+
+
+def _phases(app_id: str, partitions: Sequence[PartitionStatus]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "snapreplay_partition_phase",
+        "1 for the phase the partition is in, 0 for every other.",
+        labels=(*_PARTITION, "phase"),
+    )
+    for status in partitions:
+        for phase in Phase:
+            labels = (app_id, str(status.partition), phase.value)
+            family.add_metric(labels, float(status.phase is phase))
+    return family
+
+
+def _filled(
+    family: GaugeMetricFamily | CounterMetricFamily,
+    value_of: _Value,
+    app_id: str,
+    partitions: Sequence[PartitionStatus],
+) -> Metric:
+    for status in partitions:
+        value = value_of(status)
+        if value is not None:
+            family.add_metric((app_id, str(status.partition)), value)
+    return family

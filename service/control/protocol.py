@@ -1,0 +1,142 @@
+"""What HTTP and the command line may ask of a running service. Thread-safe by contract: callers live in the
+HTTP thread, the service in another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from snapreplay.service.control.status import PartitionStatus, SnapshotStatus
+
+
+class OperationState(StrEnum):
+    """Of an operation and of its parts; SKIPPED of parts only: there was nothing to do."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+
+
+class OperationPart(msgspec.Struct, frozen=True):
+    """One partition's share of an operation."""
+
+    partition: int
+    state: OperationState
+    snapshot_id: str | None = None
+    detail: str = ""
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """An asynchronous request and what became of it. `id` sorts by time of creation."""
+
+    id: str
+    kind: str  # "snapshot", "retry"
+    state: OperationState
+    reason: str
+    parts: tuple[OperationPart, ...]
+    created_at: float
+    finished_at: float | None = None
+
+
+class ServiceFacts(msgspec.Struct, frozen=True):
+    """Who this process is. `partition_count` is None until the cluster was reached once."""
+
+    app_id: str
+    app_version: str
+    version: str
+    instance_id: str
+    process_id: str
+    host: str
+    started_at: float
+    cluster_id: str | None = None
+    partition_count: int | None = None
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One line of a probe's answer."""
+
+    name: str
+    ok: bool
+    detail: str = ""
+
+
+class UnknownPartition(LookupError):
+    """No such partition in this app: `partition_count` says how many there are."""
+
+    def __init__(self, partition: int, partition_count: int | None) -> None:
+        super().__init__(partition, partition_count)
+        self.partition = partition
+        self.partition_count = partition_count
+
+
+class NotOwned(LookupError):
+    """The partition exists but another process owns it, or nobody yet. Also when it is ours but not LIVE."""
+
+    def __init__(self, partition: int, detail: str) -> None:
+        super().__init__(partition, detail)
+        self.partition = partition
+        self.detail = detail
+
+
+class NotFailed(RuntimeError):
+    """There is nothing to retry: the partition is in another phase."""
+
+    def __init__(self, partition: int, phase: str) -> None:
+        super().__init__(partition, phase)
+        self.partition = partition
+        self.phase = phase
+
+
+class Busy(RuntimeError):
+    """An operation of this kind is already running on that partition."""
+
+    def __init__(self, partition: int, operation_id: str | None, kind: str = "snapshot") -> None:
+        super().__init__(partition, operation_id, kind)
+        self.partition = partition
+        self.operation_id = operation_id
+        self.kind = kind
+
+
+class Control(Protocol):
+    """Every method returns at once and may be called from any thread."""
+
+    def facts(self) -> ServiceFacts: ...
+
+    def partitions(self) -> Sequence[PartitionStatus]:
+        """Owned or lately owned ones, ordered by number; empty before the first assignment."""
+
+    def snapshots(self) -> Sequence[SnapshotStatus]:
+        """Full snapshots this process wrote or used, newest first, at most 500."""
+
+    def trigger_snapshot(self, partitions: Sequence[int] | None, reason: str) -> Operation:
+        """Ask for a full snapshot of these owned partitions (None: of all that are LIVE).
+
+        Raises:
+            UnknownPartition, NotOwned, Busy: nothing was started.
+        """
+
+    def retry(self, partition: int) -> Operation:
+        """Let a FAILED partition recover again, in the cluster as it is now; the others of this process run on. The
+        operation ends when the partition is LIVE and has committed a batch (or found none for a second), or when it
+        is FAILED again.
+
+        Raises:
+            UnknownPartition, NotOwned, NotFailed, Busy: nothing was started.
+        """
+
+    def operation(self, operation_id: str) -> Operation | None:
+        """None when unknown or evicted (the last 1,000 are kept)."""
+
+    def operations(self) -> Sequence[Operation]:
+        """Newest first."""
+
+    def live_checks(self) -> Sequence[Check]:
+        """Why this process should (not) be killed: whether the runners' loop turns. Never a restore or FAILED."""
+
+    def ready_checks(self) -> Sequence[Check]:
+        """Ready = member of the group and every assigned partition LIVE. No partition is ready too."""

@@ -1,0 +1,97 @@
+"""Batches that cannot be applied, or not be committed: what the next ownership must know of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from snapreplay.app.record import InputRecord, id_of
+from snapreplay.app.ways import look_again
+from snapreplay.errors import RecordError, RecordId, RetryableError, StopError
+from snapreplay.service.core.bisection import BatchBisection, only_record, records_in
+from snapreplay.service.core.kafka_errors import RefusedRecord, RefusedTopic
+from snapreplay.service.core.topic_changes import changes
+from snapreplay.snapshots.format.records import Increment
+
+REFUSED_MAX = 3  # of a batch that no record is to blame for
+
+
+class HandlerFailed(StopError):
+    """A record cannot be applied and the policy is `fail`."""
+
+
+class HalfApplied(RetryableError):
+    """A record cannot be applied, and the state, which cannot roll back, holds a part of its batch.
+
+    The way on: restore it, process what is before the record, and only then fail. `failed` is that failure.
+    """
+
+    def __init__(self, failed: HandlerFailed, record_id: RecordId) -> None:
+        super().__init__(
+            f"{failed.message}; the state is restored before the partition stops there"
+        )
+        self.failed = failed
+        self._record_id = record_id
+
+    def is_another(self, record: InputRecord) -> bool:
+        """Also one behind it: another owner, with another handler, may have processed it meanwhile."""
+        return id_of(record) != self._record_id
+
+
+class RefusedAgain(StopError):
+    """The broker refused the same batch several times, and no record of it is to blame."""
+
+
+@dataclass(frozen=True)
+class BatchFailures:
+    """What is known of them from one ownership to the next.
+
+    Attributes:
+        bisection: how the next batches are cut.
+        record: one that the broker does not take, whatever the handler makes of it.
+        topic_ids: of the inputs, when it was refused.
+    """
+
+    partition: int
+    bisection: BatchBisection = field(default_factory=BatchBisection)
+    record: RecordError | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    def recovered(self, topic_ids: Mapping[str, str]) -> BatchFailures:
+        """These are the topics now: in another one of its name another record has the place of the one at fault."""
+        if changes(self.topic_ids, self.topic_ids, topic_ids):
+            return replace(self, record=None)
+        return self
+
+    def doubted(self, failed: Increment) -> BatchFailures:
+        """The batch ended in doubt."""
+        return replace(self, bisection=self.bisection.doubted(failed))
+
+    def refused(
+        self, failed: Increment, error: RefusedRecord
+    ) -> tuple[BatchFailures, StopError | None]:
+        """The batch was refused: it is cut down to the record that the broker does not take. That one is then a record
+        which cannot be applied, and the policy decides. The second value is what is final."""
+        cut = replace(self, bisection=self.bisection.refused(failed))
+        blameless = isinstance(error, RefusedTopic) or records_in(failed) == 0
+        if self._is_known(failed) or (blameless and cut.bisection.times >= REFUSED_MAX):
+            return cut, RefusedAgain(
+                f"batch {failed.batch} was refused repeatedly: {error.message}",
+                hint=f"{error.hint}; then {look_again(self.partition)}",
+                **error.facts,
+            )
+        record_id = only_record(failed, self.partition)
+        if record_id is None or blameless:
+            return cut, None
+        record = RecordError(
+            f"the broker refuses the records that the handler made of {record_id}: {error.message}",
+            record_id=record_id,
+            hint=error.hint,
+            **error.facts,
+        )
+        return replace(cut, record=record, topic_ids=failed.topic_ids), None
+
+    def _is_known(self, failed: Increment) -> bool:
+        """Whether it is the batch of nothing but a record that was refused before: its dead letter is refused, too."""
+        known = self.record
+        return known is not None and known.record_id == only_record(failed, self.partition)

@@ -1,0 +1,54 @@
+"""What an inspection of a cluster finds. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Broker:
+    """`address` as the cluster advertises it. `apis`: request number → versions, empty when it is not `reachable`;
+    `missing` names the requests of ours that it does not understand."""
+
+    node_id: int
+    address: str
+    reachable: bool = True
+    apis: Mapping[int, tuple[int, int]] | None = None
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """Node ids; `leader` -1: nobody."""
+
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class OpenTransaction:
+    """What holds back the last stable offset of a partition, from `start_offset` on.
+
+    `transactional_id` is None, and so is all after it, when no coordinator knows the transaction: it hangs.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    start_offset: int
+    transactional_id: str | None = None
+    started_at_ms: int | None = None
+    timeout_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class WriteProbe:
+    """`refused`: what was asked for (a transactional id, a topic, "idempotent writes") → the broker's reason.
+    `coordinator_ms`: wall time of the transaction coordinator between `before_ms` and `after_ms` of ours; None when
+    the transaction could not begin."""
+
+    refused: Mapping[str, str]
+    before_ms: int = 0
+    after_ms: int = 0
+    coordinator_ms: int | None = None

@@ -1,0 +1,60 @@
+"""What Kafka answers instead of doing what it was asked for. Pure; no exception of the client passes the ports."""
+
+from __future__ import annotations
+
+from snapreplay.errors import AccessError, ReleaseError, RetryableError
+
+
+class Unreachable(RetryableError):
+    """No broker answered within the deadline, or the connection broke. A new client may help."""
+
+
+class NotAuthenticated(AccessError):
+    """Brokers answer and refuse access: password, SASL mechanism, certificate, protocol. `facts`: address."""
+
+
+class NotAuthorized(AccessError):
+    """An ACL is missing. `facts`: operation, resource ("topic payments"), principal; each as far as known."""
+
+
+class ClockRefused(RetryableError):
+    """A broker refuses this machine's time, which differs from the brokers'. `facts`: skew_ms, ours_ms,
+    brokers_ms."""
+
+
+class ReadStalled(RetryableError):
+    """A reader's position has not moved for the progress timeout although there is more to read."""
+
+
+class OffsetTrimmed(RetryableError):
+    """The offset lies below the log's start. `facts`: offset, start_offset, end_offset.
+
+    RETRY only by class: recovery decides what a trimmed offset means where it occurs.
+    """
+
+
+class OffsetBeyondEnd(RetryableError):
+    """The offset lies above the log's end: a stale leader, or the log is shorter than it was."""
+
+
+class TopicGone(RetryableError):
+    """A topic is not there, or is not the one that was asked for by its id. `facts`: topic, topic_id."""
+
+
+class CommitInDoubt(RetryableError):
+    """A transaction did not end with a clean OK. The producer is dead; only the log knows what happened."""
+
+
+class Fenced(ReleaseError):
+    """The broker refused our producer epoch: a newer owner, or our transaction timed out (not told apart)."""
+
+
+class RefusedRecord(RetryableError):
+    """The broker refused a record for good (size, timestamp, policy): the same batch would fail again.
+
+    `facts`: topic, error.
+    """
+
+
+class RefusedTopic(RefusedRecord):
+    """The broker refused the topic, not what was sent to it: it does not exist, or its name is no name."""

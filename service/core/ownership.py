@@ -1,0 +1,387 @@
+"""What follows when an ownership ends, as one pure function: `step(ownership, outcome) -> (ownership, next)`.
+
+An ownership is one fence, one recovery and the processing after it. What ends it is an outcome; so is the answer to
+each question that has to be asked before the next one begins. ARCHITECTURE.md has the table ("What ends an ownership").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import assert_never
+
+from snapreplay.errors import AccessError, Reaction, ReleaseError, SnapreplayError
+from snapreplay.service.core.backoff import RetryPauses
+from snapreplay.service.core.batch_failures import BatchFailures, HalfApplied
+from snapreplay.service.core.custody import (
+    DoubtUnresolved,
+    IncrementsMissing,
+    IncrementsReplaced,
+    StateDisputed,
+)
+from snapreplay.service.core.kafka_errors import (
+    ClockRefused,
+    CommitInDoubt,
+    Fenced,
+    RefusedRecord,
+    RefusedTopic,
+)
+from snapreplay.service.core.owners import NotAssigned, Superseded, Takeovers
+from snapreplay.service.core.refusals import (
+    LEADS_NOWHERE,
+    DuplicateInstance,
+    Expected,
+    duplicate_instance,
+)
+from snapreplay.snapshots.format.records import Claim, Increment
+
+ASK_AGAIN_SECONDS = 1.0  # whether the group gives us the partition by now
+AGAIN = (Reaction.RETRY, Reaction.RELEASE)
+
+
+class Stage(StrEnum):
+    """What is being waited for."""
+
+    OWNING = "an ownership is under way"
+    LOST = "it is told that the increments topic is lost"
+    ASKING_FOR_LOSS = "is the increments topic still the one that was written to?"
+    ASKING_FOR_OWNER = "has anybody claimed the partition since?"
+    PAUSED = "back-off, then the next ownership"
+    PAUSED_IN_DOUBT = "back-off, then the log is asked once more"
+    ASKING_AGAIN = "has anybody claimed the partition meanwhile?"
+    STANDING_BACK = "another process has claimed the partition"
+    ASIDE = "another process uses our instance id"
+    FAILED = "a person must act"
+
+
+# ------------------------------------------------------------------------------- outcomes
+
+
+@dataclass(frozen=True)
+class Ended:
+    """An ownership ended: `error` is None when it was stopped. `owner_epoch` and `batch` are the last ones known;
+    `failed` is the batch that was not answered OK. `at` is the loop's time in seconds."""
+
+    error: Exception | None
+    at: float = 0.0
+    owner_epoch: int | None = None
+    batch: int | None = None
+    failed: Increment | None = None
+
+
+@dataclass(frozen=True)
+class LossAnswered:
+    """Why nothing can be committed to the chain any more; None: it is as it was, or nobody answers."""
+
+    loss: SnapreplayError | None
+
+
+@dataclass(frozen=True)
+class OwnerAnswered:
+    """The newest claim after ours; None: nobody has claimed. `at` is the loop's time in seconds."""
+
+    newer: Claim | None
+    at: float = 0.0
+
+
+@dataclass(frozen=True)
+class OwnerUnknown:
+    """The log could not be asked."""
+
+    error: SnapreplayError
+
+
+@dataclass(frozen=True)
+class Done:
+    """What was asked for is done, or its wait is over."""
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """The wait was ended by a stop or a refusal."""
+
+
+@dataclass(frozen=True)
+class Retried:
+    """An operator has acted. `refused`: what the cluster, as it is now, is still refused for."""
+
+    refused: SnapreplayError | None
+
+
+Outcome = Ended | LossAnswered | OwnerAnswered | OwnerUnknown | Done | Interrupted | Retried
+
+
+# ------------------------------------------------------------------------------- what is next
+
+
+@dataclass(frozen=True)
+class Own:
+    """Fence, recover and process, unless stopped or refused."""
+
+
+@dataclass(frozen=True)
+class AskForLoss:
+    """Of the increments topic."""
+
+
+@dataclass(frozen=True)
+class AskForOwner:
+    """The log, for a claim after ours."""
+
+
+@dataclass(frozen=True)
+class Lose:
+    """The increments topic is gone or another one: the state in memory is the only copy. The next recovery waits for
+    the topic and writes the state."""
+
+    error: SnapreplayError
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Back off, and show why."""
+
+    seconds: float
+    error: SnapreplayError
+
+
+@dataclass(frozen=True)
+class StandBack:
+    """Until the group gives us the partition; `times` in a row it was taken."""
+
+    newer: Claim
+    error: ReleaseError
+    times: int
+
+
+@dataclass(frozen=True)
+class StandAside:
+    """Until an assignment gives us the partition: the process leaves the group meanwhile.
+
+    Attributes:
+        is_new: nothing was refused yet; an assignment from before does not count.
+        has_claimed: the log shows it.
+    """
+
+    error: DuplicateInstance
+    is_new: bool
+    has_claimed: bool
+
+
+@dataclass(frozen=True)
+class Fail:
+    """Until an operator acts.
+
+    Attributes:
+        is_told: the hint was given already, to all partitions at once.
+        is_unproven: the log does not hold the state in memory.
+        is_defect: nobody knows what the state in memory is.
+        may_be_written: another process may still write what this one could not go on from.
+    """
+
+    error: Exception
+    is_told: bool
+    is_unproven: bool
+    is_defect: bool
+    may_be_written: bool
+
+
+Next = Own | AskForLoss | AskForOwner | Lose | Pause | StandBack | StandAside | Fail
+
+
+# ------------------------------------------------------------------------------- the machine
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """What is known from one ownership to the next.
+
+    Attributes:
+        is_holding: stopped, but the state is nowhere else.
+        refused: why the partition must not process.
+        cause: of the questions that are being asked.
+        owner_epoch, batch, failed: of the last ownership.
+        stop_at: process what is before this record, then fail with its failure.
+    """
+
+    expected: Expected
+    backoff_ms: int
+    backoff_max_ms: int
+    failures: BatchFailures
+    stage: Stage = Stage.OWNING
+    is_holding: bool = False
+    refused: SnapreplayError | None = None
+    cause: SnapreplayError | None = None
+    owner_epoch: int | None = None
+    batch: int | None = None
+    failed: Increment | None = None
+    stop_at: HalfApplied | None = None
+    pauses: RetryPauses = field(default_factory=RetryPauses)
+    takeovers: Takeovers = field(default_factory=Takeovers)
+
+
+def step(ownership: Ownership, outcome: Outcome) -> tuple[Ownership, Next]:
+    """Same input, same output."""
+    match outcome:
+        case Ended():
+            return _ended(ownership, outcome)
+        case LossAnswered(loss):
+            return _loss_answered(ownership, loss)
+        case OwnerAnswered(newer, at):
+            return _owner_answered(ownership, newer, at)
+        case OwnerUnknown(error):
+            return _react(ownership, error)
+        case Done():
+            return _done(ownership)
+        case Interrupted():
+            return _own(ownership)
+        case Retried(refused):
+            return _retried(ownership, refused)
+        case _:
+            assert_never(outcome)
+
+
+def _ended(before: Ownership, ended: Ended) -> tuple[Ownership, Next]:
+    """By the error's type."""
+    ownership = replace(
+        before, owner_epoch=ended.owner_epoch, batch=ended.batch, failed=ended.failed
+    )
+    match ended.error:
+        case None:
+            return _own(ownership)
+        case Superseded() as error:
+            return _stand_back(ownership, error, ended.at)
+        case DuplicateInstance() as error:
+            return _stand_aside(ownership, error, has_claimed=False)
+        case IncrementsMissing() | IncrementsReplaced() as error:
+            return _lost(ownership, error)
+        case HalfApplied() as error:
+            return _own(replace(ownership, stop_at=error))
+        case Fenced() | CommitInDoubt() | AccessError() | ClockRefused() | RefusedTopic() as error:
+            return _ask(ownership, Stage.ASKING_FOR_LOSS, error), AskForLoss()
+        case RefusedRecord() as error:
+            return _refused(ownership, error)
+        case error:
+            return _react(ownership, error)
+
+
+def _own(ownership: Ownership) -> tuple[Ownership, Next]:
+    return replace(ownership, stage=Stage.OWNING, cause=None), Own()
+
+
+def _lost(ownership: Ownership, error: SnapreplayError) -> tuple[Ownership, Next]:
+    return replace(ownership, stage=Stage.LOST), Lose(error)
+
+
+def _ask(ownership: Ownership, stage: Stage, cause: SnapreplayError) -> Ownership:
+    return replace(ownership, stage=stage, cause=cause)
+
+
+def _loss_answered(ownership: Ownership, loss: SnapreplayError | None) -> tuple[Ownership, Next]:
+    if loss is not None:
+        return _lost(ownership, loss)
+    cause = _cause(ownership)
+    if isinstance(cause, RefusedRecord):
+        return _refused(ownership, cause)
+    return _ask(ownership, Stage.ASKING_FOR_OWNER, cause), AskForOwner()
+
+
+def _refused(ownership: Ownership, error: RefusedRecord) -> tuple[Ownership, Next]:
+    """A deterministic failure is not doubt: the batch is cut down to the record that the broker does not take."""
+    if ownership.failed is None:
+        return _react(ownership, error)
+    failures, final = ownership.failures.refused(ownership.failed, error)
+    return _react(replace(ownership, failures=failures), final or error)
+
+
+def _owner_answered(ownership: Ownership, newer: Claim | None, at: float) -> tuple[Ownership, Next]:
+    """A fence may only be a transaction that timed out, and a doubt may be a fence that was not answered as one; whom
+    Kafka keeps out may have a successor by now. So the log is asked before anybody is fenced, and asked again after
+    the pause: a fence comes some milliseconds before its claim."""
+    if newer is not None:
+        duplicate = duplicate_instance(ownership.expected, newer)
+        if duplicate is not None:
+            return _stand_aside(ownership, duplicate, has_claimed=True)
+        partition = ownership.expected.partition
+        return _stand_back(ownership, Superseded(newer, partition), at)
+    if ownership.stage is Stage.ASKING_AGAIN:
+        return _own(ownership)
+    cause = _cause(ownership)
+    if ownership.failed is not None and isinstance(cause, Fenced | CommitInDoubt):
+        ownership = replace(ownership, failures=ownership.failures.doubted(ownership.failed))
+    reacted, following = _react(ownership, cause)
+    return replace(reacted, stage=Stage.PAUSED_IN_DOUBT), following
+
+
+def _stand_back(ownership: Ownership, error: Superseded, at: float) -> tuple[Ownership, Next]:
+    """We fence the newer owner in return only when the group's coordinator gives us the partition."""
+    takeovers, reported = ownership.takeovers.taken(error, ownership.expected.partition, at)
+    standing = replace(ownership, stage=Stage.STANDING_BACK, takeovers=takeovers)
+    return standing, StandBack(error.newer, reported, takeovers.times)
+
+
+def _stand_aside(
+    ownership: Ownership, error: DuplicateInstance, *, has_claimed: bool
+) -> tuple[Ownership, Next]:
+    """Nobody is asked for the partition: the process is no member until that one is gone. Who holds a state goes on
+    trying to write it."""
+    is_new = ownership.refused is None and not ownership.is_holding
+    refused = error if is_new else ownership.refused
+    aside = replace(ownership, stage=Stage.ASIDE, refused=refused)
+    return aside, StandAside(error, is_new, has_claimed)
+
+
+def _react(ownership: Ownership, error: Exception) -> tuple[Ownership, Next]:
+    """The class of an error determines the reaction."""
+    if not isinstance(error, SnapreplayError) or error.reaction not in AGAIN:
+        return _failed(ownership, error)
+    if isinstance(error, NotAssigned):
+        return replace(ownership, stage=Stage.PAUSED), Pause(ASK_AGAIN_SECONDS, error)
+    pauses = ownership.pauses.next(ownership.batch or 0)
+    seconds = pauses.seconds(ownership.backoff_ms, ownership.backoff_max_ms)
+    return replace(ownership, stage=Stage.PAUSED, pauses=pauses), Pause(seconds, error)
+
+
+def _failed(ownership: Ownership, error: Exception) -> tuple[Ownership, Next]:
+    return replace(ownership, stage=Stage.FAILED), Fail(
+        error,
+        is_told=error is ownership.refused,
+        is_unproven=isinstance(error, StateDisputed | DoubtUnresolved),
+        is_defect=is_defect(error),
+        may_be_written=isinstance(error, (*LEADS_NOWHERE, StateDisputed)),
+    )
+
+
+def is_defect(error: Exception | None) -> bool:
+    """Nobody has foreseen it."""
+    return error is not None and not isinstance(error, SnapreplayError)
+
+
+def _done(ownership: Ownership) -> tuple[Ownership, Next]:
+    match ownership.stage:
+        case Stage.PAUSED_IN_DOUBT:
+            return replace(ownership, stage=Stage.ASKING_AGAIN), AskForOwner()
+        case Stage.ASIDE if isinstance(ownership.refused, DuplicateInstance):
+            return _own(replace(ownership, refused=None))
+        case _:
+            return _own(ownership)
+
+
+def _retried(ownership: Ownership, refused: SnapreplayError | None) -> tuple[Ownership, Next]:
+    """Nothing that was held against the input counts any more: a limit may have been raised, a finding accepted."""
+    if refused is not None:
+        return _own(replace(ownership, refused=refused))
+    fresh = replace(
+        ownership,
+        refused=None,
+        stop_at=None,
+        failures=BatchFailures(ownership.expected.partition),
+        pauses=RetryPauses(),
+    )
+    return _own(fresh)
+
+
+def _cause(ownership: Ownership) -> SnapreplayError:
+    if ownership.cause is None:
+        raise AssertionError("an answer arrived before its question")
+    return ownership.cause

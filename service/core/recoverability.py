@@ -1,0 +1,107 @@
+"""Whether a recovery now would find its way: the planner asked in advance, with the logs as they begin today. Pure.
+
+A live partition does not notice that what it would need after a crash is being deleted: the input behind it, or
+(by hand, by a wrong setting) its own topics. The watch looks now and then, and this is what it makes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from snapreplay.errors import StopError
+from snapreplay.snapshots.format.records import Increment, Pointer
+from snapreplay.snapshots.plan import FromGenesis, LogStarts, plan_start
+
+NEAR_SHARE = 0.25  # of the offsets between the log's start and where we are
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one look found.
+
+    Attributes:
+        last: the newest committed increment, at `last_offset`.
+        pointed: input positions of the snapshots it points to, by id; absent when they could not be read.
+        by_replay: nothing but a replay of the input can bring a snapshot forward (changes are not written).
+    """
+
+    last: Increment
+    last_offset: int
+    starts: LogStarts
+    pointed: Mapping[str, Mapping[str, int]]
+    by_replay: bool
+
+
+@dataclass(frozen=True)
+class Recoverability:
+    """`missing`: why no recovery is possible, None when one is. `snapshot_now`: why a snapshot is wanted at once,
+    None when it is not; `even_unchanged`: also when nothing was applied since the newest one."""
+
+    missing: str | None
+    snapshot_now: str | None
+    even_unchanged: bool = False
+
+
+def outlook(seen: Seen) -> Recoverability:
+    """Asks the planner that a recovery asks. Same input, same output."""
+    ahead = _next_records_gone(seen)
+    if ahead is not None:
+        return Recoverability(ahead, None)
+    unusable: dict[str, str] = {}
+    while True:
+        try:
+            start = plan_start(seen.last, seen.last_offset, seen.starts, unusable)
+        except StopError as error:
+            return Recoverability(error.message, error.message, even_unchanged=True)
+        if isinstance(start, FromGenesis):
+            gone = _gone(seen, start.genesis.start_offsets)
+            if gone is not None:
+                return Recoverability(gone, gone, even_unchanged=True)
+            return _with_a_way(seen, None)
+        gone = _gone(seen, seen.pointed.get(start.pointer.snapshot_id))
+        if gone is None:
+            return _with_a_way(seen, start.pointer)
+        unusable[start.pointer.snapshot_id] = gone
+
+
+def _with_a_way(seen: Seen, first: Pointer | None) -> Recoverability:
+    """Recoverable; a snapshot makes it safer when the newest one is lost, or the oldest one is about to be."""
+    newest = next(iter(seen.last.pointers), None)
+    if newest is not None and newest != first:
+        return Recoverability(
+            None, f"the newest snapshot, {newest.snapshot_id}, cannot be used any more", True
+        )
+    return Recoverability(None, _near(seen) if seen.by_replay else None)
+
+
+def _next_records_gone(seen: Seen) -> str | None:
+    for topic, position in sorted(seen.last.positions.items()):
+        start = seen.starts.inputs.get(topic, 0)
+        if start > position:
+            return f"input {topic} begins at offset {start}, the next one to process is {position}"
+    return None
+
+
+def _gone(seen: Seen, positions: Mapping[str, int] | None) -> str | None:
+    """Why the input no longer brings the state at `positions` forward; None when it does, or need not."""
+    if not seen.by_replay:
+        return None
+    if positions is None:
+        return "where in the input it ends could not be read from its increment"
+    for topic, first in sorted(positions.items()):
+        start = seen.starts.inputs.get(topic, 0)
+        if first < start and first < seen.last.positions.get(topic, first):
+            return f"input {topic} begins at offset {start}, a replay needs it from {first} on"
+    return None
+
+
+def _near(seen: Seen) -> str | None:
+    """Whether what is deleted comes close to the oldest kept snapshot. A log that begins at 0 was never cut."""
+    for pointer in seen.last.pointers[-1:]:
+        positions = seen.pointed.get(pointer.snapshot_id, {})
+        for topic, first in sorted(positions.items()):
+            start, position = seen.starts.inputs.get(topic, 0), seen.last.positions[topic]
+            if start > 0 and first - start < NEAR_SHARE * (position - start):
+                return f"input {topic} begins at offset {start}, the oldest kept snapshot needs it from {first} on"
+    return None

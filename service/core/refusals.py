@@ -1,0 +1,263 @@
+"""What stops a recovery until a person acts: the last increment held against what this process expects.
+
+Pure; every refusal names both facts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from snapreplay.app.ways import MODULE, look_again, new_app
+from snapreplay.errors import RetryableError, SnapreplayError, StopError
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.snapshots.format.records import Claim, Increment
+from snapreplay.snapshots.plan import NoUsableSnapshot
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Who we are and what the cluster looks like now; `app` is what a command takes."""
+
+    app_id: str
+    schema_version: int
+    cluster_id: str
+    partition: int
+    partition_count: int
+    inputs: frozenset[str]
+    increments_topic: str
+    instance_id: str
+    process_id: str
+    started_at_ms: int
+    app: str = MODULE
+
+
+class NotInitialised(StopError):
+    """No genesis and no increment: never taken for a new app."""
+
+
+class HangingTransaction(StopError):
+    """A foreign transaction holds back the last stable offset of T-ZengLiang for longer than it may."""
+
+
+class ForeignClaim(RetryableError):
+    """The offset of our claim holds something else: this is not the log that we wrote to. The next attempt claims in
+    the log that is there now."""
+
+
+class DuplicateInstance(StopError):
+    """Two processes use the same instance id; the one that was started first steps down while the other is there."""
+
+    @property
+    def other(self) -> str:
+        """Which process that is."""
+        pid, host, name = (self.facts[key] for key in ("other_pid", "other_host", "instance_id"))
+        return f"process {pid} on host {host}, which uses our instance id {name!r}"
+
+
+class WrongLog(StopError):
+    """The increments belong to another app, cluster, set of inputs or number of partitions."""
+
+
+class SchemaDiffers(StopError):
+    """The state was written with another `schema_version`: what is stored cannot be read as this one."""
+
+
+class LogShorter(WrongLog):
+    """The last increment's owner claimed at an offset that the log has not reached again."""
+
+
+class LogDamaged(StopError):
+    """A record of T-ZengLiang that is needed cannot be read, and nothing leads around it."""
+
+
+class NoRestoreMode(StopError):
+    """Neither the changes nor the input can bring the snapshot forward."""
+
+
+class BrokenChain(StopError):
+    """Two increments that should follow each other do not: the log is not the chain that was written."""
+
+
+class LogCut(StopError):
+    """A manifest of a later batch than the last increment: committed batches are gone from T-ZengLiang.
+
+    Attributes:
+        increment_offset: in T-ZengLiang, of the increment that the snapshot is of.
+    """
+
+    def __init__(self, message: str, *, hint: str, increment_offset: int, **facts: object) -> None:
+        super().__init__(message, hint=hint, increment_offset=increment_offset, **facts)
+        self.increment_offset = increment_offset
+
+
+LEADS_NOWHERE = (NotInitialised, BrokenChain, LogShorter, LogCut, NoRestoreMode, NoUsableSnapshot)
+"""The log does not lead to a state: it may be another topic, or one that its owner has not written yet."""
+
+
+def keys_moved_hint(app_id: str, old_count: int) -> str:
+    """For another partition count than `old_count`: the one thing that nobody can accept."""
+    return (
+        "keys have moved between partitions and no state can follow them, so this cannot be accepted: take the state"
+        f' to a new input with the old count, `App("NEW-ID", inputs=[Topic("NEW")], …)`, `snapreplay topics ensure'
+        f" {MODULE} --partitions {old_count}`, copy into it what is not processed yet, `snapreplay init {MODULE}"
+        f" --state-of {app_id} --from earliest`; or process the input again under a new app id: {new_app()}"
+    )
+
+
+def schema_differs(what: str, recorded: int, now: int) -> SnapreplayError:
+    """For something in the log that was written with another `schema_version` than the app's."""
+    return SchemaDiffers(
+        f"{what} was written with state schema {recorded}, the app's is {now}",
+        hint="start the app version that wrote it, or bring its schema_version back:"
+        f" `App(…, schema_version={recorded})`; stored values cannot be read with another one",
+        recorded=recorded,
+        found=now,
+    )
+
+
+def no_genesis(expected: Expected) -> SnapreplayError:
+    return NotInitialised(
+        f"partition {expected.partition} of {expected.increments_topic} holds no increment of"
+        f" app {expected.app_id!r}, not even the genesis",
+        hint=f"a new app: `snapreplay init {expected.app}`; an app that ran before: its increments were deleted,"
+        " restore the topic, do not initialise it again",
+        topic=expected.increments_topic,
+        partition=expected.partition,
+    )
+
+
+def foreign_claim(increments: str, claim_offset: int, instead: str = "no record") -> ForeignClaim:
+    return ForeignClaim(
+        f"{increments} holds {instead} at offset {claim_offset}, where our claim was committed: the topic was deleted"
+        " and created again, or an unclean election shortened it",
+        claim_offset=claim_offset,
+    )
+
+
+def claim_hidden(
+    expected: Expected, claim_offset: int, end_offset: int, high_watermark: int
+) -> SnapreplayError:
+    """`end_offset` is the last stable one: behind the claim, it hides nothing. A log that ends before it was cut."""
+    if end_offset > claim_offset or high_watermark <= claim_offset:
+        return foreign_claim(f"{expected.increments_topic}-{expected.partition}", claim_offset)
+    return pinned(expected, claim_offset, end_offset, high_watermark)
+
+
+def pinned(
+    expected: Expected, claim_offset: int, end_offset: int, high_watermark: int
+) -> SnapreplayError:
+    return HangingTransaction(
+        f"our claim at offset {claim_offset} stays invisible: last stable offset {end_offset},"
+        f" high watermark {high_watermark}",
+        hint="another transactional id left a transaction open in this topic:"
+        f" `snapreplay doctor {expected.app}` names it and what ends it; once it has ended,"
+        f" {look_again(expected.partition)}",
+        claim_offset=claim_offset,
+        last_stable_offset=end_offset,
+        high_watermark=high_watermark,
+    )
+
+
+def duplicate_instance(expected: Expected, newer: Claim) -> DuplicateInstance | None:
+    """The error, when the newer owner calls itself by our instance id and is the younger process.
+
+    By start and not by claim: claims cross in a race, and then each of the two would step down for the other on
+    some partition. The younger one claims again, and that is what the older one finds.
+    """
+    if newer.instance_id != expected.instance_id:
+        return None
+    ours = (expected.started_at_ms, expected.process_id)
+    if (newer.started_at_ms, newer.process_id) <= ours:
+        return None
+    return DuplicateInstance(
+        f"process {newer.pid} on host {newer.host} uses our instance id {newer.instance_id!r}"
+        f" and has taken partition {expected.partition}",
+        hint="this one comes back by itself when the other one is gone from the group. To run both, give every process"
+        " its own: `--set instance_id=NAME` or SNAPREPLAY_INSTANCE_ID; or set none",
+        instance_id=newer.instance_id,
+        other_host=newer.host,
+        other_pid=newer.pid,
+    )
+
+
+def damaged(error: SnapreplayError) -> SnapreplayError:
+    """What is damaged may be the last increment itself, so an older one must not be taken for it."""
+    return LogDamaged(
+        error.message,
+        hint=error.hint or "bring the topic back from a replica, backup or mirror",
+        **error.facts,
+    )
+
+
+def no_mode(first: SnapreplayError, second: SnapreplayError) -> SnapreplayError:
+    return NoRestoreMode(
+        f"neither mode leads to the last increment: {first.message}; and {second.message}",
+        hint=first.hint or second.hint,
+        **{**second.facts, **first.facts},
+    )
+
+
+def refuse(expected: Expected, owner_epoch: int, found: FoundIncrement) -> SnapreplayError | None:
+    """Why the last increment must not be continued by this process, or None."""
+    increment = found.increment
+    for name, recorded, now, hint in _held_against(expected, increment):
+        if recorded != now:
+            return WrongLog(
+                f"{name} recorded in {expected.increments_topic}-{expected.partition}"
+                f" at offset {found.offset} is {recorded!r}, now it is {now!r}",
+                hint=hint,
+                recorded=recorded,
+                found=now,
+            )
+    if increment.origin.schema_version != expected.schema_version:
+        where = f"{expected.increments_topic}-{expected.partition} offset {found.offset}"
+        recorded_version = increment.origin.schema_version
+        return schema_differs(
+            f"batch {increment.batch} ({where})", recorded_version, expected.schema_version
+        )
+    if increment.owner_epoch > owner_epoch:
+        return LogShorter(
+            f"the last increment's owner epoch {increment.owner_epoch} lies beyond our claim {owner_epoch}: the log is"
+            " shorter than it was (re-created, unclean election)",
+            hint="bring the topic back from a replica, backup or mirror",
+            recorded=increment.owner_epoch,
+            found=owner_epoch,
+        )
+    return None
+
+
+def _held_against(
+    expected: Expected, increment: Increment
+) -> list[tuple[str, object, object, str]]:
+    """What is compared: its name, as recorded, as it is now, and what helps when they differ."""
+    genesis = increment.genesis
+    return [
+        (
+            "app id",
+            increment.origin.app_id,
+            expected.app_id,
+            f"the topics belong to another app; begin under another id: {new_app()}",
+        ),
+        (
+            "cluster id",
+            genesis.cluster_id,
+            expected.cluster_id,
+            "offsets of another cluster mean nothing here: `--bootstrap-servers HOST:PORT` of the old one; or take"
+            " the state along to a new app id, if this one is a copy that kept the offsets:"
+            f" {new_app(f' --state-of {expected.app_id} --from positions')}; or process what is here from its start"
+            f" under a new app id: {new_app()}",
+        ),
+        (
+            "partition count",
+            genesis.partition_count,
+            expected.partition_count,
+            keys_moved_hint(expected.app_id, genesis.partition_count),
+        ),
+        (
+            "inputs",
+            ", ".join(sorted(genesis.start_offsets)),
+            ", ".join(sorted(expected.inputs)),
+            "go back to the old inputs; or take the state along to a new app id:"
+            f" {new_app(f' --state-of {expected.app_id} --from latest')}",
+        ),
+    ]

@@ -1,0 +1,130 @@
+"""What an incarnation that ended in doubt leaves in memory, and what the log makes of it. Pure.
+
+A transaction without a clean answer is either in the log or not; after the fence it stays as it is. So the state need
+not be read again: the batch in doubt, still on top of it, is merged or dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from snapreplay.app.record import Output
+from snapreplay.service.core.lineage import Lineage
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.snapshots.format.records import NO_OFFSET, Increment
+
+
+class Warm(StrEnum):
+    """How the state in memory became that of the last increment, without a restore."""
+
+    MERGED = "merged"  # the batch in doubt was committed
+    DROPPED = "dropped"  # it was not
+    KEPT = "kept"  # nothing was in doubt
+
+
+class Ending(NamedTuple):
+    """How far a transaction without a clean OK came. Where its increment cannot be looked up in the log, this tells.
+
+    Attributes:
+        asked: its commit was asked for, which comes after all answers; if not, it can never be committed.
+        output: topic, partition and offset of one of its outputs, as acknowledged; None when it had none.
+    """
+
+    asked: bool
+    output: tuple[str, int, int] | None = None
+
+
+@dataclass(frozen=True)
+class RetainedState:
+    """The store holds the state after `last`, whose commit was answered OK, and on top of it the batch of `doubtful`,
+    whose commit was not.
+
+    Attributes:
+        last_offset: of `last` in T-ZengLiang.
+        ending: how far the transaction of `doubtful` came; None when there is none.
+        outputs: of `doubtful`, dead letters included.
+        undoable: whether `doubtful` can be taken back; not in a state that is no map.
+        lineage: what our last fence gave us; None when that is not known.
+        unbroken: nobody else has fenced since we have been the owner, as far as that was looked at.
+        replaced: the log that we wrote to is not the one of this name any more, or was cut.
+        records_since_snapshot: applied up to `last`; too many is harmless, too few is not.
+        seconds_since_snapshot: or since the partition was restored, if there was none since.
+        fallback_from, fell_back: of the recovery before, as long as no increment has recorded the one and no new
+            snapshot ended the other.
+    """
+
+    last: Increment
+    last_offset: int
+    doubtful: Increment | None = None
+    records_since_snapshot: int = 0
+    fallback_from: str | None = None
+    fell_back: bool = False
+    seconds_since_snapshot: float = 0.0
+    ending: Ending | None = None
+    outputs: tuple[Output, ...] = ()
+    undoable: bool = True
+    lineage: Lineage | None = None
+    unbroken: bool = True
+    replaced: bool = False
+
+    def warm(self, found: FoundIncrement) -> Warm | None:
+        """What to do when `found` is the last increment; None when the state in memory does not lead there.
+
+        Whole increments are compared: owner epoch, batch, predecessor, positions, digest, the time it was written.
+        """
+        if self.doubtful is not None and found.increment == self.doubtful:
+            return Warm.MERGED
+        if not self.undoable:
+            return None
+        if (found.increment, found.offset) != (self.last, self.last_offset):
+            return None
+        return Warm.KEPT if self.doubtful is None else Warm.DROPPED
+
+    def after(self, found: FoundIncrement) -> RetainedState:
+        """What is kept once that is done."""
+        if self.doubtful is None or found.increment != self.doubtful:
+            return replace(self, doubtful=None, outputs=())
+        pointed = found.increment.pointers[:1] != self.last.pointers[:1]
+        return replace(
+            self,
+            last=found.increment,
+            last_offset=found.offset,
+            doubtful=None,
+            outputs=(),
+            undoable=True,
+            records_since_snapshot=self.records_since_snapshot + found.increment.record_count,
+            fallback_from=None,
+            fell_back=self.fell_back and not pointed,
+            seconds_since_snapshot=0.0 if pointed else self.seconds_since_snapshot,
+        )
+
+    def fenced(self, lineage: Lineage, *, unbroken: bool) -> RetainedState:
+        """We have fenced. What was broken before stays broken, whatever the next look shows."""
+        return replace(self, lineage=lineage, unbroken=self.unbroken and unbroken)
+
+    def written(self, found: FoundIncrement) -> RetainedState:
+        """`found` points to a snapshot of this state: all of it is in the log."""
+        return RetainedState(found.increment, found.offset, lineage=self.lineage)
+
+    @property
+    def held(self) -> FoundIncrement:
+        """As if the newest increment whose state this is were found: where nothing can be."""
+        if self.doubtful is not None:
+            return FoundIncrement(self.doubtful, NO_OFFSET)
+        return FoundIncrement(self.last, self.last_offset)
+
+
+def is_ahead(last: Increment) -> bool:
+    """Whether the newest snapshot is of an earlier state than that after `last`: increments lead from one to the other,
+    and any of them may have no changes."""
+    if not last.anchors:
+        return False
+    newest = last.pointers[0].batch if last.pointers else -1
+    return bool(last.ranges) or newest + 1 < last.batch
+
+
+def needs_inputs(last: Increment) -> bool:
+    """Whether own topics lead to the state after `last` only by a replay, as far as `last` tells."""
+    return last.changes is None and is_ahead(last)

@@ -1,0 +1,75 @@
+"""How far an input still is the log that was processed: every increment keeps the last record of its batch."""
+
+from __future__ import annotations
+
+from snapreplay.app.anchor import anchor_of
+from snapreplay.app.ranges import Anchor
+from snapreplay.errors import SnapreplayError
+from snapreplay.service.core.search import Window, windows
+from snapreplay.service.ports import Reader, TopicPartition
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.topics.decode import decode_as
+from snapreplay.service.topics.reading import reading
+from snapreplay.snapshots.format.envelope import RecordKind, kind_of
+from snapreplay.snapshots.format.records import Increment
+
+
+async def newest_common(context: Context, topic: str, last_offset: int) -> Anchor | None:
+    """The last anchor, of the increments up to `last_offset`, whose record the input still holds; None when it holds
+    none of them: then it is another log from its start.
+
+    A log that was cut and grew again agrees up to the cut; one that was created anew agrees nowhere.
+    """
+    async with reading(context.cluster) as reader:
+        anchors = await _anchors(reader, context.increments, topic, last_offset)
+        partition = TopicPartition(topic, context.partition)
+        start_offset, end_offset = await reader.bounds(partition)
+        held = [each for each in anchors if start_offset <= each.offset < end_offset]
+        low, high = 0, len(held)
+        while low < high:
+            middle = (low + high) // 2
+            record = await reader.read_at(partition, held[middle].offset)
+            if record is not None and anchor_of(record) == held[middle]:
+                low = middle + 1
+            else:
+                high = middle
+        return held[low - 1] if low else None
+
+
+async def _anchors(
+    reader: Reader, log: TopicPartition, topic: str, last_offset: int
+) -> list[Anchor]:
+    """Of this topic, by offset, since the chain began or somebody decided anew. An owner that wrote its memory down
+    went on in the same log: what it had committed before counts.
+    """
+    bounds = await reader.bounds(log)
+    found: dict[int, Anchor] = {}
+    for window in windows(last_offset + 1, bounds.start_offset):
+        increments = await _increments(reader, log, window)
+        begun = [index for index, each in enumerate(increments) if _is_cut(each)]
+        for increment in increments[begun[-1] :] if begun else increments:
+            anchor = increment.anchors.get(topic)
+            if anchor is not None:
+                found[anchor.offset] = anchor
+        if begun:
+            break
+    return [found[offset] for offset in sorted(found)]
+
+
+def _is_cut(increment: Increment) -> bool:
+    return increment.begins_anew and not increment.begun_by_owner
+
+
+async def _increments(reader: Reader, log: TopicPartition, window: Window) -> list[Increment]:
+    """Those that can be read: one anchor less only makes the answer more careful."""
+    increments: list[Increment] = []
+    async for records in reader.read(log, window.start_offset, window.end_offset):
+        for record in records:
+            value = record.value or b""
+            if kind_of(value) is not RecordKind.INCREMENT:
+                continue
+            try:
+                increments.append(decode_as(Increment, value, log, record.offset))
+            except SnapreplayError:
+                continue
+    return increments

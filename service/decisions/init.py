@@ -1,0 +1,310 @@
+"""`init`: the beginning of every partition's chain. Nothing else ever takes an empty log for a new app.
+
+It is batch 0 with the empty state; or, with the state of another app, an increment that begins the chain with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from snapreplay.app.app import App
+from snapreplay.app.ways import app_name, new_app
+from snapreplay.errors import StopError, UsageError
+from snapreplay.service.clock import wall_ms
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.chain import decided_at, genesis_increment
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.decisions.start_offsets import StartFrom, start_offsets
+from snapreplay.service.decisions.state_import import STATE_OF, BeginAt, check_source, takeover_of
+from snapreplay.service.ports import Cluster, Reader, TopicFacts, TopicPartition
+from snapreplay.service.preflight import inspect
+from snapreplay.service.publish.owned import owned
+from snapreplay.service.publish.publish import publish
+from snapreplay.service.runtime.context import Context, Identity
+from snapreplay.service.topics.decision_history import increment_at
+from snapreplay.service.topics.decode import is_ours
+from snapreplay.service.topics.increments import last_increment
+from snapreplay.service.topics.reading import reading
+from snapreplay.snapshots.format.records import NO_OFFSET, Genesis
+from snapreplay.state.store import store_of
+
+CLAIM_FOLLOWS_SECONDS = 1.0  # of another `init`, or an owner, that has just fenced
+
+
+class PartitionLost(StopError):
+    """Some partitions have processed records, another one holds no increment at all."""
+
+
+class OwnedBefore(StopError):
+    """A log is empty, but its partition has, or had, an owner: what it processed may be in that one's memory only."""
+
+
+class AlreadyBegun(UsageError):
+    """A partition has a chain of its own: it is not replaced by the state of another app."""
+
+
+async def init_app(
+    app: App[Any],
+    settings: Settings,
+    cluster: Cluster,
+    start: StartFrom = "earliest",
+    *,
+    state_is_lost: bool = False,
+) -> list[str]:
+    """Write the genesis of every partition that has none; repeating it changes nothing.
+
+    Args:
+        state_is_lost: also of an app that has run, as long as none of its processes is a member of its group.
+
+    Returns:
+        One line per partition, then one per output topic that may get the same records a second time.
+
+    Raises:
+        PartitionLost: a partition is empty although others are past their genesis; nothing was written.
+        OwnedBefore: the app runs, or has run and its state is not said to be lost; nothing was written.
+        StopError: increments are gone but snapshots exist.
+        UsageError, Unreachable: as preflight.
+    """
+    contexts = await _contexts(app, settings, cluster)
+    existing = [await _last(context) for context in contexts]
+    await _refuse_lost(contexts, existing)
+    await _refuse_owned(contexts, existing, state_is_lost=state_is_lost)
+    begins = start == "earliest" and None in existing
+    filled = await _filled_outputs(app, cluster) if begins else []
+    lines = [
+        _already(context, found) if found is not None else await _write(context, start)
+        for context, found in zip(contexts, existing, strict=True)
+    ]
+    return [*lines, *filled]
+
+
+async def init_with_state(
+    app: App[Any],
+    settings: Settings,
+    cluster: Cluster,
+    source_id: str,
+    begin: BeginAt = "positions",
+    *,
+    state_is_lost: bool = False,
+) -> list[str]:
+    """Begin the chain of every partition with the state of app `source_id` after its last committed batch, proven.
+    Nothing is written before all of them can; repeating it completes what was interrupted.
+
+    Args:
+        state_is_lost: as for `init_app`.
+
+    Returns:
+        One line per partition.
+
+    Raises:
+        AlreadyBegun: a partition has a chain, and not one that began with that state.
+        NoSuchState, CannotTakeOver, SchemaDiffers: nothing was written.
+        OwnedBefore: as `init_app`.
+        StopError: increments are gone but snapshots exist.
+        UsageError, Unreachable: as preflight.
+        LogWentOn, Superseded, CommitInDoubt: somebody else is at work on this app id.
+    """
+    contexts = await _contexts(app, settings, cluster)
+    await check_source(source_id, app, cluster, len(contexts))
+    existing = [await _last(context) for context in contexts]
+    await _refuse_owned(contexts, existing, state_is_lost=state_is_lost)
+    for context, found in zip(contexts, existing, strict=True):
+        if found is not None and await _source_of(context, found) != source_id:
+            raise AlreadyBegun(
+                f"partition {context.partition} of app {app.app_id} is initialised already, at batch"
+                f" {found.increment.batch}: its state is not replaced",
+                hint=f"begin under another app id: {new_app(f' --state-of {source_id}')}",
+            )
+        if found is None:
+            await takeover_of(context, source_id, begin)
+    return [
+        _already(context, found)
+        if found is not None
+        else await _take_over(context, source_id, begin)
+        for context, found in zip(contexts, existing, strict=True)
+    ]
+
+
+async def _filled_outputs(app: App[Any], cluster: Cluster) -> list[str]:
+    """Whose records they are nobody can tell: an app before this one, or the same one before its topics were lost."""
+    facts = await cluster.topics([topic.name for topic in app.outputs])
+    async with reading(cluster) as reader:
+        return [
+            f"output {each.name} holds records already: if they came of this input, they are written a second time"
+            for each in facts.values()
+            if await _holds_records(reader, each)
+        ]
+
+
+async def _holds_records(reader: Reader, topic: TopicFacts) -> bool:
+    for number in range(topic.partition_count):
+        bounds = await reader.bounds(TopicPartition(topic.name, number))
+        if bounds.start_offset < bounds.end_offset:
+            return True
+    return False
+
+
+async def _contexts(app: App[Any], settings: Settings, cluster: Cluster) -> list[Context]:
+    view = await inspect(app, settings, cluster)
+    identity = Identity.of_this_process(settings.instance_id)
+    return [
+        Context(app, settings, cluster, view, identity, number, asyncio.Semaphore(1))
+        for number in range(view.partition_count)
+    ]
+
+
+async def _source_of(context: Context, found: FoundIncrement) -> str | None:
+    """The app with whose state the chain began, as far as its newest decision says so."""
+    offset = decided_at(found.increment, found.offset)
+    if offset == NO_OFFSET:
+        return None
+    async with reading(context.cluster) as reader:
+        decided = await increment_at(reader, context.increments, offset)
+    if decided is None or not decided.begins_anew:
+        return None
+    return (decided.decision or {}).get(STATE_OF)
+
+
+async def _take_over(context: Context, source_id: str, begin: BeginAt) -> str:
+    async with reading(context.cluster) as reader:
+        end_offset = (await reader.bounds(context.increments)).end_offset
+    taken = await takeover_of(context, source_id, begin)
+    published = await publish(context, taken.store, taken.before, taken.decision, end_offset)
+    return f"partition {context.partition}: {taken.decision['decided']}; snapshot {published.snapshot_id}"
+
+
+def _already(context: Context, found: FoundIncrement) -> str:
+    return f"partition {context.partition}: already initialised, at batch {found.increment.batch}"
+
+
+async def _refuse_lost(contexts: list[Context], existing: list[FoundIncrement | None]) -> None:
+    """An interrupted `init` leaves partitions without genesis; but then none of the others has processed."""
+    ahead = {
+        c.partition: f
+        for c, f in zip(contexts, existing, strict=True)
+        if f is not None and f.increment.batch > 0
+    }
+    empty = [c for c, f in zip(contexts, existing, strict=True) if f is None]
+    if not ahead or not empty:
+        return
+    number, found = next(iter(ahead.items()))
+    ran = next(each for each in contexts if each.partition == number)
+    source_id = await _source_of(ran, found)
+    if source_id is not None:
+        raise UsageError(
+            f"partition {number} began with the state of app {source_id}, partition {empty[0].partition} is empty:"
+            " an interrupted init",
+            hint=f"`snapreplay init {app_name(empty[0].app)} --state-of {source_id}` completes it",
+        )
+    lost = empty[0]
+    raise PartitionLost(
+        f"{lost.increments} holds no increment, but partition {number} is at batch"
+        f" {found.increment.batch}: the increments of partition {lost.partition} were lost",
+        hint="bring the increments topic back from a backup or mirror; or `snapreplay run"
+        f" {app_name(lost.app)}`: its hint says what can be accepted; or begin anew under a new app id: {new_app()}",
+        partition=lost.partition,
+    )
+
+
+async def _refuse_owned(
+    contexts: list[Context], existing: list[FoundIncrement | None], *, state_is_lost: bool
+) -> None:
+    """`init` fences: an owner that holds the only copy of a state would be cut off from the log.
+
+    Whoever fences claims next: a log without any record, of which the coordinator knows a fence, is another one.
+    """
+    for context, found in zip(contexts, existing, strict=True):
+        if found is None and await _was_owned(context):
+            running = await context.cluster.member_count(context.app.app_id)
+            if state_is_lost and not running:
+                continue
+            raise OwnedBefore(
+                f"{context.increments} is empty, but partition {context.partition} of app {context.app.app_id} "
+                + ("has an owner: init would fence it" if running else "had an owner"),
+                hint=_owner_hint(context, running=bool(running)),
+                partition=context.partition,
+            )
+
+
+def _owner_hint(context: Context, *, running: bool) -> str:
+    ways = [
+        ("wait: " if running else "if a process of it is still there, connect it to the cluster: ")
+        + "a process that has the state in memory writes it by itself",
+        "bring the increments topic back from a backup or mirror",
+        f"begin anew under a new app id: {new_app()}",
+    ]
+    stop = "stop all processes of the app and " if running else ""
+    ways.append(
+        f"if no process has the state in memory any more, {stop}begin with an empty one:"
+        f" `snapreplay init {app_name(context.app)} --state-is-lost`"
+    )
+    return "; or ".join(ways)
+
+
+async def _was_owned(context: Context) -> bool:
+    """Whether somebody fenced whose claim this log does not show, also a little later."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + CLAIM_FOLLOWS_SECONDS
+    while True:
+        async with reading(context.cluster, read_committed=False) as reader:
+            if (await reader.bounds(context.increments)).end_offset > 0:
+                return False
+        if not await _was_fenced(context):
+            return False
+        if loop.time() > deadline:
+            return True
+        await asyncio.sleep(0.1)
+
+
+async def _was_fenced(context: Context) -> bool:
+    try:
+        last = await context.cluster.last_fence(context.transactional_id)
+    except StopError:  # a cluster that does not tell: then who is a member may have fenced
+        return await context.cluster.member_count(context.app.app_id) > 0
+    # "Empty": an `init` that came no further than its fence
+    return last is not None and last.state != "Empty"
+
+
+async def _last(context: Context) -> FoundIncrement | None:
+    """The last increment, without fencing anybody: a running owner must not notice `init`."""
+    async with reading(context.cluster) as reader:
+        bounds = await reader.bounds(context.increments)
+        found = await last_increment(reader, context.increments, bounds)
+        if found is not None:
+            return found
+        lost = await _holds_ours(reader, context.snapshots)
+    if lost:
+        raise StopError(
+            f"{context.increments} holds no increment, but"
+            f" {context.snapshots} holds snapshots: the increments were lost",
+            hint="bring the increments topic back from a backup or mirror; or"
+            f" `snapreplay run {app_name(context.app)}`: its hint has the command to accept the newest snapshot; or"
+            f" begin anew under a new app id: {new_app()}",
+        )
+    return None
+
+
+async def _holds_ours(reader: Reader, log: TopicPartition) -> bool:
+    """Whether a snapshot, or a part of one, was ever written; a marker of a transaction that only looked is none."""
+    async for records in reader.read(log, *await reader.bounds(log)):
+        if any(is_ours(record.value or b"", record.headers) for record in records):
+            return True
+    return False
+
+
+async def _write(context: Context, start: StartFrom) -> str:
+    view = context.view
+    starts = await start_offsets(context, start)
+    genesis = Genesis(view.cluster_id, view.partition_count, starts)
+    digest = store_of(context.app.state()).digest
+    async with owned(context) as ours:
+        found = await ours.last_increment()
+        if found is not None:
+            return _already(context, found)
+        epoch, now_ms = ours.owner_epoch, wall_ms()
+        await ours.commit(
+            genesis_increment(context.origin, epoch, genesis, digest, now_ms, view.topic_ids)
+        )
+    listed = ", ".join(f"{topic} from offset {offset}" for topic, offset in starts.items())
+    return f"partition {context.partition}: initialised, {listed}"

@@ -1,0 +1,273 @@
+"""The state of another app as the beginning of a new one: `init --state-of`.
+
+Only reads: what is written then goes the way of every decision (`publish`). The other app is not fenced and need not
+be able to run; its increments and snapshots are enough.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import msgspec
+
+from snapreplay.app import names
+from snapreplay.app.app import App
+from snapreplay.counted import counted
+from snapreplay.errors import RebuildError, SnapreplayError, StopError, UsageError
+from snapreplay.service.control.status import StatusBoard
+from snapreplay.service.core import effects, events
+from snapreplay.service.core.chain import genesis_increment
+from snapreplay.service.core.refusals import schema_differs
+from snapreplay.service.core.restore_mode import RestoreMode
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.decisions.start_offsets import start_offsets
+from snapreplay.service.ports import Cluster
+from snapreplay.service.publish.publish import by_whom
+from snapreplay.service.recovery.executor import RecoveryExecutor
+from snapreplay.service.recovery.inputs import check_inputs
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.report import Reporter
+from snapreplay.service.topics.increments import last_increment
+from snapreplay.service.topics.log_bounds import read_starts
+from snapreplay.service.topics.reading import reading
+from snapreplay.service.topics.snapshots import load_manifest
+from snapreplay.snapshots.format.records import NO_OFFSET, Genesis, Increment
+from snapreplay.snapshots.plan import plan_start
+from snapreplay.state.contract import Store
+from snapreplay.state.store import store_of
+from snapreplay.state.values import StoredValueUnreadable
+
+BeginAt = Literal["earliest", "latest", "positions"]
+
+STATE_OF = "state_of"
+"""The key of a decision that names the app whose state a new one began with."""
+
+
+class NoSuchState(UsageError):
+    """There is no app of this id in the cluster, or not one whose partitions are ours."""
+
+
+class CannotTakeOver(StopError):
+    """The state is there, and cannot be the beginning of this app."""
+
+
+@dataclass(frozen=True)
+class Takeover:
+    """The proven state of one partition. `before` stands for it as if it had been committed; `decision` names its
+    origin."""
+
+    store: Store
+    before: Increment
+    decision: dict[str, str]
+
+
+async def check_source(source_id: str, app: App[Any], cluster: Cluster, partitions: int) -> None:
+    """
+    Raises:
+        NoSuchState: no topics of that app, or another number of partitions.
+    """
+    if source_id == app.app_id:
+        raise NoSuchState(f"--state-of {source_id}: an app cannot begin with its own state")
+    own = (names.increments_topic(source_id), names.snapshots_topic(source_id))
+    facts = await cluster.topics(own)
+    for name in own:
+        if name not in facts:
+            suffix = names.increments_topic("")
+            known = sorted(
+                topic.removesuffix(suffix)
+                for topic in await cluster.topic_names()
+                if topic.endswith(suffix) and topic != names.increments_topic(app.app_id)
+            )
+            raise NoSuchState(
+                f"--state-of {source_id}: there is no topic {name} in this cluster; apps with"
+                f" increments here: {', '.join(known) or 'none'}"
+            )
+    count = facts[own[0]].partition_count
+    if count != partitions:
+        raise NoSuchState(
+            f"--state-of {source_id}: its state has {counted(count, 'partition')}, the inputs of {app.app_id} have"
+            f" {partitions}: keys would be in other partitions than their state",
+            found=partitions,
+            expected=count,
+        )
+
+
+async def takeover_of(context: Context, source_id: str, begin: BeginAt) -> Takeover:
+    """Load the state at the other app's last committed batch and prove it; find out where to go on.
+
+    Raises:
+        CannotTakeOver: that state cannot be had or read, or `begin` is nowhere in the inputs.
+        SchemaDiffers: the snapshot is of another schema_version.
+    """
+    store = store_of(context.app.state())
+    source = replace(context, app=_named(context.app, source_id))
+    last = await _load(source, store)
+    _check_entries(source, store)
+    increment = last.increment
+    positions, anchors = await _begin(context, source, increment, begin)
+    genesis = Genesis(context.view.cluster_id, context.view.partition_count, positions)
+    before = msgspec.structs.replace(
+        genesis_increment(
+            context.origin, NO_OFFSET, genesis, store.digest, 0, context.view.topic_ids
+        ),
+        anchors=anchors,
+        stream_time_ms=increment.stream_time_ms,
+    )
+    listed = ", ".join(f"{topic} from offset {offset}" for topic, offset in positions.items())
+    proven = (
+        f" ({counted(store.digest.count, 'entry')}, digest {store.digest})" if store.digest else ""
+    )
+    decision = {
+        "finding": _finding(source, last),
+        "problem": f"{context.app.app_id} is a new app id",
+        "decided": f"begins with the state of app {source_id} after its batch {increment.batch}{proven}, {listed}",
+        "reason": f"init --state-of {source_id} --from {begin}",
+        "by": by_whom(),
+        STATE_OF: source_id,
+    }
+    return Takeover(store, before, decision)
+
+
+def _named(app: App[Any], app_id: str) -> App[Any]:
+    """The same program under another id: its topics are those of that app."""
+    named = copy.copy(app)
+    named.app_id = app_id
+    return named
+
+
+async def _load(source: Context, store: Store) -> FoundIncrement:
+    executor = RecoveryExecutor(source, store, Reporter(StatusBoard(), source.partition))
+    try:
+        reader = await executor.reader()
+        bounds = await reader.bounds(source.increments)
+        last = await last_increment(reader, source.increments, bounds)
+        if last is None:
+            raise CannotTakeOver(f"{source.increments} holds no increment: there is no state")
+        await _check_kind(source, store, last)
+        _check_schema(source, last)
+        await _bring_to(source, executor, last)
+    except RebuildError as error:
+        raise _not_to_be_had(source, error) from error
+    else:
+        return last
+    finally:
+        executor.end_load()
+        await executor.close_reader()
+
+
+async def _bring_to(source: Context, executor: RecoveryExecutor, last: FoundIncrement) -> None:
+    """By changes only: another app's handlers are not there to replay with."""
+    starts = await read_starts(source, last)
+    unusable: dict[str, str] = {}
+    while True:
+        try:
+            start = plan_start(last.increment, last.offset, starts, unusable)
+        except StopError as error:
+            raise _not_to_be_had(source, error) from error
+        loaded = await _loaded(source, executor, effects.Load(start))
+        if isinstance(loaded, events.StartLoaded):
+            break
+        unusable[loaded.snapshot_id] = loaded.reason
+    event = await executor.perform(effects.Advance(loaded.base, last, RestoreMode.CHANGES))
+    if isinstance(event, events.ModeUnavailable):
+        raise _not_to_be_had(source, event.error)
+
+
+async def _loaded(
+    source: Context, executor: RecoveryExecutor, load: effects.Load
+) -> events.StartLoaded | events.SnapshotUnusable:
+    try:
+        return await executor.load(load)
+    except SnapreplayError:
+        raise
+    except Exception as error:  # restore() is the user's and may raise anything
+        raise CannotTakeOver(
+            f"{source.snapshots}: restore() of this app's state does not accept it:"
+            f" {type(error).__name__}: {error}"
+        ) from error
+
+
+def _not_to_be_had(source: Context, error: SnapreplayError) -> CannotTakeOver:
+    app_id = source.app.app_id
+    return CannotTakeOver(
+        f"the state of app {app_id} after its last batch cannot be restored, partition {source.partition}:"
+        f" {error.message}",
+        hint=f"start {app_id} once more and stop it: the snapshot that it writes at its end (snapshot.before_stop)"
+        " needs nothing else; if it cannot start, its own hint says why",
+    )
+
+
+async def _check_kind(source: Context, store: Store, last: FoundIncrement) -> None:
+    theirs = await _is_map(source, last.increment)
+    if theirs is None or theirs == store.keeps_changes:
+        return
+    kinds = ("no map", "a MapState")
+    raise CannotTakeOver(
+        f"the state of app {source.app.app_id} is {kinds[theirs]}, that of this app is {kinds[not theirs]}"
+    )
+
+
+async def _is_map(source: Context, last: Increment) -> bool | None:
+    """None: nothing tells. A map has a digest after every batch and many shards, a state that is no map one."""
+    if last.changes is not None or last.digest is None:
+        return last.changes is not None
+    async with reading(source.cluster, read_committed=False, large=True) as reader:
+        for pointer in last.pointers:
+            with suppress(RebuildError):
+                return (await load_manifest(reader, source.snapshots, pointer)).shard_count > 1
+    return None
+
+
+def _check_schema(source: Context, last: FoundIncrement) -> None:
+    recorded, now = last.increment.origin.schema_version, source.app.schema_version
+    if recorded != now:
+        what = f"the state of app {source.app.app_id} after batch {last.increment.batch}"
+        raise schema_differs(what, recorded, now)
+
+
+def _check_entries(source: Context, store: Store) -> None:
+    """Each key and value is read as this app's types, which the handlers would do only when they meet them."""
+    try:
+        for _ in store.checking():
+            pass
+    except StoredValueUnreadable as error:
+        raise CannotTakeOver(
+            f"the state of app {source.app.app_id}, partition {source.partition}, is of other types than this app's:"
+            f" {error.message}"
+        ) from error
+
+
+async def _begin(
+    context: Context, source: Context, last: Increment, begin: BeginAt
+) -> tuple[dict[str, int], dict[str, Any]]:
+    """Positions to go on at; and the anchors that show whether the inputs are still the same logs."""
+    if begin == "positions":
+        return await _same_positions(context, source, last)
+    return await start_offsets(context, begin), {}
+
+
+async def _same_positions(
+    context: Context, source: Context, last: Increment
+) -> tuple[dict[str, int], dict[str, Any]]:
+    theirs, ours = sorted(last.positions), sorted(context.input_names)
+    hint = "`--from earliest` goes on at the start of each input, `--from latest` at its end"
+    if theirs != ours:
+        raise CannotTakeOver(
+            f"--from positions: app {source.app.app_id} has the inputs {', '.join(theirs)}, this one {', '.join(ours)}:"
+            " offsets of other topics mean nothing here",
+            hint=hint,
+        )
+    try:
+        await check_inputs(context, last)
+    except StopError as error:
+        raise CannotTakeOver(f"--from positions: {error.message}", hint=hint) from error
+    return dict(last.positions), dict(last.anchors)
+
+
+def _finding(source: Context, last: FoundIncrement) -> str:
+    digest = hashlib.sha256(f"{source.increments} {last.offset}".encode()).hexdigest()
+    return f"state-taken-over-{digest[:8]}"

@@ -1,0 +1,297 @@
+"""Questions about a cluster that only `doctor` asks: its brokers one by one, replicas, open transactions, permissions.
+
+Reads, except for `probe`, whose transaction holds no record and is aborted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any, Self, TypeVar
+
+from aiokafka import codec
+from aiokafka.conn import AIOKafkaConnection
+from aiokafka.errors import (
+    GroupAuthorizationFailedError,
+    TransactionalIdAuthorizationFailed,
+    for_code,
+)
+from aiokafka.protocol import admin as admin_requests
+from aiokafka.protocol import group as group_requests
+from aiokafka.protocol.api import Request
+from aiokafka.protocol.coordination import FindCoordinatorRequest
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.group import HeartbeatRequest
+from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.protocol.offset import OffsetRequest
+from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.protocol.transaction import (
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
+
+from snapreplay.service.clock import wall_ms
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.inspected import Broker, OpenTransaction, Replicas, WriteProbe
+from snapreplay.service.kafka.clients import admin_client, anybody
+from snapreplay.service.kafka.config import client_arguments
+from snapreplay.service.kafka.describe_group import DescribeGroup
+from snapreplay.service.kafka.entry import entered
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error
+from snapreplay.service.kafka.leave import LeaveGroup
+from snapreplay.service.kafka.requests import (
+    DescribeProducers,
+    DescribeTransactions,
+    ListTransactions,
+    TopicIds,
+)
+from snapreplay.service.kafka.shutdown import close_client
+from snapreplay.service.ports import TopicPartition
+
+T = TypeVar("T")
+
+NEEDED: tuple[type[Request[Any]], ...] = (
+    *(ProduceRequest, FetchRequest, OffsetRequest, MetadataRequest, FindCoordinatorRequest),
+    *(InitProducerIdRequest, AddPartitionsToTxnRequest, EndTxnRequest),
+    *(group_requests.JoinGroupRequest, group_requests.SyncGroupRequest),
+    *(HeartbeatRequest, LeaveGroup),
+    *(admin_requests.CreateTopicsRequest, admin_requests.DeleteRecordsRequest),
+    *(admin_requests.DescribeConfigsRequest, DescribeGroup),
+    *(TopicIds, DescribeProducers, DescribeTransactions, ListTransactions),
+)
+"""What the service and `doctor` ask of brokers: all since Kafka 3.0. A fetch by id (3.1) can be one by name."""
+
+_COORDINATOR_OF_GROUPS = 0
+_COORDINATOR_OF_TRANSACTIONS = 1
+_NOBODY = -1  # no producer has this id
+_FORBIDDEN = {GroupAuthorizationFailedError.errno, TransactionalIdAuthorizationFailed.errno}
+_NO_ERROR = 0
+_ABORT = 0
+# The coordinator loads, moves, makes its topic at first use, or ends the last transaction of this id.
+_AGAIN = {14, 15, 16, 51}
+_PAUSE_S = 0.05
+
+
+def missing_codecs() -> tuple[str, ...]:
+    """Compressions that records may have and this installation cannot read."""
+    known = {
+        "gzip": codec.has_gzip,
+        "snappy": codec.has_snappy,
+        "lz4": codec.has_lz4,
+        "zstd": codec.has_zstd,
+    }
+    return tuple(name for name, has in known.items() if not has())
+
+
+class KafkaDiagnostics:
+    """`async with KafkaDiagnostics(settings) as ask:`. Every question raises Unreachable, or
+    NotAuthenticated or NotAuthorized, within three request timeouts."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._deadline_s = 3 * settings.request_timeout_ms / 1000
+        self._client = admin_client(client_arguments(settings))
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._in_time("connecting", entered(self._client.start(), self._settings))
+        except BaseException:
+            await close_client(self._client._client)
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await close_client(self._client._client)
+
+    async def brokers(self) -> list[Broker]:
+        """All that the cluster advertises, each connected to."""
+        cluster = await self._in_time("listing brokers", self._client.describe_cluster())
+        return [await self._broker(each) for each in cluster["brokers"]]
+
+    async def replicas(self, topics: Collection[str]) -> dict[TopicPartition, Replicas]:
+        """Of those topics that exist."""
+        listing = await self._in_time("describing topics", self._client.describe_topics())
+        return {
+            TopicPartition(entry["topic"], each["partition"]): Replicas(
+                each["leader"], tuple(each["replicas"]), tuple(each["isr"])
+            )
+            for entry in listing
+            if entry["topic"] in topics
+            for each in entry["partitions"]
+        }
+
+    async def open_transaction(
+        self, partition: TopicPartition, leader: int, brokers: Sequence[int]
+    ) -> OpenTransaction | None:
+        """The one that began first; None when none is open any more. `brokers` are asked who coordinates it."""
+        what = f"describing the producers of {partition}"
+        return await self._in_time(what, self._open_transaction(partition, leader, brokers))
+
+    async def probe(
+        self, transactional_id: str, partitions: Sequence[TopicPartition]
+    ) -> WriteProbe:
+        """May we write there? A transaction with these partitions, without a record, aborted at once.
+
+        `transactional_id` is fenced: it must be nobody's.
+        """
+        return await self._in_time("probing", self._probe(transactional_id, partitions))
+
+    async def refused(self, group_id: str, owners: Mapping[str, TopicPartition]) -> dict[str, str]:
+        """Of the group and the transactional ids of `owners`, what may not be used → the broker's reason.
+
+        Asked as a member and a producer that never were (an owner writes to its partition): the permission is looked at
+        first, and what is refused after it changes nothing and fences nobody.
+        """
+        doing = "asking for the permissions of its group and transactional ids"
+        return await self._in_time(doing, self._refused(group_id, owners))
+
+    async def _in_time(self, doing: str, asking: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                return await asking
+        except CLIENT_ERRORS as error:
+            raise client_error(error, doing, Asked(self._settings, "Describe")) from error
+
+    async def _broker(self, described: Mapping[str, Any]) -> Broker:
+        node, address = described["node_id"], f"{described['host']}:{described['port']}"
+        connection = await self._connection(node)
+        if connection is None:
+            return Broker(node, address, reachable=False)
+        apis = dict(connection._versions)
+        return Broker(node, address, apis=apis, missing=_missing(apis))
+
+    async def _connection(self, node: int) -> AIOKafkaConnection | None:
+        try:
+            async with asyncio.timeout(self._settings.request_timeout_ms / 1000):
+                return await self._client._client._get_conn(node)
+        except TimeoutError:
+            return None
+
+    async def _open_transaction(
+        self, partition: TopicPartition, leader: int, brokers: Sequence[int]
+    ) -> OpenTransaction | None:
+        answer = await self._client._client.send(leader, DescribeProducers(*partition))
+        ((_, ((_, code, message, producers, _),), _),) = answer.topics
+        if code:
+            raise for_code(code)(f"no description of the producers of {partition}: {message}")
+        opened = [each for each in producers if each[5] >= 0]
+        if not opened:
+            return None
+        producer_id, epoch, _, _, _, start_offset, _ = min(opened, key=lambda each: each[5])
+        found = OpenTransaction(producer_id, epoch, start_offset)
+        for node in brokers:
+            answer = await self._client._client.send(node, ListTransactions([producer_id]))
+            for transactional_id, _, _, _ in answer.transaction_states:
+                return await self._described(found, node, transactional_id)
+        return found
+
+    async def _described(
+        self, found: OpenTransaction, node: int, transactional_id: str
+    ) -> OpenTransaction:
+        answer = await self._client._client.send(node, DescribeTransactions(transactional_id))
+        ((code, _, _, timeout_ms, started_at_ms, *_),) = answer.transaction_states
+        known = (timeout_ms, started_at_ms) if code == _NO_ERROR else (None, None)
+        return OpenTransaction(
+            found.producer_id,
+            found.producer_epoch,
+            found.start_offset,
+            transactional_id,
+            started_at_ms=known[1],
+            timeout_ms=known[0],
+        )
+
+    async def _probe(
+        self, transactional_id: str, partitions: Sequence[TopicPartition]
+    ) -> WriteProbe:
+        refused: dict[str, str] = {}
+        anywhere = await anybody(self._client._client)
+        code, _ = await self._asked(anywhere, InitProducerIdRequest(None, 0), _error_code)
+        _note(refused, "idempotent writes", code)
+        find = FindCoordinatorRequest(transactional_id, _COORDINATOR_OF_TRANSACTIONS)
+        code, found = await self._asked(anywhere, find, _error_code)
+        if _note(refused, transactional_id, code):
+            return WriteProbe(refused)
+        node, timeout_ms = found.coordinator_id, self._settings.timeouts.transaction_ms
+        request = InitProducerIdRequest(transactional_id, timeout_ms)
+        code, answer = await self._asked(node, request, _error_code)
+        if _note(refused, transactional_id, code):
+            return WriteProbe(refused)
+        us = (transactional_id, answer.producer_id, answer.producer_epoch)
+        before_ms, after_ms = wall_ms(), 0
+        for topic, number in partitions:
+            request = AddPartitionsToTxnRequest(*us, [(topic, [number])])
+            code, _ = await self._asked(node, request, _partition_code)
+            if not _note(refused, topic, code):
+                after_ms = after_ms or wall_ms()  # the first one begins the transaction
+        if not after_ms:
+            return WriteProbe(refused)
+        try:
+            known = await self._client._client.send(node, DescribeTransactions(transactional_id))
+        finally:
+            await self._asked(node, EndTxnRequest(*us, _ABORT), _error_code)
+        ((_, _, _, _, started_at_ms, *_),) = known.transaction_states
+        return WriteProbe(refused, before_ms, after_ms, started_at_ms)
+
+    async def _refused(self, group_id: str, owners: Mapping[str, TopicPartition]) -> dict[str, str]:
+        refused: dict[str, str] = {}
+        beat = HeartbeatRequest(group_id, -1, "")
+        code = await self._at_coordinator(_COORDINATOR_OF_GROUPS, group_id, beat, _error_code)
+        _note(refused, group_id, code if code in _FORBIDDEN else _NO_ERROR)
+        for owner, (topic, number) in owners.items():
+            add = AddPartitionsToTxnRequest(owner, _NOBODY, 0, [(topic, [number])])
+            code = await self._at_coordinator(
+                _COORDINATOR_OF_TRANSACTIONS, owner, add, _partition_code
+            )
+            _note(refused, owner, code if code in _FORBIDDEN else _NO_ERROR)
+        return refused
+
+    async def _at_coordinator(
+        self, kind: int, name: str, request: Request[Any], code_of: Callable[[Any], int]
+    ) -> int:
+        """The error code of the first of both: finding it, asking it."""
+        anywhere = await anybody(self._client._client)
+        find = FindCoordinatorRequest(name, kind)
+        code, found = await self._asked(anywhere, find, _error_code)
+        if not code:
+            code, _ = await self._asked(found.coordinator_id, request, code_of)
+        return code
+
+    async def _asked(
+        self, node: int, request: Request[Any], code_of: Callable[[Any], int]
+    ) -> tuple[int, Any]:
+        """The error code and the answer; again for codes that only mean "not yet"."""
+        while True:
+            answer = await self._client._client.send(node, request)
+            code = code_of(answer)
+            if code not in _AGAIN:
+                return code, answer
+            await asyncio.sleep(_PAUSE_S)
+
+
+def _missing(apis: Mapping[int, tuple[int, int]]) -> tuple[str, ...]:
+    return tuple(
+        request.__name__.removesuffix("Request")
+        for request in NEEDED
+        if not any(_speaks(apis, struct.API_KEY, struct.API_VERSION) for struct in request._CLASSES)
+    )
+
+
+def _speaks(apis: Mapping[int, tuple[int, int]], key: int, version: int) -> bool:
+    lowest, highest = apis.get(key, (0, -1))
+    return lowest <= version <= highest
+
+
+def _error_code(answer: Any) -> int:
+    return int(answer.error_code)
+
+
+def _partition_code(answer: Any) -> int:
+    ((_, ((_, code),)),) = answer.errors
+    return int(code)
+
+
+def _note(refused: dict[str, str], what: str, code: int) -> bool:
+    if code:
+        refused[what] = for_code(code).__name__
+    return bool(code)

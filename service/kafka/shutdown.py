@@ -1,0 +1,144 @@
+"""Ending clients in bounded time, whatever they are doing, by way of their insides."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaError
+
+log = logging.getLogger(__name__)
+
+CLOSE_S = 2.0
+_CANCEL_ROUNDS = 40
+_ROUND_S = 0.05
+_FINISH_S = 0.5
+
+
+async def bounded(work: Coroutine[Any, Any, object], seconds: float) -> bool:
+    """Run `work` in a task of its own; False when it had to be cancelled. Never raises its errors.
+
+    Own task: `stop()` directly after `start()` raises a CancelledError of its own making (aiokafka 0.14.0),
+    which must not look like ours.
+    """
+    task = asyncio.create_task(work)
+    try:
+        done, _ = await asyncio.wait([task], timeout=seconds)
+    finally:
+        if not task.done():
+            task.cancel()
+    if not done:
+        await asyncio.wait([task], timeout=_ROUND_S)
+        return False
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.debug("closing a Kafka client: %r", error)
+    return True
+
+
+async def finish_despite_cancel(work: Coroutine[Any, Any, object]) -> None:
+    """Start or end a client. Cancelled in the middle of either it forgets an open connection and the task that reads
+    it (aiokafka 0.14.0), so `work` may finish first, within half a second."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task], timeout=_FINISH_S)
+        task.cancel()
+        await asyncio.wait([task], timeout=_ROUND_S)
+        if task.done() and not task.cancelled():
+            task.exception()  # looked at: nobody waits for it any more
+        raise
+
+
+async def close_consumer(consumer: AIOKafkaConsumer) -> None:
+    """Ask nicely, then cut. Bounded by about twice CLOSE_S, never raises."""
+    await finish_despite_cancel(_close_consumer(consumer))
+
+
+async def _close_consumer(consumer: AIOKafkaConsumer) -> None:
+    synchroniser = consumer._client._sync_task
+    await asyncio.sleep(0)
+    await bounded(consumer.stop(), CLOSE_S)
+    await _cut_client(consumer._client, synchroniser)
+
+
+async def close_client(client: AIOKafkaClient) -> None:
+    """Bounded by about twice CLOSE_S, never raises."""
+    await finish_despite_cancel(_close_client(client))
+
+
+async def _close_client(client: AIOKafkaClient) -> None:
+    synchroniser = client._sync_task
+    await bounded(client.close(), CLOSE_S)
+    await _cut_client(client, synchroniser)
+
+
+async def _cut_client(client: AIOKafkaClient, synchroniser: asyncio.Task[Any] | None) -> None:
+    """What `close` may leave behind.
+
+    It cancels the metadata synchroniser, which can swallow that (seen under request timeouts on Python 3.11,
+    whose `wait_for` does so), lives on and connects again.
+    """
+    if synchroniser is not None:
+        await _end({synchroniser})
+    for connection in list(client._conns.values()):
+        connection.close()
+
+
+async def cut_producer(producer: AIOKafkaProducer) -> None:
+    """Forced close: no task, no socket, no pending send is left, also with every broker dead.
+
+    `stop()` would flush, and wait for ever for brokers that are gone.
+    """
+    await finish_despite_cancel(_cut_producer(producer))
+
+
+async def _cut_producer(producer: AIOKafkaProducer) -> None:
+    producer._closed = True
+    await _end(_tasks(producer._sender.sender_task))
+    _fail_waiters(producer, KafkaError("this producer was discarded"))
+    await _close_client(producer.client)
+
+
+def _fail_waiters(producer: AIOKafkaProducer, reason: KafkaError) -> None:
+    """Whoever awaits a send or a commit gets `reason`. What nobody awaits is looked at here, or asyncio
+    would report it as an error later on."""
+    accumulator, transactions = producer._message_accumulator, producer._txn_manager
+    batches = [batch for run in accumulator._batches.values() for batch in run]
+    batches += accumulator._pending_batches
+    waiters = [waiter for batch in batches for waiter in (batch.future, batch._drain_waiter)]
+    accumulator.fail_all(reason)
+    if transactions is not None and transactions._transaction_waiter is not None:
+        waiters.append(transactions._transaction_waiter)
+        transactions.fatal_error(reason)
+        waiters.append(transactions._transaction_waiter)
+    for waiter in waiters:
+        if waiter.done() and not waiter.cancelled():
+            waiter.exception()
+
+
+def _tasks(sender: asyncio.Task[Any] | None) -> set[asyncio.Task[Any]]:
+    """The sender and the requests it has under way: cancelled alone, it would wait for them for ever."""
+    if sender is None:
+        return set()
+    frame = getattr(sender.get_coro(), "cr_frame", None)
+    return {sender, *(frame.f_locals.get("tasks", ()) if frame is not None else ())}
+
+
+async def _end(tasks: set[asyncio.Task[Any]]) -> None:
+    """Cancel until they are done: the sender swallows the first one, at least."""
+    left = {task for task in tasks if not task.done()}
+    for _ in range(_CANCEL_ROUNDS):
+        for task in left:
+            task.cancel()
+        if left:
+            _, left = await asyncio.wait(left, timeout=_ROUND_S)
+    for task in tasks - left:
+        if not task.cancelled():
+            task.exception()
+    if left:
+        log.error("tasks of a closed Kafka client are still running: %r", left)

@@ -1,0 +1,1 @@
+"""Processing: batches, their transactions, snapshots beside them, and what is watched meanwhile."""

@@ -1,0 +1,229 @@
+"""One transaction per batch: outputs, changes, and last the increment."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from snapreplay.app.fold import Applied
+from snapreplay.app.record import Output
+from snapreplay.errors import RetryableError
+from snapreplay.service.clock import wall_ms
+from snapreplay.service.core.chain import Chain
+from snapreplay.service.core.custody import IncrementsReplaced
+from snapreplay.service.core.kafka_errors import CommitInDoubt
+from snapreplay.service.core.lineage import Lineage
+from snapreplay.service.core.retained import Ending, RetainedState
+from snapreplay.service.ports import LogRecord, Producer
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.tasks import cancel_and_wait
+from snapreplay.snapshots.format.changes import split_changes
+from snapreplay.snapshots.format.envelope import RecordKind, encode, headers_for, headers_of
+from snapreplay.snapshots.format.records import Increment
+from snapreplay.state.contract import Store
+from snapreplay.state.digest import Digest
+
+
+class ProducerSpent(RetryableError):
+    """The commit was answered OK, but the producer must not start another transaction."""
+
+
+@dataclass(frozen=True)
+class Committed:
+    """A batch whose transaction was answered OK."""
+
+    applied: Applied | None
+    increment: Increment
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Pending:
+    applied: Applied | None
+    increment: Increment
+    began: float
+    task: asyncio.Task[tuple[int, ...]]
+
+
+class Committer:
+    """Extends the chain. At most one transaction is under way; its batch is sealed in the store until then.
+
+    Attributes:
+        chain: up to the last increment whose commit was answered OK.
+        doubtful: the increment whose commit was not. Its batch stays sealed: the log will say what became of it.
+        replaced: the newest increment lies in another log than the chain does, or in one that was cut.
+        last_began: when the last commit that was answered OK began, by the loop's clock; -inf before the first.
+    """
+
+    def __init__(self, context: Context, store: Store, producer: Producer, chain: Chain) -> None:
+        self._context = context
+        self._store = store
+        self._producer = producer
+        self._pending: _Pending | None = None
+        self.chain = chain
+        self.doubtful: Increment | None = None
+        self._doubtful_outputs: tuple[Output, ...] = ()
+        self._ending: Ending | None = None
+        self._is_cut = self._is_begun = False
+        self.replaced: IncrementsReplaced | None = None
+        self.last_began = -math.inf
+
+    @property
+    def idle(self) -> bool:
+        """No transaction is under way (an answered one that was not settled counts as under way)."""
+        return self._pending is None
+
+    @property
+    def answered(self) -> bool:
+        """There is something to settle without waiting."""
+        return self._pending is not None and self._pending.task.done()
+
+    def start(self, applied: Applied | None, digest: Digest | None = None) -> None:
+        """Begin the transaction of a sealed batch; None commits an empty increment (a pointer, or `digest`).
+
+        Raises:
+            CommitInDoubt: after `cut`; nothing was sent.
+        """
+        if self._pending is not None:
+            raise AssertionError("the previous transaction is not settled")
+        records, increment = self._records(applied, digest)
+        if self._is_cut:
+            self._doubt(applied, increment, Ending(asked=False))
+            raise CommitInDoubt(
+                f"batch {increment.batch} was not sent: the increments topic is missing or was replaced"
+            )
+        outputs = (*applied.outputs, *applied.dead_letters) if applied else ()
+        loop = asyncio.get_running_loop()
+        self._is_begun = False
+        commit = self._begin(outputs, records)
+        self._pending = _Pending(applied, increment, loop.time(), loop.create_task(commit))
+
+    def not_sent(self, applied: Applied) -> None:
+        """Instead of `start`: the batch is in the store for good, but must not be committed now."""
+        self._doubt(applied, self._records(applied, None)[1], Ending(asked=False))
+
+    async def settle(self) -> Committed | None:
+        """Wait for the transaction under way and merge its batch; None when there was none.
+
+        Raises:
+            Fenced, CommitInDoubt, RefusedRecord: recover; this is the end of the committer.
+        """
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return None
+        try:
+            offsets = await pending.task
+        except BaseException:
+            pending.task.cancel()
+            self._doubt(pending.applied, pending.increment, self._ended)
+            raise
+        if pending.applied is not None:
+            self._store.merge()
+        self._check_offset(pending.increment, offsets[-1])
+        self.chain = self.chain.committed(pending.increment, offsets[-1])
+        self.last_began = pending.began
+        seconds = asyncio.get_running_loop().time() - pending.began
+        return Committed(pending.applied, pending.increment, seconds)
+
+    def check(self) -> None:
+        """After each transaction.
+
+        Raises:
+            ProducerSpent: before the next one a new producer must fence this one.
+            IncrementsReplaced: it was committed, but not into the log that the chain is in.
+        """
+        if self.replaced is not None:
+            raise self.replaced
+        if self._producer.needs_renewal:
+            raise ProducerSpent(
+                f"partition {self._context.partition}: a request of the last transaction ended without an"
+                " answer; its late copy must not reach the next one (KAFKA-17754)"
+            )
+
+    async def discard(self) -> None:
+        """Give up: the transaction under way, if any, is in doubt; the log will say."""
+        pending, self._pending = self._pending, None
+        try:
+            await self._producer.discard()
+            if pending is not None:
+                await cancel_and_wait(pending.task)
+        finally:
+            if pending is not None:
+                self._doubt(pending.applied, pending.increment, self._ended)
+
+    @property
+    def lineage(self) -> Lineage:
+        """What the fence gave its producer."""
+        return self._producer.lineage
+
+    async def cut(self) -> None:
+        """No transaction can be committed any more: the one under way ends now, in doubt."""
+        self._is_cut = True
+        await self._producer.discard()
+
+    def kept(self, **since_snapshot: Any) -> RetainedState | None:
+        """After `discard`: what the store holds, and what Kafka said of it. None when a part of a batch is in it for
+        good. `since_snapshot`: fields of `Kept` that a snapshot keeper knows."""
+        undoable = self._store.can_drop
+        if not undoable and (self._store.keeps_changes or self.doubtful is None):
+            return None
+        return RetainedState(
+            self.chain.last,
+            self.chain.last_offset,
+            self.doubtful,
+            fallback_from=self.chain.fallback_from,
+            ending=self._ending,
+            outputs=self._doubtful_outputs,
+            undoable=undoable,
+            lineage=self._producer.lineage,
+            replaced=self.replaced is not None,
+            **since_snapshot,
+        )
+
+    def _check_offset(self, increment: Increment, offset: int) -> None:
+        """A log only grows."""
+        above = max(self.chain.last_offset, self.chain.owner_epoch)
+        if offset <= above:
+            self.replaced = IncrementsReplaced(
+                f"batch {increment.batch} was committed at offset {offset} of {self._context.increments}, behind what"
+                f" was at {above}: the log was cut, or is another one",
+                offset=offset,
+                expected_above=above,
+            )
+
+    async def _begin(
+        self, outputs: Sequence[Output], records: Sequence[LogRecord]
+    ) -> tuple[int, ...]:
+        self._is_begun = True
+        return await self._producer.commit(self._context.partition, outputs, records)
+
+    @property
+    def _ended(self) -> Ending:
+        """A task that was cancelled before it began has sent nothing: what its producer says is of the one before."""
+        return self._producer.ending if self._is_begun else Ending(asked=False)
+
+    def _doubt(self, applied: Applied | None, increment: Increment, ending: Ending) -> None:
+        self.doubtful, self._ending = increment, ending
+        self._doubtful_outputs = (*applied.outputs, *applied.dead_letters) if applied else ()
+
+    def _records(
+        self, applied: Applied | None, digest: Digest | None
+    ) -> tuple[list[LogRecord], Increment]:
+        topic = self._context.increments.topic
+        values: list[bytes] = []
+        ref = None
+        if (
+            applied is not None
+            and self._store.keeps_changes
+            and self._context.settings.changelog.enabled
+        ):
+            batch = self.chain.batch + 1
+            values, ref = split_changes(batch, applied.sealed.changes)
+        increment = self.chain.next_increment(applied, ref, wall_ms(), digest)
+        headers = headers_for(RecordKind.CHANGES)
+        records = [LogRecord(topic, value, headers=headers) for value in values]
+        records.append(LogRecord(topic, encode(increment), headers=headers_of(increment)))
+        return records, increment

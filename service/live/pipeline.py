@@ -1,0 +1,398 @@
+"""Processing: poll, apply, commit; while one batch's transaction commits (IO) the next is applied (CPU).
+
+Order inside one turn: apply N+1 on top of N → settle N (merge) → mark a snapshot if one is due (nothing uncommitted
+is merged here, so its image is a committed state) → seal N+1 and start its transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
+
+from snapreplay.app.fold import Applied, ErrorPolicy, Fold
+from snapreplay.app.interleave import by_input, interleave
+from snapreplay.app.record import InputRecord, id_of
+from snapreplay.app.ways import go_on
+from snapreplay.errors import RecordError, SnapreplayError
+from snapreplay.service.control.status import InputStatus
+from snapreplay.service.core.batch_failures import HalfApplied, HandlerFailed
+from snapreplay.service.core.bisection import BatchBisection
+from snapreplay.service.core.lineage import Lineage
+from snapreplay.service.core.retained import RetainedState
+from snapreplay.service.live.committer import Committed, Committer
+from snapreplay.service.live.dead_letter_limit import DeadLetterCheck, DeadLetterLimitReached
+from snapreplay.service.live.input_guard import InputGuard
+from snapreplay.service.live.snapshot_scheduler import SnapshotScheduler
+from snapreplay.service.live.state_digests import StateDigests
+from snapreplay.service.ports import Reader, TopicPartition
+from snapreplay.service.recovery.driver import Recovered
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.cooperative import feed, isolate, pause, run_cooperatively
+from snapreplay.service.runtime.report import Reporter
+from snapreplay.snapshots.format.records import Increment
+from snapreplay.state.contract import Store
+
+IDLE_POLL_MS = 100  # bounds how late a stop, a trigger or a finished snapshot is noticed
+BUSY_POLL_MS = 5  # a transaction is under way: look at its answer soon
+SLOW_SECONDS = 1.0  # applied for longer: the next batch could outlast the deadline of a commit
+POLLED_RECORDS = 1024  # unpacked in one go, a millisecond
+ALONE_BATCHES = 16  # after a doubt, without a transaction under way meanwhile
+QUIET_SECONDS = 1.0  # LIVE for so long without input: a retry has succeeded
+
+Run = Sequence[InputRecord]
+
+
+class Live:
+    """One LIVE partition. `run()` returns after `stop()`, or raises what ended it."""
+
+    def __init__(
+        self,
+        context: Context,
+        store: Store,
+        recovered: Recovered,
+        reporter: Reporter,
+        stop_at: HalfApplied | None = None,
+    ) -> None:
+        """`stop_at`: process what is before this record, then fail with its failure."""
+        self._context, self._store, self._reporter = context, store, reporter
+        self._committer = Committer(context, store, recovered.producer, recovered.chain)
+        self.snapshots = SnapshotScheduler(context, store, self._committer, reporter, recovered)
+        self._digests = StateDigests(store, context.settings.snapshot.digest_every_batches)
+        self._positions = dict(recovered.chain.last.positions)
+        self._fold = Fold(
+            context.app,
+            store,
+            context.partition,
+            output_limits=context.view.output_limits,
+            policy=ErrorPolicy(context.settings.errors.policy),
+        )
+        self._flood = DeadLetterCheck(context)
+        self._reader: Reader | None = None
+        self._stop_at = stop_at
+        self._stopping, self._alone = False, 0
+        self._records_max = context.settings.batch.records_max
+        self._caution = BatchBisection()
+        self._refused: RecordError | None = None
+        self._began_at = (recovered.chain.last.batch, asyncio.get_running_loop().time())
+        self.at_work: Callable[[], None] | None = None
+        """Called once: a batch was committed, or there was none to commit for a second."""
+        self._guard = InputGuard(context)
+        self.lost: SnapreplayError | None = None
+        """What `lose` was told."""
+        self._cutting: asyncio.Task[None] | None = None
+
+    def lose(self, error: SnapreplayError) -> None:
+        """T-ZengLiang is not there any more: `run` raises this. A transaction under way would wait for it for long."""
+        if self.lost is None:
+            self.lost = error
+            self._cutting = asyncio.get_running_loop().create_task(self._committer.cut())
+
+    def stop(self) -> None:
+        """Finish the batch under way, then let `run` return."""
+        self._stopping = True
+
+    def careful(self, caution: BatchBisection, refused: RecordError | None) -> None:
+        """After a commit that failed, perhaps because of the batch: no transaction is under way beside a handler, and
+        batches are as small as `caution` says. `refused`: the broker does not take what comes of this record."""
+        self._alone = ALONE_BATCHES
+        self._caution, self._refused = caution, refused
+        self._records_max = caution.limit_at(self._positions) or self._records_max
+
+    @property
+    def doubtful(self) -> Increment | None:
+        """After `close`: the increment whose commit was not answered OK."""
+        return self._committer.doubtful
+
+    @property
+    def last_commit(self) -> tuple[int, float]:
+        """Offset of its increment, and when it began, by the loop's clock; -inf before the first one."""
+        return self._committer.chain.last_offset, self._committer.last_began
+
+    @property
+    def owner_epoch(self) -> int:
+        """Of its claim."""
+        return self._committer.chain.owner_epoch
+
+    @property
+    def lineage(self) -> Lineage:
+        """What its fence gave it."""
+        return self._committer.lineage
+
+    @property
+    def last(self) -> Increment:
+        """The newest committed increment."""
+        return self._committer.chain.last
+
+    @property
+    def topic_ids(self) -> Mapping[str, str]:
+        """Of the inputs and both own topics, as the recovery found them and the next increment has them."""
+        return self._committer.chain.expected_ids
+
+    def doubt_inputs(self, reason: str) -> None:
+        """The cluster names another topic of an input, or none. Nothing is committed before it was compared."""
+        self._guard.tell(reason)
+
+    def kept(self) -> RetainedState | None:
+        """After `close`: what the store holds. None when a part of a batch is in it for good."""
+        return self._committer.kept(
+            records_since_snapshot=self.snapshots.unpointed_records,
+            fell_back=self.snapshots.fallback_pending,
+            seconds_since_snapshot=self.snapshots.unpointed_seconds,
+        )
+
+    async def run(self) -> None:
+        """
+        Raises:
+            HandlerFailed, DeadLetterLimitReached: everything before is committed, a snapshot of it is pointed to.
+            HalfApplied: the state is unusable; recover, and pass it to the next one.
+            Fenced, CommitInDoubt, RefusedRecord, ProducerSpent, Unreachable, OffsetTrimmed, InputDoubtful: recover.
+        """
+        try:
+            self._reader = await self._guard.open(self._committer.chain)
+            with self._context.pulse.told(self._guard.stood_still):
+                while not self._stopping:
+                    await self._turn_up_to_failure(await self._poll())
+                    self._raise_lost()
+                    if self.at_work is not None:
+                        self._tell_at_work(self.at_work)
+                self._settled(await self._committer.settle())
+                self._raise_lost()
+        except (HandlerFailed, DeadLetterLimitReached):
+            await self._last_snapshot("failed_partition")
+            raise
+        finally:
+            if self._reader is not None:
+                await self._reader.close()
+
+    async def leave_digest(self) -> None:
+        """After `run` returned: the next owner may have to replay what we did, perhaps with other code."""
+        if self._committer.chain.last.digest is None:
+            self._committer.start(None, await self._digests.taken())
+            self._settled(await self._committer.settle())
+
+    def _tell_at_work(self, tell: Callable[[], None]) -> None:
+        """LIVE alone proves little: a partition that failed at a record meets it again in its first turn."""
+        batch, began = self._began_at
+        quiet = asyncio.get_running_loop().time() - began > QUIET_SECONDS
+        if self._committer.chain.last.batch > batch or (quiet and self._committer.idle):
+            self.at_work = None
+            tell()
+
+    def _raise_lost(self) -> None:
+        if self.lost is not None:
+            raise self.lost
+
+    async def hand_over(self, *, even_unchanged: bool) -> None:
+        """After `run` returned: a last snapshot, so that the next owner has nothing to advance."""
+        await self._pass_markers()
+        await self._last_snapshot("shutdown", even_unchanged=even_unchanged)
+
+    async def close(self) -> None:
+        """Whatever is under way is given up; the log says what happened."""
+        try:
+            if self._cutting is not None:
+                await self._cutting
+            await self.snapshots.close()
+        finally:
+            await self._committer.discard()
+
+    async def _turn_up_to_failure(self, records: Sequence[InputRecord]) -> None:
+        """
+        Raises:
+            HandlerFailed: the record to stop at is reached, everything before is committed.
+        """
+        if self._stop_at is None:
+            await self._turn(records)
+            return
+        before = list(takewhile(self._stop_at.is_another, records))
+        if before or not records:
+            await self._turn(before)
+        if len(before) < len(records):
+            self._settled(await self._committer.settle())
+            raise self._stop_at.failed
+
+    async def _turn(self, records: Sequence[InputRecord]) -> None:
+        if self._guard.is_told or (records and self._guard.reason):
+            self._settled(await self._committer.settle())
+            await self._guard.check(self._committer.chain)
+        alone = self._in_place or self._alone > 0
+        if not records or alone:
+            await self._settle_and_mark(wait=alone or self._committer.answered)
+        if not records:
+            if self._committer.idle and self._committer.chain.new_pointer is not None:
+                self._committer.start(None)
+            elif self._committer.idle and self.snapshots.looked():
+                await self._pass_markers()
+            return
+        failure = await self._feed(records)
+        if not self._in_place:
+            await self._settle_and_mark(wait=True)
+        await self._commit(await self._finish(records, failure))
+
+    async def _pass_markers(self) -> None:
+        """Only markers and aborted records lie between the last record and the reader: a batch of none moves the
+        position behind them, or their deletion would look like that of records."""
+        reader = self._reader
+        ends = {
+            topic: end_offset
+            for topic, position in self._positions.items()
+            if reader is not None
+            and (end_offset := reader.position(self._partition(topic))) > position
+        }
+        if ends:
+            self._fold.begin(self._positions)
+            self._fold.pass_over(ends)
+            await self._commit(self._fold.finish())
+
+    @property
+    def _in_place(self) -> bool:
+        """A state that is no map is changed in place, so nothing may be under way or marked meanwhile."""
+        return not self._store.keeps_changes
+
+    async def _settle_and_mark(self, *, wait: bool) -> None:
+        if wait:
+            self._settled(await self._committer.settle())
+        if self._committer.idle:
+            self.snapshots.begin_if_due()
+
+    async def _feed(self, records: Sequence[InputRecord]) -> RecordError | None:
+        """Apply on top of what is being committed. A failed batch is dropped whole here."""
+        if self._refused is not None and id_of(records[0]) == self._refused.record_id:
+            return self._refused
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        self._fold.begin(self._positions)
+        try:
+            await feed(self._fold, records)
+            await run_cooperatively(self._fold.staging())
+        except RecordError as error:
+            self._fold.abandon()
+            return error
+        finally:
+            if loop.time() - began > SLOW_SECONDS:
+                self._alone = max(self._alone, 2)
+        return None
+
+    async def _finish(self, records: Sequence[InputRecord], failure: RecordError | None) -> Applied:
+        """Seal the batch; a failed one runs again record by record, so that only the failing record is lost."""
+        if failure is None:
+            return await run_cooperatively(self._fold.sealing())
+        if not self._store.can_roll_back:
+            if failure.record_id is None:
+                raise AssertionError("the fold names the record")
+            raise HalfApplied(self._handler_failed(failure), failure.record_id)
+        return await isolate(self._fold, self._positions, records, self._refused)
+
+    async def _commit(self, applied: Applied) -> None:
+        if applied.ranges:
+            try:  # a digest takes long for a large state: the check comes last
+                digest = await self._digests.after_batch()
+                await self._guard.check(self._committer.chain, applied.anchors)
+            except SnapreplayError:
+                if self._in_place:  # else it can be dropped
+                    self._committer.not_sent(applied)
+                raise
+            self._positions |= applied.positions
+            self._committer.start(applied, digest)
+            await pause()  # it gets ahead before the next ones are unpacked: less to wait for later
+        else:
+            self._store.merge()  # nothing was applied: there is nothing to write, and nothing to undo
+        if applied.failure is not None:
+            self._settled(await self._committer.settle())
+            raise self._handler_failed(applied.failure)
+
+    def _settled(self, committed: Committed | None) -> None:
+        if committed is None:
+            return
+        applied = committed.applied
+        self.snapshots.committed(committed.increment, applied.record_count if applied else 0)
+        self._count(committed)
+        self.report()
+        if applied is not None:
+            self._alone = max(0, self._alone - 1)
+            limit = self._context.settings.batch.records_max
+            careful_limit = self._caution.limit_at(self._positions)
+            self._records_max = careful_limit or min(2 * self._records_max, limit)
+            self._flood.check(applied)
+        self._committer.check()
+
+    def _handler_failed(self, failure: RecordError) -> HandlerFailed:
+        return HandlerFailed(
+            failure.message,
+            hint=failure.hint
+            or f"deploy a fixed handler, then {go_on(self._context.partition)}: it goes on at exactly this record; or"
+            " `--set errors.policy=dead_letter`",
+            record_id=failure.record_id,
+        )
+
+    def report(self) -> None:
+        """Publish where the chain and the state are."""
+        last = self._committer.chain.last
+        digest = self._store.digest or last.digest
+        self._reporter.update(
+            batch=last.batch,
+            owner_epoch=self._committer.chain.owner_epoch,
+            inputs=self._inputs(),
+            state_entries=digest.count if digest else self._reporter.status.state_entries,
+            state_bytes=self._store.size_bytes,
+            digest=str(digest) if digest else None,
+        )
+
+    def _count(self, committed: Committed) -> None:
+        self._context.metrics.batch_committed(committed.seconds)
+        applied = committed.applied
+        if applied is not None:
+            self._reporter.count(applied.record_count, len(applied.dead_letters))
+
+    def _inputs(self) -> tuple[InputStatus, ...]:
+        reader, positions = self._reader, self._committer.chain.last.positions
+        return tuple(
+            InputStatus(
+                name, position, reader.end_offset(self._partition(name)) if reader else None
+            )
+            for name, position in positions.items()
+        )
+
+    async def _last_snapshot(self, reason: str, *, even_unchanged: bool = False) -> None:
+        """Written and pointed to while we are still the owner; commits nothing else."""
+        self._settled(await self._committer.settle())
+        await self.snapshots.write_now(reason, even_unchanged=even_unchanged)
+        if self._committer.chain.new_pointer is not None:
+            self._committer.start(None)
+            self._settled(await self._committer.settle())
+
+    async def _poll(self) -> Sequence[InputRecord]:
+        """What has arrived, in the order to apply; after the first records it lingers for more."""
+        fetched = await self._fetch(IDLE_POLL_MS if self._committer.idle else BUSY_POLL_MS, ())
+        linger_ms = self._context.settings.batch.linger_ms
+        if fetched and linger_ms and self._caught_up():
+            fetched += await self._fetch(linger_ms, fetched)
+        return interleave(by_input(fetched))
+
+    def _caught_up(self) -> bool:
+        """Nothing more has been there to fetch: only then may waiting fill the batch."""
+        reader = self._reader
+        return reader is not None and all(
+            reader.position(partition) >= (reader.end_offset(partition) or 0)
+            for partition in map(self._partition, self._positions)
+        )
+
+    async def _fetch(self, timeout_ms: int, taken: Sequence[Run]) -> list[Run]:
+        """What still fits into the batch, polled in pieces: the first that is not full is the last one. A fetch is at
+        most 1 MiB per input, so a full piece of small records holds little, and bytes are bounded."""
+        runs: list[Run] = []
+        room = self._records_max - sum(len(run) for run in taken)
+        while self._reader is not None and room > 0:
+            asked = min(room, POLLED_RECORDS)
+            fetched = await self._reader.poll(asked, 0 if runs else timeout_ms)
+            await asyncio.sleep(0)
+            runs += filter(None, fetched.values())
+            count = sum(map(len, fetched.values()))
+            if count < asked:
+                break
+            room -= count
+        return runs
+
+    def _partition(self, topic: str) -> TopicPartition:
+        return TopicPartition(topic, self._context.partition)

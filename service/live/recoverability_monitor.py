@@ -1,0 +1,189 @@
+"""While a partition is LIVE: is what its recovery would need still in the topics?
+
+Everything may be green while the input behind it is deleted; the next crash would show it. So the owner looks about
+once a minute, beside the processing, with readers of its own: a snapshot at once while that helps, and an alarm
+(`recoverable` in the status, a metric, a log line) where it does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from snapreplay.errors import DamagedError, SnapreplayError
+from snapreplay.service.control.status import BlockedTopic
+from snapreplay.service.core.kafka_errors import OffsetTrimmed
+from snapreplay.service.core.recoverability import Recoverability, Seen, outlook
+from snapreplay.service.core.snapshot_policy import spread
+from snapreplay.service.live.committer import Committer
+from snapreplay.service.ports import Bounds, Reader, TopicPartition
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.report import Reporter
+from snapreplay.service.runtime.tasks import cancel_and_wait, within
+from snapreplay.service.topics.decode import decode_as
+from snapreplay.service.topics.reading import reading
+from snapreplay.snapshots.format.records import Increment
+from snapreplay.snapshots.plan import LogStarts
+
+log = logging.getLogger("snapreplay.partition")
+
+WATCH_SECONDS = 60.0  # brokers delete every 5 minutes (log.retention.check.interval.ms)
+
+REMEDY = (
+    "keep this process alive until a snapshot is pointed to (`snapreplay trigger-snapshot`); raise retention.ms and"
+    " retention.bytes of the input, or take snapshots more often (snapshot.every_seconds, snapshot.every_records)"
+)
+
+LogBounds = Mapping[TopicPartition, tuple[Bounds, Bounds]]
+"""Bounds of each log, as read_committed and as read_uncommitted see them."""
+
+Want = Callable[[Recoverability], bool]
+"""Asks for a snapshot; whether one will be taken."""
+
+
+class RecoverabilityMonitor:
+    """Lives and dies with one LIVE incarnation."""
+
+    def __init__(
+        self,
+        context: Context,
+        committer: Committer,
+        reporter: Reporter,
+        want: Want,
+        *,
+        by_replay: bool,
+    ) -> None:
+        self._context = context
+        self._committer = committer
+        self._reporter = reporter
+        self._want = want
+        self._by_replay = by_replay
+        self._pointed: dict[str, dict[str, int]] = {}
+        self._inputs = [TopicPartition(name, context.partition) for name in context.input_names]
+        self._held_at: dict[TopicPartition, int] = {}  # held back at the last look: where
+        self._missing: str | None = None
+        self._absent = ""
+        self.looked = False
+        """Set by each look; taken back by who asks."""
+        self._at_once = asyncio.Event()
+        self._looking = False
+        self._task = asyncio.get_running_loop().create_task(self._watch())
+
+    def look_at_once(self) -> None:
+        """Do not wait for the next turn."""
+        self._at_once.set()
+
+    @property
+    def is_to_look(self) -> bool:
+        """Whether the look that was asked for is still to come, or under way."""
+        return self._at_once.is_set() or self._looking
+
+    def topic_missing(self, why: str) -> None:
+        """T-QuanLiang is missing; "" when it is there. Without it no process can even start."""
+        if why == self._absent:
+            return
+        before, self._absent = self._absent, why
+        if why or self._missing == before:
+            self._tell(Recoverability(why or None, None), ())
+
+    def saved(self) -> None:
+        """A snapshot of all that was committed is pointed to."""
+        if not self._absent:
+            self._tell(Recoverability(None, None), ())
+
+    async def close(self) -> None:
+        """What was seen is not true of anybody else's partition."""
+        await cancel_and_wait(self._task)
+        self._reporter.outlook(recoverable=None, reason="", blocked=())
+
+    async def _watch(self) -> None:
+        wait_seconds = WATCH_SECONDS * spread(self._context.app.app_id, self._context.partition)
+        while True:
+            await self._until_wanted(wait_seconds)
+            wait_seconds = WATCH_SECONDS
+            self._looking = True
+            self._at_once.clear()
+            try:
+                await self._look()
+            except SnapreplayError as error:
+                log.warning("partition %d: not looked at: %s", self._context.partition, error)
+            except Exception:  # a defect here must not end the watch, nor the partition
+                log.exception("partition %d: unexpected error", self._context.partition)
+            finally:
+                self._looking = False
+
+    async def _until_wanted(self, seconds: float) -> None:
+        await within(seconds, self._at_once)
+
+    async def _look(self) -> None:
+        if self._absent:
+            return
+        cluster = self._context.cluster
+        async with reading(cluster) as committed, reading(cluster, read_committed=False) as plain:
+            found = {
+                log: (await committed.bounds(log), await plain.bounds(log))
+                for log in (*self._inputs, self._context.increments, self._context.snapshots)
+            }
+            chain = self._committer.chain
+            await self._read_pointed(plain, chain.last)
+        if self._absent:
+            return
+        starts = self._starts(found)
+        seen = Seen(chain.last, chain.last_offset, starts, self._pointed, self._by_replay)
+        self._tell(outlook(seen), self._blocked(found))
+        self.looked = True
+
+    def _starts(self, found: LogBounds) -> LogStarts:
+        return LogStarts(
+            found[self._context.increments][0].start_offset,
+            found[self._context.snapshots][0].start_offset,
+            {log.topic: found[log][0].start_offset for log in self._inputs},
+        )
+
+    def _blocked(self, found: LogBounds) -> tuple[BlockedTopic, ...]:
+        """The logs that an open transaction has held back since the last look: what we read, and what the next owner
+        must read."""
+        held_before, self._held_at = self._held_at, {}
+        blocked = []
+        for log in (*self._inputs, self._context.increments):
+            stable, end_offset = (bounds.end_offset for bounds in found[log])
+            if end_offset > stable:
+                self._held_at[log] = stable
+                if held_before.get(log) == stable:
+                    blocked.append(BlockedTopic(log.topic, stable, end_offset - stable))
+        return tuple(blocked)
+
+    async def _read_pointed(self, reader: Reader, last: Increment) -> None:
+        """Pointers do not say where in the input their snapshots end; the increments of their batches do."""
+        known = {pointer.snapshot_id for pointer in last.pointers}
+        self._pointed = {name: found for name, found in self._pointed.items() if name in known}
+        for pointer in last.pointers if self._by_replay else ():
+            if pointer.snapshot_id not in self._pointed:
+                positions = await self._positions(reader, pointer.increment_offset)
+                if positions is not None:
+                    self._pointed[pointer.snapshot_id] = positions
+
+    async def _positions(self, reader: Reader, offset: int) -> dict[str, int] | None:
+        source = self._context.increments
+        try:
+            record = await reader.read_at(source, offset)
+            if record is not None:
+                return decode_as(Increment, record.value or b"", source, offset).positions
+        except (OffsetTrimmed, DamagedError) as error:
+            log.warning("partition %d: %s", source.partition, error)
+        return None
+
+    def _tell(self, found: Recoverability, blocked: tuple[BlockedTopic, ...]) -> None:
+        number = self._context.partition
+        if found.missing is not None and self._missing is None:
+            remedy = "processing goes on, but keep this process alive" if self._absent else REMEDY
+            log.error("partition %d is not recoverable: %s; %s", number, found.missing, remedy)
+        elif found.missing is None and self._missing is not None:
+            log.info("partition %d is recoverable again", number)
+        self._missing = found.missing
+        self._reporter.outlook(
+            recoverable=found.missing is None, reason=found.missing or "", blocked=blocked
+        )
+        if found.snapshot_now is not None and self._want(found):
+            log.warning("partition %d: a snapshot at once: %s", number, found.snapshot_now)

@@ -1,0 +1,139 @@
+"""Can the app read what is stored? Asked after a restore, before a record meets a value that it cannot.
+
+Digests prove bytes: a value that an earlier version wrote as another type is as proven as any other. A part of every
+shard is read before the partition is LIVE, which finds a changed type before anything is written by it; the rest while
+it is LIVE, in a tenth of the loop's time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+
+from snapreplay.counted import counted
+from snapreplay.errors import SnapreplayError
+from snapreplay.service.control.status import ValuesRead
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.cooperative import YIELD_AFTER_SECONDS, pause
+from snapreplay.service.runtime.report import Reporter
+from snapreplay.service.runtime.tasks import cancel_and_wait
+from snapreplay.state.contract import Store
+from snapreplay.state.values import StoredValueUnreadable
+
+log = logging.getLogger("snapreplay.partition")
+
+SAMPLE_EACH_SHARD = 2
+IDLE_TIMES = 9  # as long as it has read
+TELL_SECONDS = 0.5
+
+
+class ValueCheck:
+    """Of one restored state. `sample`, then `begin` and `end` as often as the partition is LIVE with it."""
+
+    def __init__(self, context: Context, store: Store, reporter: Reporter) -> None:
+        self._context = context
+        self._store = store
+        self._reporter = reporter
+        self._rest: Iterator[int] = store.checking()
+        self._read = 0
+        self._task: asyncio.Task[None] | None = None
+        digest = store.digest
+        self._entries = digest.count if digest is not None and store.keeps_changes else None
+        self._told_at = 0.0
+
+    async def sample(self) -> None:
+        """
+        Raises:
+            StoredValueUnreadable: the partition must not be LIVE.
+        """
+        loop = asyncio.get_running_loop()
+        resumed = loop.time()
+        for _ in self._store.checking(SAMPLE_EACH_SHARD):
+            if loop.time() - resumed > YIELD_AFTER_SECONDS:
+                await pause()
+                resumed = loop.time()
+
+    def begin(self, unreadable: Callable[[SnapreplayError], None]) -> None:
+        """Read on from where it stood. `unreadable` hears of the first one that cannot be read."""
+        if self._entries is not None:
+            self._task = asyncio.get_running_loop().create_task(self._read_rest(unreadable))
+
+    async def end(self) -> None:
+        """Not LIVE any more; nothing is forgotten."""
+        task, self._task = self._task, None
+        if task is not None:
+            await cancel_and_wait(task)
+
+    async def _read_rest(self, unreadable: Callable[[SnapreplayError], None]) -> None:
+        loop = asyncio.get_running_loop()
+        resumed = self._told_at = loop.time()
+        try:
+            for count in self._rest:
+                self._read += count
+                worked = loop.time() - resumed
+                if worked > YIELD_AFTER_SECONDS:
+                    self._tell(all_read=False)
+                    await asyncio.sleep(IDLE_TIMES * worked)
+                    resumed = loop.time()
+        except StoredValueUnreadable as error:
+            unreadable(error)
+            return
+        self._tell(all_read=True)
+
+    def _tell(self, *, all_read: bool) -> None:
+        """Under way twice a second; the end, in the log only if somebody could see it under way."""
+        now = asyncio.get_running_loop().time()
+        if not all_read and now - self._told_at < TELL_SECONDS:
+            return
+        before = self._reporter.status.values_read
+        if all_read and before is not None and not before.all_read:
+            log.info(
+                "partition %d: the app can read all of %s",
+                self._context.partition,
+                counted(self._read, "stored value"),
+            )
+        self._told_at = now
+        entries = self._read if all_read else max(self._read, self._entries or 0)
+        self._reporter.values_read(ValuesRead(self._read, entries, all_read))
+
+
+def named(error: StoredValueUnreadable, context: Context) -> StoredValueUnreadable:
+    """With the partition, and with what reads it."""
+    app = context.app
+    return StoredValueUnreadable(
+        f"partition {context.partition}: {error.message} (read by app version {app.version}, schema_version"
+        f" {app.schema_version})",
+        hint=error.hint,
+        **error.facts,
+    )
+
+
+class ValueChecks:
+    """One per runner. What was still in memory goes on with the check that it has."""
+
+    def __init__(self, context: Context, reporter: Reporter) -> None:
+        self._context = context
+        self._reporter = reporter
+        self._check: ValueCheck | None = None
+
+    async def sample(self, store: Store) -> None:
+        """
+        Raises:
+            StoredValueUnreadable: as `ValueCheck.sample`.
+        """
+        restore = self._reporter.status.restore
+        if self._check is None or restore is None or restore.warm is None:
+            self._reporter.values_read(None)
+            self._check = ValueCheck(self._context, store, self._reporter)
+            await self._check.sample()
+
+    def begin(self, unreadable: Callable[[SnapreplayError], None]) -> None:
+        """As `ValueCheck.begin`, of the state that was sampled last."""
+        if self._check is not None:
+            self._check.begin(unreadable)
+
+    async def end(self) -> None:
+        """Not LIVE any more."""
+        if self._check is not None:
+            await self._check.end()

@@ -1,0 +1,79 @@
+"""An ownership for one decision: fence, claim, see the claim, commit, and leave."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from snapreplay.app.record import Output
+from snapreplay.service.core.owners import Superseded
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.ports import Bounds, LogRecord, Producer, Reader
+from snapreplay.service.publish.claim import claim_record, reader_behind_claim
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.topics.increments import last_increment
+from snapreplay.snapshots.format.envelope import encode, headers_of
+from snapreplay.snapshots.format.records import Increment
+
+
+@dataclass(frozen=True)
+class Owned:
+    """A partition that is ours until the block ends.
+
+    Attributes:
+        owner_epoch: the offset of our claim.
+        log_start_offset: of T-ZengLiang.
+    """
+
+    context: Context
+    producer: Producer
+    owner_epoch: int
+    log_start_offset: int
+    _reader: Reader
+
+    async def last_increment(self, start_offset: int = 0) -> FoundIncrement | None:
+        """The last one before our claim, from `start_offset` on; None when there is none. All that was committed
+        before our fence can be seen: another process that decided at the same moment, or what a stale leader hid."""
+        bounds = Bounds(max(start_offset, self.log_start_offset), self.owner_epoch)
+        if bounds.start_offset >= bounds.end_offset:
+            return None
+        return await last_increment(self._reader, self.context.increments, bounds)
+
+    async def commit(self, increment: Increment) -> int:
+        """Its offset."""
+        return await commit_increment(self.context, self.producer, increment)
+
+
+async def commit_increment(
+    context: Context, producer: Producer, increment: Increment, outputs: Sequence[Output] = ()
+) -> int:
+    """In one transaction with `outputs`. Its offset.
+
+    Raises:
+        Fenced, CommitInDoubt, RefusedRecord: the producer is spent; the log says what happened.
+    """
+    record = LogRecord(context.increments.topic, encode(increment), headers=headers_of(increment))
+    (offset,) = await producer.commit(context.partition, outputs, (record,))
+    return offset
+
+
+@asynccontextmanager
+async def owned(context: Context) -> AsyncIterator[Owned]:
+    """
+    Raises:
+        Superseded: another process has claimed the partition since.
+        HangingTransaction, ForeignClaim, CommitInDoubt, Unreachable: the claim could not be written or seen.
+    """
+    producer = await context.cluster.fence(context.transactional_id)
+    try:
+        claim_id = uuid.uuid4().hex
+        record = claim_record(context, claim_id)
+        (epoch,) = await producer.commit(context.partition, (), (record,))
+        async with reader_behind_claim(context, claim_id, epoch) as (reader, seen):
+            if seen.newer is not None:
+                raise Superseded(seen.newer, context.partition)
+            yield Owned(context, producer, epoch, seen.log_start_offset, reader)
+    finally:
+        await producer.discard()

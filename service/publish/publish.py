@@ -1,0 +1,66 @@
+"""Writing down a state that no increment has: fence, claim, full snapshot, and the increment that points to it.
+
+That increment begins the chain anew: nothing before its claim is ever walked over. Until it is committed nothing has
+changed.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+
+import msgspec
+
+from snapreplay.errors import ReleaseError
+from snapreplay.service.control.status import StatusBoard
+from snapreplay.service.publish.owned import owned
+from snapreplay.service.publish.state import Begun, begin_anew
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.report import Reporter
+from snapreplay.snapshots.format.records import Increment
+from snapreplay.state.contract import Image
+
+
+class LogWentOn(ReleaseError):
+    """Somebody has committed to the partition since it was examined."""
+
+
+async def publish(
+    context: Context, image: Image, before: Increment, decision: dict[str, str], end_offset: int
+) -> Begun:
+    """Make this state the partition's.
+
+    Args:
+        image: a store, or the entries of a state that no process holds.
+        before: stands for that state as if it had been committed: batch number, positions, anchors, digest. The
+            increment that is written has the number after it.
+        decision: who decided what, and why; kept in the increment.
+        end_offset: of T-ZengLiang, up to which it was examined.
+
+    Raises:
+        LogWentOn, Superseded, Fenced: the partition has an owner who was quicker; nothing was decided.
+        CommitInDoubt, Unreachable: the log says what happened; asking again tells.
+        ImageDiffers: the entries are not those of the digest in `before`; nothing was decided.
+    """
+    async with owned(context) as ours:
+        newer = await ours.last_increment(end_offset)
+        if newer is not None:
+            raise LogWentOn(
+                f"partition {context.partition} went on to batch {newer.increment.batch} since it was examined:"
+                " nothing was decided",
+                hint="`snapreplay restore-status` shows whether there is still an error",
+            )
+        standing = msgspec.structs.replace(before, topic_ids=dict(context.view.topic_ids))
+        reporter = Reporter(StatusBoard(), context.partition)
+        epoch = ours.owner_epoch
+        return await begin_anew(context, ours.producer, epoch, image, standing, decision, reporter)
+
+
+def by_whom() -> str:
+    """user@host; a container may have no name for its user."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"

@@ -1,0 +1,233 @@
+"""Writing full snapshots beside the processing: chunks, then the manifest, whose offset goes to the chain."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from snapreplay.errors import DamagedError, RetryableError, SnapreplayError, StopError
+from snapreplay.service.clock import wall_ms, wall_seconds
+from snapreplay.service.control.metrics import Result
+from snapreplay.service.control.status import SnapshotState, SnapshotStatus
+from snapreplay.service.core.chain import Chain
+from snapreplay.service.ports import Appender, LogRecord
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.cooperative import run_cooperatively
+from snapreplay.service.runtime.report import Reporter
+from snapreplay.snapshots.format.chunks import ChunkWriter, open_chunk, reading_back
+from snapreplay.snapshots.format.envelope import (
+    RecordKind,
+    encode,
+    enveloped,
+    headers_for,
+    headers_of,
+)
+from snapreplay.snapshots.format.records import NO_OFFSET, ChunkRef, Manifest, Pointer
+from snapreplay.state.contract import Cursor, Image, ShardSlice
+from snapreplay.state.digest import EMPTY, Digest
+
+OBJECT_HINT = (
+    "snapshot() must give the same entries for the same state, byte for byte: sort what has no order, leave out what"
+    " is not state; then restart the process"
+)
+DEFECT_HINT = "please report this; restart the process: recovery proves the state from the log"
+
+
+class ImageDiffers(StopError):
+    """The entries as written do not add up to the digest of the batch they are of: a defect, nothing was pointed to."""
+
+
+class OffsetUnknown(RetryableError):
+    """An append was acknowledged without an offset; what cannot be pointed to is abandoned."""
+
+
+class SnapshotTorn(RetryableError):
+    """T-QuanLiang became another log while the snapshot was written: its first part is gone."""
+
+
+@dataclass(frozen=True)
+class SnapshotMark:
+    """The moment a snapshot is of: a committed batch, nothing uncommitted merged."""
+
+    cursor: Cursor
+    chain: Chain
+    reason: str
+    snapshot_id: str
+    began: float
+    shard_count: int
+    hint: str = DEFECT_HINT
+
+
+def mark(image: Image, chain: Chain, reason: str) -> SnapshotMark:
+    """Begin: the image is frozen, writes go on top of it until `release`. Only while no batch is sealed."""
+    hint = OBJECT_HINT if image.digest is None else DEFECT_HINT
+    return SnapshotMark(
+        image.mark(), chain, reason, uuid.uuid4().hex, wall_seconds(), image.shard_count, hint
+    )
+
+
+async def write(context: Context, marked: SnapshotMark, reporter: Reporter) -> Pointer:
+    """Write the snapshot. It exists only when a committed increment holds the pointer returned here.
+
+    Raises:
+        Unreachable, RefusedRecord, OffsetUnknown, SnapshotTorn: abandoned; what was written is an orphan nobody reads.
+        ImageDiffers: STOP.
+    """
+    status = SnapshotStatus(
+        context.partition,
+        marked.snapshot_id,
+        SnapshotState.WRITING,
+        marked.reason,
+        marked.chain.batch,
+        marked.began,
+    )
+    reporter.snapshot(status)
+    writer = _Writer(context, marked)
+    try:
+        pointer = await writer.write()
+    except SnapreplayError as error:
+        _ended(
+            context,
+            reporter,
+            msgspec.structs.replace(status, state=SnapshotState.FAILED, error=error.message),
+        )
+        raise
+    except BaseException:
+        context.metrics.snapshot_ended(Result.ABANDONED)
+        raise
+    finally:
+        marked.cursor.release()
+        await writer.close()
+    written = msgspec.structs.replace(
+        status,
+        state=SnapshotState.WRITTEN,
+        entries=writer.sums.count,
+        chunks=len(writer.refs),
+        size_bytes=sum(ref.size_bytes for ref in writer.refs),
+        manifest_offset=pointer.manifest_offset,
+        digest=str(writer.sums),
+    )
+    _ended(context, reporter, written)
+    return pointer
+
+
+def _ended(context: Context, reporter: Reporter, status: SnapshotStatus) -> None:
+    ended = msgspec.structs.replace(status, finished_at=wall_seconds())
+    reporter.snapshot(ended)
+    context.metrics.snapshot_ended(
+        Result.FAILED if ended.error else Result.SUCCEEDED,
+        seconds=wall_seconds() - ended.started_at,
+        size_bytes=ended.size_bytes,
+    )
+
+
+class _Writer:
+    def __init__(self, context: Context, marked: SnapshotMark) -> None:
+        self._context = context
+        self._marked = marked
+        self._appender: Appender | None = None
+        self.refs: list[ChunkRef] = []
+        self.sums: Digest = EMPTY
+
+    async def write(self) -> Pointer:
+        self._appender = await self._context.cluster.appender()
+        await self._write_chunks(self._appender)
+        manifest = self._manifest()
+        record = LogRecord(
+            self._context.snapshots.topic, encode(manifest), headers=headers_of(manifest)
+        )
+        offset = await self._append(self._appender, record)
+        return Pointer(
+            snapshot_id=manifest.snapshot_id,
+            manifest_offset=offset,
+            first_chunk_offset=min((ref.offset for ref in self.refs), default=offset),
+            batch=manifest.batch,
+            increment_offset=manifest.increment_offset,
+            digest=manifest.digest,
+        )
+
+    async def close(self) -> None:
+        if self._appender is not None:
+            await self._appender.close()
+
+    async def _write_chunks(self, appender: Appender) -> None:
+        """What holds the interpreter is done in this loop, in steps where it is more than packing bytes; what lets go
+        of it, zstd and checksums, in a thread. A thread that holds it makes the loop wait after each socket call."""
+        limit = self._context.settings.snapshot.chunk_bytes_max
+        writer = ChunkWriter(self._marked.snapshot_id, record_bytes_max=limit)
+        while slices := await run_cooperatively(self._marked.cursor.slicing(writer.raw_bytes)):
+            for value in await _encoded(writer, slices):
+                await self._write_chunk(appender, value)
+
+    async def _write_chunk(self, appender: Appender, value: bytes) -> None:
+        """The digest is that of the bytes which are sent: what was meant to be in them proves nothing."""
+        ref = ChunkRef(NO_OFFSET, len(self.refs), len(value), zlib.crc32(value))
+        self.sums = self.sums.plus(await self._read_back(value, ref))
+        headers = headers_for(RecordKind.CHUNK, self._marked.snapshot_id)
+        record = LogRecord(self._context.snapshots.topic, value, headers=headers)
+        offset = await self._append(appender, record)
+        self.refs.append(msgspec.structs.replace(ref, offset=offset))
+
+    async def _read_back(self, value: bytes, ref: ChunkRef) -> Digest:
+        snapshot_id = self._marked.snapshot_id
+        try:
+            body = await asyncio.to_thread(open_chunk, value, ref, snapshot_id)
+            return await run_cooperatively(reading_back(body, ref, snapshot_id))
+        except DamagedError as error:
+            raise ImageDiffers(
+                f"snapshot of batch {self._marked.chain.batch}: {error.message}", hint=DEFECT_HINT
+            ) from error
+
+    async def _append(self, appender: Appender, record: LogRecord) -> int:
+        offset = await appender.append(record, self._context.partition)
+        if offset < 0:
+            raise OffsetUnknown(
+                f"{record.topic}-{self._context.partition}: appended at an unknown offset"
+            )
+        if self.refs and offset <= self.refs[-1].offset:  # a log only grows
+            raise SnapshotTorn(
+                f"{self._context.snapshots}: what was appended behind offset {self.refs[-1].offset} lies at {offset}:"
+                " the topic was created again while a snapshot was written to it; the next one is whole",
+                offset=offset,
+                expected_above=self.refs[-1].offset,
+            )
+        return offset
+
+    def _manifest(self) -> Manifest:
+        last = self._marked.chain.last
+        if last.digest is not None and self.sums != last.digest:
+            raise ImageDiffers(
+                f"snapshot {self._marked.snapshot_id} of batch {last.batch} adds up to {self.sums},"
+                f" the batch's digest is {last.digest}",
+                hint=self._marked.hint,
+            )
+        return Manifest(
+            origin=self._marked.chain.origin,
+            snapshot_id=self._marked.snapshot_id,
+            owner_epoch=self._marked.chain.owner_epoch,
+            batch=last.batch,
+            increment_offset=self._marked.chain.last_offset,
+            positions=last.positions,
+            chunks=self.refs,
+            entry_count=self.sums.count,
+            digest=last.digest,
+            entries_digest=self.sums,
+            stream_time_ms=last.stream_time_ms,
+            shard_count=self._marked.shard_count,
+            created_at_ms=wall_ms(),
+            genesis=last.genesis,
+            topic_ids=dict(self._marked.chain.expected_ids),
+        )
+
+
+async def _encoded(writer: ChunkWriter, slices: Sequence[ShardSlice]) -> list[bytes]:
+    """As `ChunkWriter.encode`."""
+    body = writer.body(slices)
+    value = await asyncio.to_thread(enveloped, RecordKind.CHUNK, body, compress=True)
+    halves = writer.halves_unless_fitting(slices, value)
+    return [part for half in halves for part in await _encoded(writer, half)] if halves else [value]

@@ -1,0 +1,105 @@
+"""A state that is written at once: a snapshot of it, and an increment that points to it. One that no increment leads to
+begins a chain, and its increment says why.
+
+`previous_offset` and the manifest's `increment_offset` are the claim: no recovery walks over what was before it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from snapreplay.app.record import Output
+from snapreplay.service.clock import wall_ms
+from snapreplay.service.core.chain import Chain
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.ports import Producer
+from snapreplay.service.publish import snapshot_writer
+from snapreplay.service.publish.owned import commit_increment
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.report import Reporter
+from snapreplay.snapshots.format.records import Increment, Pointer
+from snapreplay.state.contract import Image, Store
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The committed increment with the decision, its offset in T-ZengLiang, and the snapshot it points to."""
+
+    increment: Increment
+    offset: int
+    snapshot_id: str
+
+
+def own_decision(context: Context, finding: str, problem: str) -> dict[str, str]:
+    """Of a process that takes it by itself: nothing else could be done, and nothing is lost by it."""
+    identity = context.identity
+    return {
+        "finding": finding,
+        "problem": problem,
+        "decided": "the state in the memory of its owner is written, and the chain begins anew with it",
+        "reason": "no other process has owned the partition since: this state was the only copy",
+        "by": f"process {identity.pid} ({identity.process_id})@{identity.host}",
+    }
+
+
+async def begin_anew(  # noqa: PLR0913 - an ownership, a state and what is said of it
+    context: Context,
+    producer: Producer,
+    owner_epoch: int,
+    image: Image,
+    standing: Increment,
+    decision: Mapping[str, str],
+    reporter: Reporter,
+    *,
+    outputs: Sequence[Output] = (),
+) -> Begun:
+    """Write the whole state, then commit one empty increment that points to it and records the decision.
+
+    Args:
+        producer: fenced in, its claim committed at `owner_epoch` and seen.
+        image: the state to go on with, nothing uncommitted in it.
+        outputs: of a batch that is in the state and was not committed: they are, with it.
+        standing: the increment that `image` is the state after, with its batch, positions, anchors and digest; its
+            `topic_ids` as they are now.
+
+    Raises:
+        Fenced, CommitInDoubt, RefusedRecord: the producer is spent; the log says what happened.
+        Unreachable, OffsetUnknown: nothing was decided.
+        ImageDiffers: the state is not the one of `standing`.
+    """
+    chain = Chain(context.origin, owner_epoch, standing, owner_epoch, pointers_max=1)
+    pointer = await _written(context, chain, image, "decision", reporter)
+    empty = chain.pointing_to(pointer).next_increment(None, None, wall_ms())
+    counts = dict(Counter(output.topic for output in outputs))
+    increment = msgspec.structs.replace(empty, decision=dict(decision), outputs=counts)
+    offset = await commit_increment(context, producer, increment, outputs)
+    return Begun(increment, offset, pointer.snapshot_id)
+
+
+async def write_state(
+    context: Context, producer: Producer, chain: Chain, store: Store, reporter: Reporter
+) -> FoundIncrement:
+    """Write the whole state, then commit one empty increment of this chain that points to it.
+
+    Args:
+        producer: fenced in, its claim committed and seen.
+        store: the state after `chain.last`, nothing uncommitted in it.
+
+    Raises:
+        As `begin_anew`.
+    """
+    pointer = await _written(context, chain, store, "input", reporter)
+    increment = chain.pointing_to(pointer).next_increment(None, None, wall_ms())
+    return FoundIncrement(increment, await commit_increment(context, producer, increment))
+
+
+async def _written(
+    context: Context, chain: Chain, image: Image, reason: str, reporter: Reporter
+) -> Pointer:
+    return await snapshot_writer.write(
+        context, snapshot_writer.mark(image, chain, reason), reporter
+    )

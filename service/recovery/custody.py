@@ -1,0 +1,331 @@
+"""What the cluster says of a state in memory: which topics there are, who has fenced, what was committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import TypeVar
+
+from snapreplay.app.ways import app_name
+from snapreplay.errors import DamagedError, RetryableError, SnapreplayError, StopError
+from snapreplay.service.core import custody, events, refusals
+from snapreplay.service.core.custody import IncrementsReplaced, Verdict
+from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed
+from snapreplay.service.core.lineage import unbroken
+from snapreplay.service.core.owners import NotAssigned
+from snapreplay.service.core.retained import RetainedState, needs_inputs
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.topic_changes import TopicChange, changes
+from snapreplay.service.ports import Bounds, Reader, TopicPartition
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.topics import stale_leader
+from snapreplay.service.topics.increments import last_increment
+from snapreplay.service.topics.reading import reading
+from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
+from snapreplay.snapshots.format.records import NO_OFFSET, Increment
+
+T = TypeVar("T")
+
+LOOK_SECONDS_MAX = 5.0
+LOOK_AGAIN_SECONDS = 0.2
+
+
+async def topic_ids_now(context: Context) -> dict[str, str]:
+    """Of both own topics; a missing one is absent.
+
+    Raises:
+        Unreachable: no answer.
+    """
+    return await context.cluster.topic_ids([context.increments.topic, context.snapshots.topic])
+
+
+def missing(context: Context, last: Increment) -> SnapreplayError:
+    """See `core.custody.missing`."""
+    app, topic = context.app, context.increments.topic
+    return custody.missing(app.app_id, topic, context.partition, last, app_name(app))
+
+
+def unsaved(context: Context, last: Increment) -> SnapreplayError:
+    """See `core.custody.unsaved`."""
+    topic, app = context.increments.topic, app_name(context.app)
+    return custody.unsaved(topic, context.partition, last, app)
+
+
+def lost(context: Context, change: TopicChange, last: Increment) -> SnapreplayError:
+    """What a change of T-ZengLiang means to its owner; `last` is its last increment."""
+    return missing(context, last) if change.found_id is None else IncrementsReplaced(str(change))
+
+
+class NothingYet(RetryableError):
+    """The partition had owners, but its log holds no increment: one of them may have the state in memory."""
+
+
+async def may_fence(
+    context: Context, kept: RetainedState | None, since: float, *, insists: bool
+) -> bool:
+    """A process that could not go on does not fence: else the owner whose memory is the only copy would no longer be
+    the last one to fence, and could not write its state.
+    Returns whether nobody else has fenced since `kept`.
+
+    Args:
+        since: the loop's time when the recovery began.
+        insists: our state is that of the log's last batch, and whoever has fenced since could not restore it.
+
+    Raises:
+        IncrementsMissing, NothingYet, NotInitialised, StateDisputed: there is nothing to go on from.
+        NotAssigned: another process has fenced since, and the group does not give us the partition.
+        Unreachable: no answer.
+    """
+    if kept is None:
+        await _require_any(context, since)
+        return True
+    await require_increments(context, kept)
+    if await nobody_since(context, kept):
+        return True
+    if insists and await looked_up(context, kept) is Verdict.SAME:
+        return False
+    await require_given(context)
+    topic, ids = context.increments.topic, await topic_ids_now(context)
+    is_new = bool(changes([topic], kept.last.topic_ids, ids))  # in the old one only a claim tells
+    if is_new and await looked_up(context, replace(kept, unbroken=False)) is Verdict.DISPUTED:
+        found = await last_now(context)
+        raise custody.disputed(
+            context.increments.topic, context.partition, kept, found, app_name(context.app)
+        )
+    return False
+
+
+async def _require_any(context: Context, since: float) -> None:
+    """A log without any increment of a partition that had owners. A stale leader may say so, too. Orphans are none:
+    nothing leads to them. One that is not committed yet may be the new beginning, which a fence would end."""
+    is_early = asyncio.get_running_loop().time() - since < stale_leader.PATIENCE_SECONDS
+    ids = await topic_ids_now(context)
+    async with reading(context.cluster) as reader:
+        try:
+            bounds = await reader.bounds(context.increments)
+            found = await last_increment(reader, context.increments, bounds)
+            if found is not None:
+                changed = changes([context.increments.topic], found.increment.topic_ids, ids)
+                if not (changed and is_early and await _is_orphan(context, reader, found, bounds)):
+                    return
+        except (DamagedError, OffsetTrimmed):
+            return  # a recovery says which
+    try:
+        if await context.cluster.last_fence(context.transactional_id) is None:
+            return  # nobody ever owned it
+    except StopError:
+        return
+    nothing = refusals.no_genesis(context.expected)
+    if is_early:
+        raise NothingYet(f"{nothing.message}; if an owner has it in memory, it writes it by itself")
+    raise nothing
+
+
+async def _is_orphan(
+    context: Context, reader: Reader, found: FoundIncrement, bounds: Bounds
+) -> bool:
+    """Whether the claim of its owner is not where it says: it was meant for another log."""
+    epoch = found.increment.owner_epoch
+    if epoch >= found.offset or epoch < bounds.start_offset:
+        return epoch >= found.offset
+    record = await reader.read_at(context.increments, epoch)
+    return record is None or kind_of(record.value or b"") is not RecordKind.CLAIM
+
+
+async def require_increments(context: Context, kept: RetainedState) -> None:
+    """
+    Raises:
+        IncrementsMissing: there is no T-ZengLiang to fence anybody from.
+        Unreachable: no answer.
+    """
+    if context.increments.topic not in await topic_ids_now(context):
+        raise missing(context, kept.last)
+
+
+async def nobody_since(context: Context, kept: RetainedState) -> bool:
+    """Whether nobody has fenced since our last fence. Ask before the next one. False when the cluster does not tell.
+
+    Raises:
+        Unreachable: no answer.
+    """
+    if kept.lineage is None:
+        return False
+    try:
+        return unbroken(kept.lineage, await context.cluster.last_fence(context.transactional_id))
+    except StopError:
+        return False
+
+
+class OutputUndecided(RetryableError):
+    """The output of a batch in doubt lies behind an open transaction: whether it was committed shows later."""
+
+
+async def require_given(context: Context) -> None:
+    """Before we fence somebody who has fenced us.
+
+    Raises:
+        NotAssigned: the group's coordinator does not give us the partition now.
+        Unreachable: no answer.
+    """
+    group, number = context.group, context.partition
+    if group is not None and not await group.is_assigned_to_us(number):
+        raise NotAssigned(
+            f"another process has fenced partition {number} since, and the group does not give it to us now"
+        )
+
+
+async def resolved(context: Context, output: tuple[str, int, int]) -> events.DoubtResolved:
+    """Whether the batch of this output was committed. Its transaction has ended: we have fenced since.
+
+    Raises:
+        OutputUndecided: another transaction on its partition is open.
+        Unreachable: no answer.
+    """
+    topic, number, offset = output
+    target = TopicPartition(topic, number)
+    if topic not in await context.cluster.topics([topic]):
+        return events.DoubtResolved(None, f"topic {topic} does not exist any more")
+    async with reading(context.cluster) as reader:
+        try:
+            bounds = await reader.bounds(target)
+            if bounds.end_offset <= offset:
+                end_offset = await _high_watermark(context, target)
+                if offset < end_offset:
+                    raise OutputUndecided(
+                        f"{target} is readable up to {bounds.end_offset} of {end_offset}:"
+                        f" the output at {offset} is undecided",
+                        hint="an open transaction is in front of it; it ends when its timeout is over",
+                    )
+                return events.DoubtResolved(
+                    None, f"{target} ends at {end_offset}, it was at {offset}"
+                )
+            record = await reader.read_at(target, offset)
+        except (OffsetTrimmed, OffsetBeyondEnd) as error:
+            return events.DoubtResolved(None, error.message)
+    return events.DoubtResolved(record is not None)
+
+
+async def _high_watermark(context: Context, target: TopicPartition) -> int:
+    async with reading(context.cluster, read_committed=False) as reader:
+        return (await reader.bounds(target)).end_offset
+
+
+async def looked_up(context: Context, kept: RetainedState) -> Verdict | None:
+    """What the log makes of a state in memory now. Only reads, and needs no claim; None when nobody answers soon. A log
+    with a damaged end does not lead to it."""
+    topic = context.increments.topic
+
+    async def ask() -> Verdict:
+        try:
+            topic_ids = await topic_ids_now(context)
+            found = await _found(context, kept) if topic in topic_ids else None
+            way = kept.undoable or await restorable(context, kept.last) is not False
+            return custody.verdict(kept, found, topic, topic_ids, restorable=way)
+        except DamagedError:
+            return custody.verdict(kept, None, topic, {})
+
+    return await _answer(ask)
+
+
+async def _answer(ask: Callable[[], Awaitable[T]]) -> T | None:
+    """One lost answer must not count as none."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LOOK_SECONDS_MAX):
+            while True:
+                with suppress(SnapreplayError):
+                    return await ask()
+                await asyncio.sleep(LOOK_AGAIN_SECONDS)
+    return None
+
+
+async def last_now(context: Context) -> FoundIncrement | None:
+    """The last increment of the log; None also when nobody answers soon."""
+    try:
+        async with asyncio.timeout(LOOK_SECONDS_MAX):
+            there = context.increments.topic in await topic_ids_now(context)
+            return await _last(context) if there else None
+    except (SnapreplayError, TimeoutError):
+        return None
+
+
+async def restorable(context: Context, last: Increment) -> bool | None:
+    """Whether what `last` points to is in the T-QuanLiang of today, or everything reaches back to the genesis; None
+    when nobody answers soon. An increment that points to nothing may have lost its pointers with their topic."""
+
+    async def ask() -> bool:
+        return await _restorable(context, last, await topic_ids_now(context))
+
+    return await _answer(ask)
+
+
+async def topic_ids_for(context: Context, kept: RetainedState | None) -> events.TopicIdsRead:
+    """For an owner that has claimed; `kept` is what it has in memory.
+
+    Raises:
+        Unreachable: no answer.
+    """
+    topic_ids = await topic_ids_now(context)
+    if kept is None or context.increments.topic not in topic_ids:
+        return events.TopicIdsRead(topic_ids)
+    if kept.undoable and not needs_inputs(kept.last):
+        return events.TopicIdsRead(topic_ids)
+    return events.TopicIdsRead(topic_ids, await _restorable(context, kept.last, topic_ids))
+
+
+async def _restorable(context: Context, last: Increment, topic_ids: Mapping[str, str]) -> bool:
+    topic = context.snapshots.topic
+    recorded, now = last.topic_ids.get(topic), topic_ids.get(topic)
+    if last.pointers and now and (not recorded or recorded == now):
+        return not needs_inputs(last) or await _inputs_are_there(context, last)
+    return await _from_genesis(context, last)
+
+
+async def _inputs_are_there(context: Context, last: Increment) -> bool:
+    """Whether the inputs are those that were processed, and as long. Only a recovery can tell that one is a copy."""
+    ids = await context.cluster.topic_ids(context.input_names)
+    if changes(context.input_names, last.topic_ids, ids):
+        return False
+    async with reading(context.cluster) as reader:
+        for topic, position in last.positions.items():
+            bounds = await reader.bounds(TopicPartition(topic, context.partition))
+            if not bounds.start_offset <= position <= bounds.end_offset:
+                return False
+    return True
+
+
+async def _from_genesis(context: Context, last: Increment) -> bool:
+    """By the changes; by the inputs where the log holds none."""
+    first = {context.increments.topic: 0}
+    if last.changes is None:
+        first |= last.genesis.start_offsets
+    async with reading(context.cluster) as reader:
+        for topic, offset in first.items():
+            bounds = await reader.bounds(TopicPartition(topic, context.partition))
+            if bounds.start_offset > offset and offset < last.positions.get(topic, offset + 1):
+                return False
+    if last.decision is not None or last.last_decision_offset != NO_OFFSET:
+        return False
+    return last.changes is not None or not last.anchors or await _inputs_are_there(context, last)
+
+
+async def _found(context: Context, kept: RetainedState) -> FoundIncrement | None:
+    """The last increment. An open transaction of somebody else hides what was committed behind it; what was answered OK
+    is in the log all the same."""
+    found = await _last(context)
+    if found is not None and found.offset >= kept.last_offset:
+        return found
+    async with reading(context.cluster, read_committed=False) as reader:
+        try:
+            record = await reader.read_at(context.increments, kept.last_offset)
+            same = record is not None and decode(record.value or b"") == kept.last
+        except (OffsetTrimmed, OffsetBeyondEnd, DamagedError, StopError):
+            same = False
+    return FoundIncrement(kept.last, kept.last_offset) if same else found
+
+
+async def _last(context: Context) -> FoundIncrement | None:
+    async with reading(context.cluster) as reader:
+        bounds = await reader.bounds(context.increments)
+        return await last_increment(reader, context.increments, bounds)

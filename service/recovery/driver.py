@@ -1,0 +1,325 @@
+"""One recovery: performs the effects that `core.recovery.step` asks for, and reports what it does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import assert_never
+
+from snapreplay.errors import SnapreplayError
+from snapreplay.service.core import effects, events
+from snapreplay.service.core.chain import Chain
+from snapreplay.service.core.owners import Superseded
+from snapreplay.service.core.phase import Phase
+from snapreplay.service.core.recovery import Limits, Recovery
+from snapreplay.service.core.refusals import DuplicateInstance, HangingTransaction, LogCut
+from snapreplay.service.core.restore_mode import RestoreMode
+from snapreplay.service.core.retained import RetainedState
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.topic_changes import changes
+from snapreplay.service.ports import Producer
+from snapreplay.service.publish.claim import await_claim, claim_record
+from snapreplay.service.publish.state import begin_anew, own_decision, write_state
+from snapreplay.service.recovery.acceptable_failures import fingerprint_of
+from snapreplay.service.recovery.attempt import attempt
+from snapreplay.service.recovery.custody import may_fence
+from snapreplay.service.recovery.executor import RecoveryExecutor
+from snapreplay.service.recovery.recreated_topic import with_cause
+from snapreplay.service.recovery.ways_out import with_way_out
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.report import Reporter
+from snapreplay.service.runtime.tasks import cancel_and_wait, within
+from snapreplay.service.topics.claims import newer_owner
+from snapreplay.service.topics.decision_history import decision_of
+from snapreplay.snapshots.format.records import NO_OFFSET, OWN_KIND
+from snapreplay.state.contract import Store
+
+log = logging.getLogger("snapreplay.partition")
+
+PIN_SLACK_MS = 15_000  # brokers look for transactions over their timeout every 10 s
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """A LIVE partition: its producer is fenced in, its store is the last committed state.
+
+    `records_since_snapshot` were applied after the snapshot it started from; `snapshot_now` when that snapshot
+    was not the newest, or the mode not the preferred one, so that the next recovery need not find the same damage.
+    `seconds_since_snapshot`: of a state that was still in memory; else 0.
+    """
+
+    producer: Producer
+    chain: Chain
+    records_since_snapshot: int
+    snapshot_now: bool
+    seconds_since_snapshot: float = 0.0
+
+
+class RecoveryDriver:
+    """Use once. `recover()` ends with a `Recovered`, or raises what only others can solve."""
+
+    def __init__(
+        self,
+        context: Context,
+        store: Store,
+        reporter: Reporter,
+        kept: RetainedState | None = None,
+        *,
+        insists: bool = False,
+    ) -> None:
+        """`kept`: what `store` holds already; `insists`: it is the only copy, and nobody else could restore it."""
+        self._insists = insists
+        self._context = context
+        self._store = store
+        self._reporter = reporter
+        self.kept = kept
+        """What the store holds; None once it was given up for what the log leads to."""
+        self.last: FoundIncrement | None = None
+        """The last increment that was found in the log."""
+        self._executor = RecoveryExecutor(context, store, reporter, kept)
+        self._producer: Producer | None = None
+        self._began_at = self._claimed_at = 0.0
+        self._owner_epoch = NO_OFFSET
+        self._woken = asyncio.Event()
+
+    @property
+    def owner_epoch(self) -> int | None:
+        """Of the newest claim; None before the first."""
+        return None if self._owner_epoch == NO_OFFSET else self._owner_epoch
+
+    def wake(self) -> None:
+        """What it waits for may be there: the next attempt begins now."""
+        self._woken.set()
+
+    async def recover_unless(self, interrupted: asyncio.Event) -> Recovered | None:
+        """As `recover`; None when `interrupted` came first: an interrupted restore loses nothing."""
+        loop = asyncio.get_running_loop()
+        recovery = loop.create_task(self.recover())
+        waiting = loop.create_task(interrupted.wait())
+        try:
+            await asyncio.wait([recovery, waiting], return_when=asyncio.FIRST_COMPLETED)
+            if not recovery.done():
+                await _given_up(recovery)
+                return None
+            return recovery.result()
+        except asyncio.CancelledError:
+            await _given_up(recovery)
+            raise
+        finally:
+            await cancel_and_wait(waiting)
+
+    async def recover(self) -> Recovered:
+        """
+        Raises:
+            Superseded: a newer owner exists.
+            StopError, UsageError: an operator must act.
+        """
+        backoff = self._context.settings.restore
+        limits = Limits(
+            self._context.view.transaction_timeout_max_ms + PIN_SLACK_MS,
+            backoff.retry_backoff_ms,
+            backoff.retry_backoff_max_ms,
+        )
+        recovery = Recovery(
+            self._context.expected, preferred_mode(self._context, self._store), limits, self.kept
+        )
+        self._reporter.restore_started()
+        self._began_at = asyncio.get_running_loop().time()
+        try:
+            recovered = await self._run(recovery)
+            await self._executor.close_reader()
+            self._producer = None  # handed over: from here on it is not ours to discard
+            return recovered
+        finally:
+            self._executor.end_load()
+            await self._discard_producer()
+            await self._executor.close_reader()
+
+    async def _run(self, recovery: Recovery) -> Recovered:
+        while True:
+            recovery, end = await attempt(recovery, self._perform, self._seen)
+            match end:
+                case effects.GoLive():
+                    return self._recovered(end)
+                case effects.Fail(error):
+                    await self._raise_superseded(recovery, error)
+                    explained = await with_cause(error, self._context, recovery.last)
+                    raise await with_way_out(explained, self._context, recovery)
+                case effects.StepDown(newer):
+                    raise Superseded(newer, self._context.partition)
+                case effects.Wait(delay_ms, error):
+                    self._reporter.retrying(error)
+                    self._executor.end_load()
+                    await self._pause(delay_ms / 1000)
+                case _:
+                    assert_never(end)
+
+    async def _raise_superseded(self, recovery: Recovery, error: SnapreplayError) -> None:
+        """What looks like lost or damaged logs to an owner that stood still in between may be what its successor
+        wrote and trimmed meanwhile.
+
+        Raises:
+            Superseded: a newer owner exists.
+            Unreachable, ReadStalled: the log could not be asked.
+        """
+        if recovery.owner_epoch < 0 or isinstance(error, DuplicateInstance | HangingTransaction):
+            return  # a log that is pinned before our claim shows nothing behind it
+        self._reporter.failed(error)  # before 15 s of asking
+        known_offset = error.increment_offset if isinstance(error, LogCut) else NO_OFFSET
+        newer = await newer_owner(self._context, recovery.owner_epoch, known_offset)
+        if newer is not None:
+            raise Superseded(newer, self._context.partition) from error
+
+    async def _pause(self, seconds: float) -> None:
+        self._woken.clear()
+        await within(seconds, self._woken)
+
+    async def _perform(self, effect: effects.Action) -> events.Event:
+        match effect:
+            case effects.Fence():
+                return await self._fence()
+            case effects.WriteClaim():
+                return await self._claim()
+            case effects.SeeClaim():
+                return await self._see_claim(effect)
+            case effects.BeginAnew():
+                return await self._begin_anew(effect)
+            case effects.WriteState():
+                return await self._write_state(effect)
+            case _:
+                return await self._executor.perform(effect)
+
+    async def _fence(self) -> events.Event:
+        await self._discard_producer()
+        await self._executor.close_reader()
+        nobody_else = await may_fence(
+            self._context, self.kept, self._began_at, insists=self._insists
+        )
+        self._producer = await self._context.cluster.fence(self._context.transactional_id)
+        return events.FenceDone(self._producer.lineage, nobody_else)
+
+    async def _claim(self) -> events.Event:
+        claim_id = uuid.uuid4().hex
+        record = claim_record(self._context, claim_id)
+        offsets = await self._owned().commit(self._context.partition, (), (record,))
+        self._claimed_at = asyncio.get_running_loop().time()
+        self._owner_epoch = offsets[0]
+        return events.ClaimAcknowledged(claim_id, offsets[0])
+
+    async def _see_claim(self, effect: effects.SeeClaim) -> events.Event:
+        if effect.fresh_client:
+            await self._executor.close_reader()
+        reader = await self._executor.reader()
+        return await await_claim(self._context, reader, effect, self._claimed_at)
+
+    async def _begin_anew(self, effect: effects.BeginAnew) -> events.Event:
+        context = self._context
+        finding = f"{OWN_KIND}-{fingerprint_of(context, effect.facts)}"
+        log.error(
+            "partition %d: %s: it is written now (%s)", context.partition, effect.problem, finding
+        )
+        decision = own_decision(context, finding, effect.problem)
+        begun = await begin_anew(
+            context,
+            self._owned(),
+            self._owner_epoch,
+            self._store,
+            effect.standing,
+            decision,
+            self._reporter,
+            outputs=effect.outputs,
+        )
+        told = decision_of(begun.increment, begun.offset)
+        self._reporter.update(decisions=(told, *self._reporter.status.decisions))
+        return events.StateWritten(FoundIncrement(begun.increment, begun.offset))
+
+    async def _write_state(self, effect: effects.WriteState) -> events.Event:
+        """In the chain as it is: it still has the ids of the inputs that were processed."""
+        context, last = self._context, effect.last
+        log.error(
+            "partition %d: %s; the state in memory is written now", context.partition, effect.why
+        )
+        topic = context.snapshots.topic
+        moved = _moved(topic, last, await context.cluster.topic_ids([topic]))
+        fallback_from = self.kept.fallback_from if self.kept is not None else None
+        chain = self._chain(last, fallback_from, moved)
+        found = await write_state(context, self._owned(), chain, self._store, self._reporter)
+        return events.StateWritten(found)
+
+    def _owned(self) -> Producer:
+        if self._producer is None:
+            raise AssertionError("this comes after the fence")
+        return self._producer
+
+    def _chain(
+        self,
+        last: FoundIncrement,
+        fallback_from: str | None,
+        moved: str | None,
+        topic_ids: Mapping[str, str] | None = None,
+    ) -> Chain:
+        """`moved`: the new id of T-QuanLiang, when nothing says that it holds what the pointers lead to."""
+        context = self._context
+        chain = Chain(
+            context.origin,
+            self._owner_epoch,
+            last.increment,
+            last.offset,
+            context.settings.retention.snapshots_kept,
+            fallback_from=fallback_from,
+            topic_ids=topic_ids,
+        )
+        return chain if moved is None else chain.in_new_topic(context.snapshots.topic, moved)
+
+    def _recovered(self, live: effects.GoLive) -> Recovered:
+        topic_ids, moved = self._executor.topic_ids, None
+        if self.kept is not None:  # nothing was loaded from it
+            moved = _moved(self._context.snapshots.topic, live.last, topic_ids)
+        chain = self._chain(live.last, live.fallback_from, moved, topic_ids)
+        return Recovered(
+            self._owned(),
+            chain,
+            self._executor.records_since_snapshot,
+            live.fell_back or moved is not None,
+            self._executor.seconds_since_snapshot,
+        )
+
+    def _seen(self, recovery: Recovery, event: events.Event) -> None:
+        self.kept = recovery.kept
+        if isinstance(event, events.WindowRead):
+            self.last = event.found
+        if recovery.phase is not Phase.LIVE:  # the runner enters it, when all of it is there
+            self._reporter.phase(recovery.phase)
+        self._reporter.restore(
+            attempt=recovery.attempt,
+            fallback_from=recovery.fallback_from,
+            fallback_reason=recovery.fallback_reason,
+        )
+
+    async def _discard_producer(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.discard()
+
+
+async def _given_up(recovery: asyncio.Task[Recovered]) -> None:
+    """End it; if it has just succeeded all the same, its producer is ours to discard."""
+    await cancel_and_wait(recovery)
+    if not recovery.cancelled() and recovery.exception() is None:
+        await recovery.result().producer.discard()
+
+
+def preferred_mode(context: Context, store: Store) -> RestoreMode:
+    """Without changes in the log there is only replay; a state that is no map never writes any."""
+    if context.settings.changelog.enabled and store.keeps_changes:
+        return RestoreMode(context.settings.restore.mode)
+    return RestoreMode.REPLAY
+
+
+def _moved(topic: str, last: FoundIncrement, topic_ids: Mapping[str, str]) -> str | None:
+    """The new id of a topic, when it is another one than the last increment says."""
+    changed = changes([topic], last.increment.topic_ids, topic_ids)
+    return changed[0].found_id if changed else None

@@ -1,0 +1,229 @@
+"""The effects of a recovery that only read: the log, the snapshot, the changes or the input, into the store.
+
+They need no ownership: a `RecoveryDriver` has it, whoever only looks (`service/decisions/`) does without.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import assert_never
+
+from snapreplay.errors import DamagedError, RebuildError
+from snapreplay.service.control.status import SnapshotUsed
+from snapreplay.service.core import effects, events
+from snapreplay.service.core.base import Base
+from snapreplay.service.core.bisection import records_in
+from snapreplay.service.core.kafka_errors import OffsetTrimmed
+from snapreplay.service.core.restore_mode import RestoreMode
+from snapreplay.service.core.retained import RetainedState, Warm
+from snapreplay.service.ports import Reader
+from snapreplay.service.recovery import inputs
+from snapreplay.service.recovery.advance import Tally, advance, prove
+from snapreplay.service.recovery.custody import resolved, topic_ids_for
+from snapreplay.service.recovery.mismatch import DigestMismatch
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.report import Reporter
+from snapreplay.service.topics import increments, log_bounds
+from snapreplay.service.topics.decision_history import decisions_of
+from snapreplay.service.topics.increments import ChangesLost
+from snapreplay.service.topics.snapshots import load_manifest, load_state, reader_reaching
+from snapreplay.snapshots.format.records import Pointer
+from snapreplay.snapshots.plan import FromGenesis, FromSnapshot
+from snapreplay.state.contract import Store
+
+log = logging.getLogger("snapreplay.partition")
+
+
+class RecoveryExecutor:
+    """Performs one effect after the other; what it opens and occupies meanwhile is its user's to close.
+
+    Attributes:
+        records_since_snapshot: applied after the snapshot that the state comes from.
+        seconds_since_snapshot: of a state that was still in memory; else 0.
+        topic_ids: of the inputs and both own topics, since the inputs were checked.
+    """
+
+    def __init__(
+        self, context: Context, store: Store, reporter: Reporter, kept: RetainedState | None = None
+    ) -> None:
+        """`kept`: what `store` holds already."""
+        self._context = context
+        self._store = store
+        self._reporter = reporter
+        self._kept = kept
+        self._log_reader: Reader | None = None
+        self._loading = False
+        self.records_since_snapshot = 0
+        self.seconds_since_snapshot = 0.0
+        self.topic_ids: Mapping[str, str] = {}
+
+    async def perform(self, effect: effects.Reading) -> events.Event:
+        """
+        Raises:
+            SnapreplayError: the effect failed; what that means is the core's to say.
+        """
+        match effect:
+            case effects.ReadWindow(window):
+                reader = await self.reader()
+                found = await increments.last_in_window(reader, self._context.increments, window)
+                return events.WindowRead(found)
+            case effects.ReadTopicIds():
+                return await topic_ids_for(self._context, self._kept)
+            case effects.ResolveDoubt(output):
+                return await resolved(self._context, output)
+            case effects.ReadStarts(last):
+                log_reader = await self.reader()
+                decisions = await decisions_of(log_reader, self._context.increments, last)
+                self._reporter.update(decisions=decisions)
+                return events.StartsRead(await log_bounds.read_starts(self._context, last))
+            case effects.Reenter():
+                return await self._reenter(effect)
+            case effects.Load():
+                return await self.load(effect)
+            case effects.Advance():
+                return await self._advance(effect)
+            case effects.CheckInputs(last):
+                try:
+                    checked = await inputs.check_inputs(
+                        self._context, last.increment, self._reporter.waiting_for
+                    )
+                except inputs.REFUSALS as error:
+                    return events.InputsRefused(error)
+                inputs.warn_of_copies(self._context, last.increment, checked)
+                self.topic_ids = {**last.increment.topic_ids, **checked.known_ids}
+                return events.InputsChecked()
+            case _:
+                assert_never(effect)
+
+    async def reader(self) -> Reader:
+        """Of T-ZengLiang, kept until `close_reader`."""
+        if self._log_reader is None:
+            self._log_reader = await self._context.cluster.reader()
+        return self._log_reader
+
+    async def close_reader(self) -> None:
+        """The next effect gets a new client."""
+        reader, self._log_reader = self._log_reader, None
+        if reader is not None:
+            await reader.close()
+
+    def end_load(self) -> None:
+        """Give the place among `restore.concurrency` back, if one was taken."""
+        if self._loading:
+            self._context.restores.release()
+            self._loading = False
+
+    async def _reenter(self, effect: effects.Reenter) -> events.Event:
+        store, last, kept = self._store, effect.last, self._kept
+        if kept is None:
+            raise AssertionError("re-entering needs something that was kept")
+        # A batch without ranges only pointed; a re-entry that was interrupted has merged already.
+        if effect.warm is Warm.MERGED and last.increment.ranges and store.is_sealed:
+            store.merge()
+        store.drop()  # what was applied on top of it, too
+        store.stream_time_ms = last.increment.stream_time_ms
+        try:
+            proof = await prove(store, last.increment, Tally())
+        except DigestMismatch as error:
+            log.error(  # noqa: TRY400 - a restore mends it
+                "partition %d: the state in memory is not the last batch's, restoring in full: %s",
+                self._context.partition,
+                error,
+            )
+            return events.RetainedUnusable()
+        if effect.warm is Warm.MERGED:  # nobody has counted it
+            applied = last.increment.record_count
+            self._reporter.count(applied, records_in(last.increment) - applied)
+        self._kept = kept.after(last)
+        self.records_since_snapshot = self._kept.records_since_snapshot
+        self.seconds_since_snapshot = self._kept.seconds_since_snapshot
+        self._reporter.warm(effect.warm, store.digest.count if store.digest else 0)
+        if proof is not None:
+            self._reporter.proven(proof)
+        return events.Reentered()
+
+    async def load(self, effect: effects.Load) -> events.StartLoaded | events.SnapshotUnusable:
+        """
+        Raises:
+            SnapreplayError: as `perform`.
+        """
+        await self._begin_load()
+        # What was tried before was not used after all.
+        self._reporter.restore(snapshot=None, warm=None, proof=None)
+        match effect.start:
+            case FromGenesis(genesis, log_start_offset):
+                self._store.clear()
+                return events.StartLoaded(Base.before_genesis(genesis, log_start_offset))
+            case FromSnapshot(pointer):
+                return await self._load_snapshot(pointer)
+            case _:
+                assert_never(effect.start)
+
+    async def _load_snapshot(
+        self, pointer: Pointer
+    ) -> events.StartLoaded | events.SnapshotUnusable:
+        context = self._context
+        reader = await reader_reaching(context, pointer, self._reporter.waiting_for)
+        try:
+            manifest = await load_manifest(reader, context.snapshots, pointer)
+            size_bytes = sum(ref.size_bytes for ref in manifest.chunks)
+            self._reporter.snapshot_used(
+                SnapshotUsed(
+                    manifest.snapshot_id,
+                    manifest.batch,
+                    pointer.manifest_offset,
+                    manifest.entry_count,
+                    size_bytes,
+                    manifest.created_at_ms / 1000,
+                    len(manifest.chunks),
+                )
+            )
+            await load_state(
+                reader,
+                context.snapshots,
+                manifest,
+                context.app.schema_version,
+                self._store,
+                lambda done, total: self._reporter.progress("bytes", 0, done, total),
+            )
+        except RebuildError as error:
+            log.warning("partition %d: snapshot unusable: %s", context.partition, error)
+            return events.SnapshotUnusable(pointer.snapshot_id, error.message)
+        finally:
+            await reader.close()
+        self._reporter.restore(entries=manifest.entry_count)
+        return events.StartLoaded(Base.of_snapshot(manifest))
+
+    async def _advance(self, effect: effects.Advance) -> events.Event:
+        context, base, last = self._context, effect.base, effect.last
+        reader = await self.reader()
+        walk = increments.walk(reader, context.increments, base, last.offset)
+        if base.batch < last.increment.batch:
+            self._reporter.restore(mode=effect.mode.value)
+            if (
+                effect.mode is RestoreMode.REPLAY
+            ):  # an input that ends too early would be waited for
+                checked = await inputs.check_inputs(
+                    context, last.increment, self._reporter.waiting_for
+                )
+                base = replace(base, topic_ids=checked.topic_ids)
+                await inputs.check_policies(context)
+        try:
+            tally = await advance(
+                context, self._store, walk, effect.mode, self._reporter, base, last.increment
+            )
+        except (ChangesLost, DamagedError, OffsetTrimmed) as error:
+            log.warning("partition %d: no way by %s: %s", context.partition, effect.mode, error)
+            return events.ModeUnavailable(effect.mode, error)
+        proof = await prove(self._store, last.increment, tally)
+        if proof is not None:
+            self._reporter.proven(proof)
+        self.records_since_snapshot = tally.records
+        return events.Advanced(tally.damage)
+
+    async def _begin_load(self) -> None:
+        if not self._loading:
+            await self._context.restores.acquire()
+            self._loading = True

@@ -1,0 +1,130 @@
+"""What it is called when a recovery does not arrive at what was committed, and which ways out are open. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from snapreplay.app.ways import go_on
+from snapreplay.errors import SnapreplayError, StopError
+from snapreplay.service.core.restore_mode import RestoreMode
+from snapreplay.snapshots.format.records import Increment
+from snapreplay.state.digest import Digest
+
+UNCOVERED = (
+    "the app is not deterministic (`snapreplay.testing.check` names the first record), or something changed that its"
+    " version does not cover (an installed package, a file, the environment)"
+)
+OLD_VERSION_FIRST = (
+    "start the version that processed it and stop it: the snapshot that it writes at its end (snapshot.before_stop)"
+    " needs no replay; then start the new one"
+)
+
+
+class DigestMismatch(StopError):
+    """The state after a batch is not the one that was committed, though every record read is intact."""
+
+
+class OutputsDiffer(StopError):
+    """Replayed by the same app version, a batch sends something else than was committed."""
+
+
+class CodeChanged(StopError):
+    """Replay under another app version gives another state or other outputs, or nothing shows that it does not."""
+
+
+@dataclass(frozen=True)
+class AdvancedBatch:
+    """A batch of a state partition that was advanced over; `offset` is that of its increment."""
+
+    increment: Increment
+    offset: int
+    partition: int
+    mode: RestoreMode
+    version: str
+
+    @property
+    def code_changed(self) -> bool:
+        return self.mode is RestoreMode.REPLAY and self.increment.origin.app_version != self.version
+
+    def __str__(self) -> str:
+        return f"batch {self.increment.batch} (increment at offset {self.offset})"
+
+
+def outputs_differ(place: AdvancedBatch, computed: dict[str, int]) -> SnapreplayError:
+    """`computed`: output topic → hash, as replayed; at least one is not the recorded one."""
+    recorded = place.increment.outputs_xxh64
+    topic = next(
+        name for name in (*recorded, *computed) if recorded.get(name) != computed.get(name)
+    )
+    facts: dict[str, object] = {
+        "batch": place.increment.batch,
+        "offset": place.offset,
+        "topic": topic,
+        "recorded": _shown(recorded.get(topic)),
+        "computed": _shown(computed.get(topic)),
+    }
+    what = (
+        f"{place}: its outputs to {topic} have fingerprint {facts['recorded']},"
+        f" replayed they have {facts['computed']}"
+    )
+    if place.code_changed:
+        return _code_changed(
+            f"{what}: replaying with changed code gives other outputs", place, facts
+        )
+    return OutputsDiffer(
+        f"{what}; app version {place.version} then and now, written by {place.increment.origin.fingerprint}:"
+        f" {UNCOVERED}",
+        hint=OLD_VERSION_FIRST,
+        **facts,
+    )
+
+
+def state_differs(place: AdvancedBatch, computed: Digest | None) -> SnapreplayError:
+    """The digest that the increment recorded is another one than `computed`."""
+    increment = place.increment
+    facts: dict[str, object] = {
+        "batch": increment.batch,
+        "offset": place.offset,
+        "recorded": str(increment.digest),
+        "computed": str(computed),
+        "mode": place.mode.value,
+    }
+    what = f"{place} by {place.mode.value}: digest {computed}, recorded {increment.digest}"
+    if place.code_changed:
+        return _code_changed(
+            f"{what}: replaying with changed code gives another state", place, facts
+        )
+    what += f"; written by {increment.origin.fingerprint}"
+    if place.mode is RestoreMode.REPLAY:
+        return DigestMismatch(f"{what}: {UNCOVERED}", hint=OLD_VERSION_FIRST, **facts)
+    hint = f"`--set restore.mode=replay`, then {go_on(place.partition)}"
+    return DigestMismatch(what, hint=hint, **facts)
+
+
+def replay_refused(place: AdvancedBatch, error: SnapreplayError) -> SnapreplayError:
+    """Changed code cannot process a record that was processed."""
+    return _code_changed(error.message, place, {"batch": place.increment.batch})
+
+
+def not_proven(place: AdvancedBatch) -> SnapreplayError:
+    """Changed code replayed batches from `place` on, and no digest after them says that the state is the same."""
+    return _code_changed(
+        f"{place}: no digest of the state follows, so nothing proves that replaying with changed code gives the same",
+        place,
+        {"batch": place.increment.batch, "offset": place.offset},
+    )
+
+
+def _code_changed(what: str, place: AdvancedBatch, facts: dict[str, object]) -> CodeChanged:
+    recorded = place.increment.origin.app_version
+    return CodeChanged(
+        f"{what}; it was processed by app version {recorded}, this is {place.version}",
+        hint=OLD_VERSION_FIRST,
+        recorded_version=recorded,
+        version=place.version,
+        **facts,
+    )
+
+
+def _shown(hashed: int | None) -> str:
+    return "none" if hashed is None else f"{hashed:016x}"

@@ -1,0 +1,57 @@
+"""A log that does not fit together may be another topic: its id says so, nothing else needs to be suspected then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from snapreplay.errors import SnapreplayError
+from snapreplay.service.core.refusals import LEADS_NOWHERE
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.core.topic_changes import TopicChange, changes
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.topics.log_bounds import TAIL_RECORDS, manifest_in
+from snapreplay.service.topics.reading import reading
+from snapreplay.snapshots.plan import NoUsableSnapshot
+
+HINT = (
+    "what was in it before is gone with the old topic: bring its records back, with their offsets, from a backup or"
+    " mirror"
+)
+
+
+async def with_cause(
+    error: SnapreplayError, context: Context, last: FoundIncrement | None
+) -> SnapreplayError:
+    """The same error; if an own topic was made again it says so first. `last`: the last increment, if there is any."""
+    if not isinstance(error, LEADS_NOWHERE):
+        return error
+    try:
+        remade = await _remade(context, last)
+    except SnapreplayError:
+        return error  # the cluster does not answer: then it is said without
+    if not remade:
+        return error
+    error.message = "; ".join((*map(str, remade), error.message))
+    if not isinstance(error, NoUsableSnapshot):  # which names what is left as well
+        error.hint = HINT
+    return error
+
+
+async def _remade(context: Context, last: FoundIncrement | None) -> tuple[TopicChange, ...]:
+    own = (context.increments.topic, context.snapshots.topic)
+    recorded = last.increment.topic_ids if last is not None else await _in_newest_manifest(context)
+    return changes(own, recorded, await context.cluster.topic_ids(own))
+
+
+async def _in_newest_manifest(context: Context) -> Mapping[str, str]:
+    """Where no increment is left that records them."""
+    recorded: Mapping[str, str] = {}
+    async with reading(context.cluster, read_committed=False) as reader:
+        bounds = await reader.bounds(context.snapshots)
+        start_offset = max(bounds.start_offset, bounds.end_offset - TAIL_RECORDS)
+        async for records in reader.read(context.snapshots, start_offset, bounds.end_offset):
+            for record in records:
+                manifest = manifest_in(record.value or b"")
+                if manifest is not None:
+                    recorded = manifest.topic_ids
+    return recorded

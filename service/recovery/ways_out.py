@@ -1,0 +1,83 @@
+"""What the hint of a failed recovery may recommend: only what can succeed, so it is looked at before it is printed."""
+
+from __future__ import annotations
+
+from snapreplay.app.ways import look_again, new_app
+from snapreplay.errors import SnapreplayError
+from snapreplay.service.core.recovery import Recovery
+from snapreplay.service.core.refusals import SchemaDiffers
+from snapreplay.service.core.restore_mode import RestoreMode
+from snapreplay.service.recovery.acceptable_failures import Finding, Resolution, command, finding_of
+from snapreplay.service.recovery.mismatch import CodeChanged
+from snapreplay.service.recovery.newest_whole import Nowhere, newest_whole
+from snapreplay.service.recovery.replay import ReplayFailed
+from snapreplay.service.runtime.context import Context
+from snapreplay.snapshots.plan import FromSnapshot, NoUsableSnapshot
+from snapreplay.state.store import store_of
+
+
+async def with_way_out(
+    error: SnapreplayError, context: Context, recovery: Recovery
+) -> SnapreplayError:
+    """The same error. Its hint also holds the exact command to accept it where that leads to a state; where none is
+    left, it says what remains.
+
+    Raises:
+        Unreachable, ReadStalled: it could not be found out.
+    """
+    finding = finding_of(error, context, recovery.last)
+    if finding is None:
+        return error
+    before = f"{error.hint}; or " if error.hint else ""
+    try:
+        can_succeed = await _leads_to_a_state(finding, context, recovery)
+    except SchemaDiffers as other:
+        error.hint = f"{before}{other.message}: {other.hint}"
+        return error
+    if can_succeed:
+        way = f"`{command(finding, context)}`: {finding.way}"
+        error.hint = f"{before}accept it: {way}; then {look_again(context.partition)}"
+        if finding.way in {Resolution.SKIP, Resolution.REREAD} and _has_changes(context, recovery):
+            options = f" --state-of {context.app.app_id} --from earliest"
+            error.hint += f"; or take the state along to a new app id: {new_app(options)}"
+    elif not isinstance(error, NoUsableSnapshot):  # which has looked for the same
+        error.hint = f"{before}{nothing_left()}"
+    return error
+
+
+def nothing_left() -> str:
+    """Where no snapshot is whole and the log does not lead from its beginning to its end."""
+    return (
+        "bring the topics back from a backup or mirror (no snapshot is whole, so there is no state to accept);"
+        f" or process the input again under a new app id: {new_app()}"
+    )
+
+
+async def _leads_to_a_state(finding: Finding, context: Context, recovery: Recovery) -> bool:
+    from_snapshot = isinstance(recovery.start, FromSnapshot)
+    if (
+        recovery.start is None and recovery.last is not None
+    ):  # the state in memory, or the search for a start failed
+        from_snapshot = recovery.kept is not None and bool(recovery.last.increment.pointers)
+    match finding.way:
+        case Resolution.SKIP | Resolution.REREAD:
+            return from_snapshot or recovery.state_is_last or _has_changes(context, recovery)
+        case Resolution.AS_REPLAYED if not _refuses_records(finding.error):
+            return True
+        case _:
+            return from_snapshot or (await newest_whole(context, Nowhere()))[0] is not None
+
+
+def _refuses_records(error: SnapreplayError) -> bool:
+    """Then nothing can be replayed, and only a snapshot helps."""
+    return isinstance(error, CodeChanged) and isinstance(error.__cause__, ReplayFailed)
+
+
+def _has_changes(context: Context, recovery: Recovery) -> bool:
+    """Whether the last batches can be had without the input."""
+    last, closed = recovery.last, recovery.unavailable_mode
+    if last is None or (closed is not None and closed.mode is RestoreMode.CHANGES):
+        return False
+    if not store_of(context.app.state()).keeps_changes:
+        return False
+    return last.increment.changes is not None or not last.increment.ranges

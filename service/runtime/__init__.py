@@ -1,0 +1,1 @@
+"""What everything about one partition uses: its context, its status, its tasks."""

@@ -1,0 +1,114 @@
+"""What everything about one partition needs to know; made once per ownership, never changed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from snapreplay.app import names
+from snapreplay.app.app import App, fingerprint
+from snapreplay.app.ways import app_name
+from snapreplay.service.clock import wall_ms
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.control.metrics import PartitionMetrics
+from snapreplay.service.core.refusals import Expected
+from snapreplay.service.ports import Cluster, ConsumerGroup, TopicPartition
+from snapreplay.service.runtime.pulse import Pulse
+from snapreplay.snapshots.format.records import Origin
+
+
+@dataclass(frozen=True)
+class Identity:
+    """This process, as its claims name it. `process_id` is random per start, and so is an instance id that nobody
+    set: two processes on one host are two."""
+
+    process_id: str
+    instance_id: str
+    host: str
+    pid: int
+    started_at_ms: int
+
+    @classmethod
+    def of_this_process(cls, instance_id: str) -> Identity:
+        """Of the setting `instance_id`; empty: one is made of host name and process id."""
+        process_id, host = uuid.uuid4().hex, socket.gethostname()
+        named = instance_id or f"{host}-{process_id[:8]}"
+        return cls(process_id, named, host, os.getpid(), wall_ms())
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """What preflight found: `output_limits` maps output topics to the largest record they take, in bytes;
+    `transaction_timeout_max_ms` is the longest any transaction of this cluster may stay open; `input_retention_ms` is
+    the shortest of the inputs, None when none is deleted by time; `topic_ids` are those of the inputs and of both own
+    topics, without those that the cluster has no id for."""
+
+    cluster_id: str
+    partition_count: int
+    output_limits: Mapping[str, int]
+    transaction_timeout_max_ms: int
+    input_retention_ms: int | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Context:
+    """One owned partition. `restores` limits how many partitions load state at once in this process; without a `group`
+    there is no coordinator to ask and the log alone says who owns the partition; `pulse` says that the process stood
+    still."""
+
+    app: App[Any]
+    settings: Settings
+    cluster: Cluster
+    view: ClusterView
+    identity: Identity
+    partition: int
+    restores: asyncio.Semaphore
+    group: ConsumerGroup | None = None
+    pulse: Pulse = field(default_factory=Pulse)
+
+    @cached_property
+    def metrics(self) -> PartitionMetrics:
+        return PartitionMetrics(self.app.app_id, self.partition)
+
+    @property
+    def increments(self) -> TopicPartition:
+        return TopicPartition(names.increments_topic(self.app.app_id), self.partition)
+
+    @property
+    def snapshots(self) -> TopicPartition:
+        return TopicPartition(names.snapshots_topic(self.app.app_id), self.partition)
+
+    @property
+    def transactional_id(self) -> str:
+        return names.transactional_id(self.app.app_id, self.partition)
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(self.app.app_id, self.app.version, self.app.schema_version, fingerprint())
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        return tuple(topic.name for topic in self.app.inputs)
+
+    @property
+    def expected(self) -> Expected:
+        return Expected(
+            app_id=self.app.app_id,
+            schema_version=self.app.schema_version,
+            cluster_id=self.view.cluster_id,
+            partition=self.partition,
+            partition_count=self.view.partition_count,
+            inputs=frozenset(self.input_names),
+            increments_topic=self.increments.topic,
+            instance_id=self.identity.instance_id,
+            process_id=self.identity.process_id,
+            started_at_ms=self.identity.started_at_ms,
+            app=app_name(self.app),
+        )

@@ -1,0 +1,91 @@
+"""A batch's work on the fold, without keeping the event loop to itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from snapreplay.app.fold import Applied, Fold
+from snapreplay.app.record import InputRecord, id_of
+from snapreplay.errors import RecordError
+from snapreplay.state.steps import Steps
+
+T = TypeVar("T")
+
+SLICE_RECORDS = 256
+# Other partitions, commits and snapshots share this loop.
+YIELD_AFTER_SECONDS = 0.001
+# A transaction is a chain of steps in several tasks of the client's, a turn of the loop for each. With one turn per
+# pause it outlasted the next batch: a tenth of the time was idle, with three 1 to 3 % (measured).
+PAUSE_TURNS = 3
+
+
+async def pause() -> None:
+    """Let the others in this loop get on."""
+    for _ in range(PAUSE_TURNS):
+        await asyncio.sleep(0)
+
+
+class Pauses:
+    """One when a millisecond has passed since the last one, or since this was made."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._resumed = self._loop.time()
+
+    async def when_due(self) -> None:
+        if self._loop.time() - self._resumed > YIELD_AFTER_SECONDS:
+            await pause()
+            self._resumed = self._loop.time()
+
+
+async def run_cooperatively(steps: Steps[T]) -> T:
+    """Run to the end, with pauses. Raises whatever a step raises."""
+    pauses = Pauses()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            answer: T = end.value
+            await pauses.when_due()
+            return answer
+        await pauses.when_due()
+
+
+async def feed(fold: Fold, records: Sequence[InputRecord]) -> None:
+    """Apply `records` in order. A single slow handler call cannot be interrupted; HTTP and membership live in
+    a thread of their own for that reason. Slices begin with one record and grow while they are quick: 256 calls of
+    20 ms without a pause would let every transaction under way in this loop pass its deadline.
+
+    Raises:
+        RecordError: as `Fold.feed`; the batch must be abandoned.
+    """
+    loop, pauses = asyncio.get_running_loop(), Pauses()
+    start, size = 0, 1
+    while start < len(records):
+        began = loop.time()
+        fold.feed(records[start : start + size])
+        start += size
+        fitting = int(size * YIELD_AFTER_SECONDS / max(loop.time() - began, 1e-6))
+        size = max(1, min(fitting, 2 * size, SLICE_RECORDS))
+        await pauses.when_due()
+
+
+async def isolate(
+    fold: Fold,
+    positions: Mapping[str, int],
+    records: Sequence[InputRecord],
+    refused: RecordError | None = None,
+) -> Applied:
+    """As `Fold.isolate`: an abandoned batch again, one record at a time. `refused` is not applied but taken for an
+    error of the record it names."""
+    pauses = Pauses()
+    fold.begin_alone(positions)
+    for record in records:
+        named = refused is not None and id_of(record) == refused.record_id
+        failure = fold.feed_alone(record, refused if named else None)
+        if failure is not None:
+            return await run_cooperatively(fold.sealing_alone(failure))
+        await pauses.when_due()
+    return await run_cooperatively(fold.sealing_alone(None))

@@ -1,0 +1,198 @@
+"""The partition's status as its runner changes it: every change is published whole."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import msgspec
+
+from snapreplay.errors import AccessError, RecordError, SnapreplayError
+from snapreplay.service.clock import wall_seconds
+from snapreplay.service.control.metrics import PartitionMetrics, Result
+from snapreplay.service.control.status import (
+    BlockedTopic,
+    DigestProof,
+    PartitionStatus,
+    Problem,
+    Progress,
+    RestoreStatus,
+    SnapshotStatus,
+    SnapshotUsed,
+    StatusBoard,
+    ValuesRead,
+)
+from snapreplay.service.core.kafka_errors import ClockRefused
+from snapreplay.service.core.phase import RECOVERING, Phase, may_follow
+from snapreplay.service.core.retained import Warm
+from snapreplay.service.runtime.failure_log import Failures
+
+log = logging.getLogger("snapreplay.partition")
+
+
+def problem_of(error: BaseException) -> Problem:
+    """The error as people see it; anything outside the error tree is a defect and says so."""
+    if isinstance(error, SnapreplayError):
+        kept_out = isinstance(error, AccessError | ClockRefused)
+        known = error.record_id if isinstance(error, RecordError) else error.facts.get("record_id")
+        return Problem(
+            type(error).__name__,
+            error.message,
+            f"{error.hint}; no restart is needed" if kept_out else error.hint,
+            error.reaction.value,
+            "" if known is None else str(known),
+            wall_seconds(),
+        )
+    hint = "this is a defect of snapreplay: please report it with the log's traceback"
+    return Problem(type(error).__name__, repr(error), hint, "stop", "", wall_seconds())
+
+
+class Reporter:
+    """Source of truth for one partition's status; only its runner calls it."""
+
+    def __init__(self, board: StatusBoard, partition: int) -> None:
+        self._board = board
+        self.status = PartitionStatus(partition=partition, phase=Phase.ASSIGNED)
+        self.failures = Failures(partition)
+        self._phase_since = 0.0
+        self._progress_since = 0.0
+        self.update()
+
+    def update(self, **changes: Any) -> None:
+        """Publish with these fields changed."""
+        self.status = msgspec.structs.replace(self.status, updated_at=wall_seconds(), **changes)
+        self._board.publish(self.status)
+
+    def phase(self, phase: Phase) -> None:
+        """Enter a phase; staying in it is no change. Time spent goes to the recovery's split. A doubt from
+        before is kept by LIVE only."""
+        before = self.status.phase
+        if phase is before:
+            return
+        if not may_follow(before, phase):
+            raise AssertionError(f"{before} cannot be followed by {phase}")
+        now = asyncio.get_running_loop().time()
+        restore = self.status.restore
+        if restore is not None and before in RECOVERING:
+            spent = restore.seconds_per_phase.get(before.value, 0.0) + now - self._phase_since
+            seconds = {**restore.seconds_per_phase, before.value: spent}
+            restore = msgspec.structs.replace(
+                restore, seconds_per_phase=seconds, progress=None, waiting_for=""
+            )
+        self._phase_since = now
+        doubt = self.status.ownership_doubt if phase is Phase.LIVE else ""
+        self.update(phase=phase, restore=restore, ownership_doubt=doubt)
+
+    def restore_started(self) -> None:
+        """A new recovery: everything known of the last one is dropped."""
+        self._phase_since = asyncio.get_running_loop().time()
+        self.update(restore=RestoreStatus(attempt=1, started_at=wall_seconds()))
+
+    def went_live(self, metrics: PartitionMetrics) -> None:
+        """The recovery is over: what failed before is, too."""
+        used = self.status.restore.snapshot if self.status.restore else None
+        if self.status.restore is not None and self.status.restore.warm is None:
+            self.update(last_pointed_snapshot_at=used.created_at if used else None)
+        self.update(error=None)
+        self.restore(finished_at=wall_seconds(), progress=None)
+        self.phase(Phase.LIVE)
+        self.failures.over()
+        status = self.status
+        restore = status.restore or RestoreStatus(attempt=0, started_at=0.0)
+        mode = "warm" if restore.warm else restore.mode
+        seconds = sum(restore.seconds_per_phase.values())
+        metrics.restore_ended(Result.SUCCEEDED, mode, seconds=seconds)
+        log.info(
+            "partition %d LIVE at batch %s, owner epoch %s, after %.3f s by %s",
+            status.partition,
+            status.batch,
+            status.owner_epoch,
+            seconds,
+            f"memory ({restore.warm})" if restore.warm else mode or "snapshot",
+        )
+
+    def restore(self, **changes: Any) -> None:
+        restore = self.status.restore
+        if restore is not None:
+            self.update(restore=msgspec.structs.replace(restore, **changes))
+
+    def progress(self, unit: str, from_: int, current: int, target: int) -> None:
+        """Rate and time left are those since this phase's progress began."""
+        now = asyncio.get_running_loop().time()
+        if current <= from_:
+            self._progress_since = now
+        elapsed = now - self._progress_since
+        rate = (current - from_) / elapsed if elapsed > 0 and current > from_ else None
+        eta = (target - current) / rate if rate else None
+        self.restore(progress=Progress(unit, from_, current, target, rate, eta), waiting_for="")
+
+    def waiting_for(self, what: str) -> None:
+        """What the present phase is waiting for. Logged the first time."""
+        restore = self.status.restore
+        if restore is not None and not restore.waiting_for:
+            log.warning("partition %d: %s", self.status.partition, what)
+        self.restore(waiting_for=what)
+
+    def values_read(self, values: ValuesRead | None) -> None:
+        """How many stored values could be read so far. No progress: `updated_at` stays."""
+        self.status = msgspec.structs.replace(self.status, values_read=values)
+        self._board.publish(self.status)
+
+    def outlook(
+        self, *, recoverable: bool | None, reason: str, blocked: tuple[BlockedTopic, ...]
+    ) -> None:
+        """What the retention watch saw. No progress: `updated_at` stays."""
+        self.status = msgspec.structs.replace(
+            self.status,
+            recoverable=recoverable,
+            unrecoverable_reason=reason,
+            blocked_by_open_transaction=blocked,
+        )
+        self._board.publish(self.status)
+
+    def doubt(self, reason: str) -> None:
+        """Why it is not known whether the partition is still ours; empty when it is known. No progress."""
+        if reason != self.status.ownership_doubt:
+            self.status = msgspec.structs.replace(self.status, ownership_doubt=reason)
+            self._board.publish(self.status)
+
+    @property
+    def is_recoverable(self) -> bool:
+        """As far as the retention watch has looked."""
+        return self.status.recoverable is not False
+
+    def count(self, applied: int, skipped: int) -> None:
+        """Add to what this process has done; published with the next change."""
+        self.status = msgspec.structs.replace(
+            self.status,
+            records_total=self.status.records_total + applied,
+            skipped_total=self.status.skipped_total + skipped,
+        )
+
+    def snapshot_used(self, used: SnapshotUsed) -> None:
+        self.restore(snapshot=used)
+
+    def proven(self, proof: DigestProof) -> None:
+        self.restore(proof=proof)
+
+    def warm(self, outcome: Warm, entries: int) -> None:
+        """The state was still in memory. Of several attempts the first one says what became of the batch in doubt."""
+        restore = self.status.restore
+        if restore is not None:
+            self.restore(warm=restore.warm or outcome.value, entries=entries)
+
+    def snapshot(self, status: SnapshotStatus) -> None:
+        self.update(snapshot=status)
+
+    def failed(self, error: BaseException) -> None:
+        self.update(error=problem_of(error))
+
+    def died(self, error: BaseException) -> None:
+        """Its runner ended with a defect: FAILED, although nothing follows CLOSED in an orderly life."""
+        self.update(phase=Phase.FAILED, error=problem_of(error))
+
+    def retrying(self, error: SnapreplayError) -> None:
+        """It failed and will be tried again: shown, and logged in sums."""
+        self.failed(error)
+        self.failures.retried(error)

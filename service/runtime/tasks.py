@@ -1,0 +1,59 @@
+"""Tasks whose result nobody waits for: how they are ended, and what is said of their defects."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+log = logging.getLogger("snapreplay")
+
+T = TypeVar("T")
+Watched = TypeVar("Watched", asyncio.Task[None], Future[None])
+
+
+def watched(task: Watched, what: str) -> Watched:
+    """Log the error that it ends with: nobody else would look at it. `what` did end so."""
+    task.add_done_callback(lambda done: _tell(done, what))
+    return task
+
+
+def _tell(done: asyncio.Task[None] | Future[None], what: str) -> None:
+    error = None if done.cancelled() else done.exception()
+    if error is not None:
+        log.error("%s ended with a defect", what, exc_info=error)
+
+
+async def cancel_and_wait(task: asyncio.Task[Any]) -> None:
+    """Cancel and wait. Its error, if any, is looked at and dropped: whoever cares has awaited the task before."""
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.exception()
+
+
+async def within(seconds: float, event: asyncio.Event) -> bool:
+    """Whether the event was set in this time.
+
+    Not by `asyncio.wait_for`: before Python 3.12 it loses a cancellation that comes together with the event (gh-86296).
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+async def unless(interrupted: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """Do `work`, but no longer than until `interrupted` is set: then None. An error of `work` is raised."""
+    loop = asyncio.get_running_loop()
+    working, waiting = loop.create_task(work), loop.create_task(interrupted.wait())
+    try:
+        await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        await cancel_and_wait(working)
+        await cancel_and_wait(waiting)

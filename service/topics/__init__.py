@@ -1,0 +1,1 @@
+"""The app's own topics: what they must be, and reading what is in them."""

@@ -1,0 +1,195 @@
+"""The topics of an app: what they must be, and making them so."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from snapreplay.app import names
+from snapreplay.app.app import App
+from snapreplay.app.ways import alter, app_name, new_app
+from snapreplay.counted import counted
+from snapreplay.errors import StopError, UsageError
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.refusals import keys_moved_hint
+from snapreplay.service.ports import Cluster, NewTopic, TopicFacts
+from snapreplay.state.store import store_of
+
+KEPT_FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+"""Ours are trimmed by the owner, never by time, size or compaction (docs/FORMAT.md)."""
+
+RECORD_BYTES_NEEDED = 1_000_000
+"""max.message.bytes must leave room for a record of 900,000 bytes and its envelope."""
+
+
+class MissingInput(UsageError):
+    """Refused at start. Where it happens to a running service its partitions wait for the topic."""
+
+
+class TopicsIncomplete(UsageError):
+    """One of the app's own topics exists, the other does not: never repaired by creating an empty one."""
+
+
+def own_topics(app: App[Any], settings: Settings) -> tuple[str, ...]:
+    """Increments and snapshots first; dead letters only where the policy writes them."""
+    app_id = app.app_id
+    pair = (names.increments_topic(app_id), names.snapshots_topic(app_id))
+    if settings.errors.policy == "dead_letter":
+        return (*pair, names.dead_letters_topic(app_id))
+    return pair
+
+
+async def ensure_topics(
+    app: App[Any],
+    settings: Settings,
+    cluster: Cluster,
+    *,
+    create_io_partitions: int | None = None,
+    replace_lost: bool = False,
+) -> list[str]:
+    """Create the app's own topics with the inputs' partition count. While the app runs, its owners have in memory what
+    was in a missing topic, and write it to the new one; else an empty topic would hide that something was lost.
+
+    Args:
+        create_io_partitions: also create missing inputs and outputs, with this many partitions.
+        replace_lost: create one of increments and snapshots, empty, though the other one exists.
+
+    Returns:
+        One line per topic, "created NAME ..." or "ok NAME ...".
+
+    Raises:
+        UsageError: an input or output is missing.
+        TopicsIncomplete: one of increments and snapshots exists without the other, and the app does not run.
+        StopError: the cluster refused to create a topic, or one that exists cannot hold our log.
+    """
+    lines = []
+    if create_io_partitions is not None:
+        lines += await _create_missing(cluster, _io_topics(app), create_io_partitions, {})
+    facts = await cluster.topics([*_io_topics(app), *own_topics(app, settings)])
+    count = partition_count(app, await _known(cluster, app, facts))
+    increments, snapshots, *others = own_topics(app, settings)
+    missing = [name for name in (increments, snapshots) if name not in facts]
+    in_use = len(missing) != 1 or replace_lost or await cluster.member_count(app.app_id)
+    if not in_use:
+        raise incomplete(app, missing[0])
+    for name in (each for each in (increments, snapshots) if each not in missing):
+        check_own_topic(app, facts[name], count)
+    lines += await _create_missing(cluster, [increments, snapshots, *others], count, KEPT_FOR_EVER)
+    return lines
+
+
+async def _create_missing(
+    cluster: Cluster, wanted: list[str], count: int, config: dict[str, str]
+) -> list[str]:
+    existing = await cluster.topics(wanted)
+    missing = [name for name in wanted if name not in existing]
+    await cluster.create_topics([NewTopic(name, count, config=config) for name in missing])
+    return [
+        f"created {name} ({counted(count, 'partition')})" if name in missing else f"ok {name}"
+        for name in wanted
+    ]
+
+
+async def _known(
+    cluster: Cluster, app: App[Any], facts: dict[str, TopicFacts]
+) -> dict[str, TopicFacts]:
+    for name in _io_topics(app):
+        if name not in facts:
+            raise await missing_topic(cluster, app, name)
+    return facts
+
+
+def _io_topics(app: App[Any]) -> list[str]:
+    return [topic.name for topic in (*app.inputs, *app.outputs)]
+
+
+def partition_count(app: App[Any], facts: dict[str, TopicFacts]) -> int:
+    """Of the inputs, which must all have the same.
+
+    Raises:
+        UsageError: the inputs are not co-partitioned.
+    """
+    counts = {topic.name: facts[topic.name].partition_count for topic in app.inputs}
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{name} has {count}" for name, count in counts.items())
+        raise UsageError(
+            f"inputs of app {app.app_id!r} are not co-partitioned: {listed} partitions",
+            hint="one key must be in the same partition number of each input: copy one of them to a topic with as many"
+            " partitions as the other, and name that in App(inputs=[…])",
+            **counts,
+        )
+    return next(iter(counts.values()))
+
+
+async def missing_topic(cluster: Cluster, app: App[Any], name: str) -> UsageError:
+    """The error for an input or output that does not exist, with the nearest existing name."""
+    near = difflib.get_close_matches(name, await cluster.topic_names(), n=1)
+    meant = f"did you mean {near[0]!r}? Else: " if near else ""
+    kind = MissingInput if name in {topic.name for topic in app.inputs} else UsageError
+    return kind(
+        f"topic {name!r} of app {app.app_id!r} does not exist",
+        hint=f"{meant}`snapreplay topics ensure {app_name(app)} --partitions N` creates it",
+        topic=name,
+    )
+
+
+def incomplete(app: App[Any], missing: str) -> TopicsIncomplete:
+    return TopicsIncomplete(
+        f"topic {missing!r} is missing, its counterpart exists: state of app {app.app_id!r} was lost or removed",
+        hint="bring the topic back from a backup or mirror; or, to go on with what its counterpart holds,"
+        f" `snapreplay topics ensure {app_name(app)} --replace-lost` creates it empty, then `snapreplay run"
+        f" {app_name(app)}`: its hint names what is lost and what can be accepted; or begin anew under a new app id:"
+        f" {new_app()}",
+        topic=missing,
+    )
+
+
+def check_own_topic(app: App[Any], facts: TopicFacts, count: int) -> None:
+    """
+    Raises:
+        StopError: partition count, cleanup.policy, retention or max.message.bytes cannot hold our log.
+    """
+    if facts.partition_count != count:
+        raise StopError(
+            f"topic {facts.name} has {counted(facts.partition_count, 'partition')}, the inputs have {count}",
+            hint=keys_moved_hint(app.app_id, facts.partition_count),
+            found=facts.partition_count,
+            expected=count,
+        )
+    for name, wanted in KEPT_FOR_EVER.items():
+        found = facts.config.get(name, wanted)
+        if found != wanted:
+            raise StopError(
+                f"topic {facts.name} has {name}={found}, it must be {wanted}: state would be lost",
+                hint=f"`{alter(facts.name, f'{name}={wanted}')}`",
+                found=found,
+                expected=wanted,
+            )
+    limit = int(facts.config.get("max.message.bytes", RECORD_BYTES_NEEDED))
+    if limit < RECORD_BYTES_NEEDED:
+        raise StopError(
+            f"topic {facts.name} has max.message.bytes={limit}, our records need {RECORD_BYTES_NEEDED}",
+            hint=f"`{alter(facts.name, 'max.message.bytes=1048588')}`",
+            found=limit,
+            expected=RECORD_BYTES_NEEDED,
+        )
+
+
+def check_replayable(app: App[Any], settings: Settings, inputs: list[TopicFacts]) -> None:
+    """Replay of a compacted input sees fewer records than the first pass: another state for ever.
+
+    Raises:
+        UsageError: this app would have to.
+    """
+    compacted = [f.name for f in inputs if "compact" in f.config.get("cleanup.policy", "")]
+    if not compacted:
+        return
+    deleted = f"`{alter(compacted[0], 'cleanup.policy=delete')}`"
+    hint = f"`--set changelog.enabled=true --set restore.mode=changes`; or {deleted}"
+    if not store_of(app.state()).keeps_changes:
+        hint = f"a state that is no map recovers by replay only: {deleted}; or use MapState under a new app id"
+    elif settings.changelog.enabled and settings.restore.mode == "changes":
+        return
+    raise UsageError(
+        f"input {compacted[0]} is compacted: it cannot be replayed", hint=hint, topic=compacted[0]
+    )

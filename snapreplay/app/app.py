@@ -1,0 +1,225 @@
+"""An app: which topics it reads and writes, what its state is, and one handler per input."""
+
+from __future__ import annotations
+
+import inspect
+import platform
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+import msgpack
+import msgspec
+
+from snapreplay.app.code_version import code_version, place_of
+from snapreplay.app.names import OWN_SUFFIXES
+from snapreplay.app.out import Out
+from snapreplay.app.record import Record
+from snapreplay.app.topic import Topic
+from snapreplay.errors import UsageError
+from snapreplay.state.store import store_of
+
+K = TypeVar("K")
+V = TypeVar("V")
+S = TypeVar("S")
+
+Handler = Callable[[Record[K, V], S, Out], None]
+
+APP_ID_MAX = 200
+"""Characters: with the longest of our suffixes it is still a topic name."""
+
+_LEGAL_APP_ID = re.compile(rf"[A-Za-z0-9._-]{{1,{APP_ID_MAX}}}")
+
+
+class App(Generic[S]):
+    """The program of every partition; each has a state of its own, made by `state`.
+
+    Attributes:
+        app_id: names the app's topics, its group and its producers in the cluster; never changes.
+        inputs: topics with equally many partitions, in the order given.
+        outputs: topics that handlers may send to, in the order given; may be empty.
+        state: makes the empty state of a partition: a `MapState`, or an object with `snapshot` and
+            `restore`.
+        handlers: input topic to its handler.
+        schema_version: of what the state's values look like; a snapshot of another one is not
+            loaded.
+    """
+
+    def __init__(
+        self,
+        app_id: str,
+        *,
+        inputs: Sequence[Topic[Any, Any]],
+        state: Callable[[], S],
+        outputs: Sequence[Topic[Any, Any]] = (),
+        version: str | None = None,
+        schema_version: int = 1,
+    ) -> None:
+        """
+        Args:
+            version: a name for people, recorded in front of the code's own version.
+
+        Raises:
+            UsageError: an id or topic that Kafka would not take, a topic named twice or on both
+                sides.
+        """
+        self.app_id = app_id
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self.state = state
+        self.schema_version = schema_version
+        self.handlers: dict[Topic[Any, Any], Handler[Any, Any, S]] = {}
+        self._version = version
+        self._made_in = str(sys._getframe(1).f_globals.get("__name__", ""))  # noqa: SLF001 - CPython's, and public by its documentation
+        _check_app_id(app_id)
+        _check_topics(self)
+        _check_versions(version, schema_version)
+
+    @cached_property
+    def version(self) -> str:
+        """ "code:" and 8 hex digits: another code, another version. Behind the one that was given
+        and a "+", if one was: "7+code:0a1b2c3d". Increments and snapshots record it.
+
+        Made of handlers, state and every module of the user's that the app imports, see
+        `code_version`.
+        """
+        handlers = [self.handlers[topic] for topic in self.inputs if topic in self.handlers]
+        code = code_version([*handlers, self.state], [self._made_in])
+        return code if self._version is None else f"{self._version}+{code}"
+
+    def handler(self, topic: Topic[K, V]) -> Callable[[Handler[K, V, S]], Handler[K, V, S]]:
+        """Decorator: this function is called with (record, state, out) for each record of `topic`.
+
+        It must be a function of its arguments alone: no clock, no random numbers but
+        `record.random`, nothing kept outside the state. It is called again in a replay.
+
+        Raises:
+            UsageError: not an input, handled already, `async def`, or not callable with three
+                arguments.
+        """
+        if topic not in self.inputs:
+            raise UsageError(
+                f"{self.app_id}: {topic!r} is not one of the app's inputs",
+                hint=f"inputs: {', '.join(t.name for t in self.inputs)}; use the same Topic object",
+            )
+
+        def register(function: Handler[K, V, S]) -> Handler[K, V, S]:
+            if topic in self.handlers:
+                raise UsageError(
+                    f"{self.app_id}: input {topic.name} has two handlers,"
+                    f" {place_of(self.handlers[topic])} and {place_of(function)}"
+                )
+            check_handler(function)
+            self.__dict__.pop("version", None)
+            self.handlers[topic] = function
+            return function
+
+        return register
+
+    def validate(self) -> None:
+        """
+        Raises:
+            UsageError: an input without handler, or a factory that does not make a state, or not a
+                new one.
+        """
+        for topic in self.inputs:
+            if topic not in self.handlers:
+                raise UsageError(
+                    f"{self.app_id}: input {topic.name} has no handler",
+                    hint="decorate a function (record, state, out) with @app.handler(…)",
+                )
+        first, second = self.state(), self.state()
+        store_of(first)
+        if first is second:
+            raise UsageError(
+                f"{self.app_id}: state= gives the same {type(first).__name__} twice;"
+                " each partition needs its own",
+                hint="state=lambda: MapState(…)",
+            )
+        _ = self.version  # taken now: files may be replaced while it runs
+
+
+def fingerprint() -> str:
+    """What determinism depends on besides the app: Python, machine, byte order, codec versions."""
+    return (
+        f"{platform.python_implementation().lower()}-{platform.python_version()}"
+        f" {platform.machine()}-{sys.byteorder}"
+        f" msgspec-{msgspec.__version__} msgpack-{'.'.join(map(str, msgpack.version))}"
+    )
+
+
+def check_handler(function: Callable[..., object]) -> None:
+    """
+    Raises:
+        UsageError: the service could not call it, or calling it would run nothing.
+    """
+    if not callable(function):
+        raise UsageError(f"handler {function!r} is not callable")
+    called = function if inspect.isroutine(function) else type(function).__call__
+    if any(
+        inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one)
+        for one in (function, called)
+    ):
+        raise UsageError(
+            f"handler {place_of(function)} is async: its answers would differ in a replay",
+            hint="def, not async def; enrich the records upstream into their own topic, or send"
+            " a request to a topic and handle the answers as another input",
+        )
+    if inspect.isgeneratorfunction(function) or inspect.isgeneratorfunction(called):
+        raise UsageError(
+            f"handler {place_of(function)} is a generator: calling it would run none of it",
+            hint="use out.send instead of yield",
+        )
+    try:
+        inspect.signature(function).bind(None, None, None)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"handler {place_of(function)} cannot be called with (record, state, out): {error}"
+        ) from error
+
+
+def _check_app_id(app_id: object) -> None:
+    if isinstance(app_id, str) and _LEGAL_APP_ID.fullmatch(app_id) and app_id not in {".", ".."}:
+        return
+    raise UsageError(
+        f"app id {app_id!r} cannot be part of a topic name",
+        hint=f'1 to {APP_ID_MAX} of letters, digits, ".", "_", "-"',
+    )
+
+
+def _check_versions(version: object, schema_version: object) -> None:
+    if version is not None and (not isinstance(version, str) or not version):
+        raise UsageError(
+            f"version={version!r} is no text", hint='version="2026-11-3", or leave it out'
+        )
+    if type(schema_version) is not int or schema_version < 1:
+        raise UsageError(f"schema_version={schema_version!r} is no integer ≥ 1")
+
+
+def _check_topics(app: App[Any]) -> None:
+    for topic in (*app.inputs, *app.outputs):
+        if not isinstance(topic, Topic):
+            raise UsageError(f"{app.app_id}: {topic!r} is no Topic", hint=f"Topic({topic!r})")
+    if not app.inputs:
+        raise UsageError(f"{app.app_id}: no inputs", hint='inputs=[Topic("…")]')
+    _refuse(app, _twice(app.inputs), "named twice in inputs")
+    _refuse(app, _twice(app.outputs), "named twice in outputs")
+    inputs = {topic.name for topic in app.inputs}
+    both = [topic.name for topic in app.outputs if topic.name in inputs]
+    _refuse(app, both, "input and output: the app would feed itself for ever")
+    own = {f"{app.app_id}-{suffix}" for suffix in OWN_SUFFIXES}
+    taken = [topic.name for topic in (*app.inputs, *app.outputs) if topic.name in own]
+    _refuse(app, taken, "one of the app's own topics, which only the service writes")
+
+
+def _twice(topics: Iterable[Topic[Any, Any]]) -> list[str]:
+    counts = Counter(topic.name for topic in topics)
+    return [name for name, count in counts.items() if count > 1]
+
+
+def _refuse(app: App[Any], names: list[str], what: str) -> None:
+    if names:
+        raise UsageError(f"{app.app_id}: topic {names[0]} is {what}")

@@ -1,0 +1,105 @@
+"""A version made of an app's code, so that changed code is seen to be changed.
+
+Covers, each as a whole, the modules that the app is made of (see `user_modules`): those that its
+handlers and its state come from, and what these import. And which of it this app uses: what a
+handler and the state's factory execute in their own module, and what is bound in their closures.
+Not covered: installed packages, data, the environment, what is imported by a name made at run time.
+The same on every run of one Python version and on every machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Container, Iterable, Iterator
+from functools import partial
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+from snapreplay.app.user_modules import code_text, constant_text, is_own, own_modules
+
+
+def code_version(functions: Iterable[Callable[..., object]], modules: Iterable[str] = ()) -> str:
+    """ "code:" and 8 hex digits, depending on the order of `functions`: handlers and factories.
+
+    Args:
+        modules: names of further modules that the app is made of.
+    """
+    given, seen = list(functions), set[FunctionType | type]()
+    used = [list(_reachable(_function_of(each), seen)) for each in given]
+    own = own_modules({*modules, *(each.__module__ or "" for each in (*given, *seen))})
+    digest = hashlib.sha256(b"".join(sorted(own.values())))
+    for reached in used:
+        digest.update("".join(_text_of(one, own) for one in reached).encode() + b"/")
+    return f"code:{digest.hexdigest()[:8]}"
+
+
+def place_of(function: Callable[..., object]) -> str:
+    """Name and place for a message: "on_payment (ledger.py:12)"."""
+    code = getattr(_function_of(function), "__code__", None)
+    name = getattr(function, "__qualname__", None) or repr(function)
+    if code is None:
+        return str(name)
+    return f"{name} ({code.co_filename.rpartition('/')[2]}:{code.co_firstlineno})"
+
+
+def _function_of(handler: Any) -> Any:
+    """The Python function behind a decorated one, a method, a partial or an object's `__call__`."""
+    while not isinstance(handler, FunctionType | type) or hasattr(handler, "__wrapped__"):
+        if hasattr(handler, "__wrapped__"):
+            handler = handler.__wrapped__
+        elif isinstance(handler, MethodType):
+            handler = handler.__func__
+        elif isinstance(handler, partial):
+            handler = handler.func
+        elif isinstance(getattr(type(handler), "__call__", None), FunctionType):  # noqa: B004 - the function itself is wanted
+            handler = type(handler).__call__
+        else:
+            return handler
+    return handler
+
+
+def _reachable(value: Any, seen: set[FunctionType | type]) -> Iterator[FunctionType]:
+    """Depth first, in the order of names in the code: the same on every run."""
+    if not isinstance(value, FunctionType | type) or value in seen:
+        return
+    seen.add(value)
+    if isinstance(value, FunctionType):
+        yield value
+    parts = _named_by(value) if isinstance(value, FunctionType) else vars(value).values()
+    for part in parts:
+        yield from _reachable(_function_of(part) if callable(part) else part, seen)
+
+
+def _named_by(function: FunctionType) -> Iterator[Any]:
+    """Globals of its own module, and what its closure holds of the author's code."""
+    for name in _names_of(function.__code__):
+        value = function.__globals__.get(name)
+        if getattr(value, "__module__", None) == function.__module__:
+            yield value
+    for value in _closure(function):
+        module = getattr(value, "__module__", None) or ""
+        if module == function.__module__ or is_own(module):
+            yield value
+
+
+def _closure(function: FunctionType) -> Iterator[Any]:
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # not bound yet
+            continue
+
+
+def _names_of(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_of(constant)
+
+
+def _text_of(function: FunctionType, own: Container[str]) -> str:
+    """Which function it is, where the code of its whole module counts anyway; else its code."""
+    code, name = function.__code__, function.__qualname__
+    text = name if function.__module__ in own and "<lambda>" not in name else code_text(code)
+    bound = [constant_text(value) for value in _closure(function)]
+    return f"{text}{constant_text(function.__defaults__)}{bound}"

@@ -1,0 +1,58 @@
+"""What is sent to `<app_id>-dead-letters` for a record that could not be applied. Pure.
+
+Its key, value and headers as they came, and why, in headers named `__snapreplay.errors.*` (Kafka
+Streams names its own `__streams.errors.*`, KIP-1034).
+"""
+
+from __future__ import annotations
+
+from snapreplay.app.names import dead_letters_topic
+from snapreplay.app.out import headers_upper_bound, size_upper_bound
+from snapreplay.app.record import InputRecord, Output
+from snapreplay.errors import RecordError
+
+PREFIX = "__snapreplay.errors."
+
+_MESSAGE_MAX = 2000  # characters: enough for a person, small against any record limit
+
+Headers = tuple[tuple[str, bytes], ...]
+
+
+def dead_letter(
+    app_id: str, app_version: str, record: InputRecord, error: RecordError, limit_bytes: int
+) -> Output:
+    """Never larger than `limit_bytes` if that is some kilobytes: drops the value first, then key
+    and headers.
+
+    What was dropped is named in the header `__snapreplay.errors.dropped`.
+    """
+    why = error_headers(app_id, app_version, record, error)
+    whole: Headers = (*record.headers, *why)
+    without_value: Headers = (*whole, (f"{PREFIX}dropped", b"value"))
+    candidates: tuple[tuple[bytes | None, bytes | None, Headers], ...] = (
+        (record.key, record.value, whole),
+        (record.key, None, without_value),
+        (None, None, (*why, (f"{PREFIX}dropped", b"key,value,headers"))),
+    )
+    for key, value, headers in candidates:
+        if size_upper_bound(key, value) + headers_upper_bound(headers) <= limit_bytes:
+            break
+    topic = dead_letters_topic(app_id)
+    return Output(topic, key, value, None, key is not None, None, headers)
+
+
+def error_headers(
+    app_id: str, app_version: str, record: InputRecord, error: RecordError
+) -> Headers:
+    """All values are UTF-8 text; numbers in decimal."""
+    facts = {
+        "topic": record.topic,
+        "partition": str(record.partition),
+        "offset": str(record.offset),
+        "timestamp_ms": str(record.timestamp),
+        "exception": str(error.facts.get("exception", type(error).__name__)),
+        "message": error.message[:_MESSAGE_MAX],
+        "app_id": app_id,
+        "app_version": app_version,
+    }
+    return tuple((PREFIX + name, text.encode(errors="replace")) for name, text in facts.items())

@@ -1,0 +1,108 @@
+"""An exception while a record was applied, told so that somebody can act on it: which record, what,
+where. Pure.
+"""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from snapreplay.app.code_version import place_of
+from snapreplay.app.codecs import Codec
+from snapreplay.app.record import InputRecord, id_of
+from snapreplay.app.topic import Topic
+from snapreplay.errors import RecordError, RecordId
+
+NEVER_HANDLER_ERRORS = (MemoryError, ImportError)
+"""Of the process, not of the record: skipping the record would be wrong, and another process may
+apply it.
+
+CancelledError, KeyboardInterrupt and SystemExit are no `Exception`s and pass by themselves.
+"""
+
+_SHOWN_BYTES = 32
+_TRACEBACK_LINES = 12
+
+
+def record_error(
+    record: InputRecord,
+    topic: Topic[Any, Any],
+    handler: Callable[..., object],
+    error: Exception,
+) -> RecordError:
+    """The `RecordError` of whatever went wrong with `record`: a codec first, else what the handler
+    raised.
+    """
+    undecodable = _undecodable(record, topic)
+    if undecodable is not None:
+        return undecodable
+    if isinstance(error, RecordError):
+        return _located(record, error)
+    return _raised(record, handler, error)
+
+
+def answered(answer: object) -> TypeError:
+    """A handler that returned something: a wrapped `async def` that never ran, or a mistake."""
+    if inspect.iscoroutine(answer):
+        answer.close()
+    return TypeError(f"it returned a {type(answer).__name__}; a handler returns nothing")
+
+
+def _undecodable(record: InputRecord, topic: Topic[Any, Any]) -> RecordError | None:
+    """Decodes again, after the fact: the hot loop need not know which step it is at."""
+    for side, codec, data in (("key", topic.key, record.key), ("value", topic.value, record.value)):
+        try:
+            _decode(codec, data)
+        except NEVER_HANDLER_ERRORS:
+            raise
+        except Exception as cause:  # noqa: BLE001 - a codec may raise anything
+            error = _bad_bytes(id_of(record), side, codec, data, cause)
+            error.__cause__ = cause
+            return error
+    return None
+
+
+def _decode(codec: Codec[Any], data: bytes | None) -> None:
+    if data is None:
+        if not codec.nullable:
+            raise ValueError("null is no value of this type")
+    else:
+        codec.decode(data)
+
+
+def _bad_bytes(
+    record_id: RecordId, side: str, codec: Codec[Any], data: bytes | None, cause: Exception
+) -> RecordError:
+    size = "null" if data is None else f"{len(data)} bytes, {data[:_SHOWN_BYTES]!r}"
+    cut = "…" if data is not None and len(data) > _SHOWN_BYTES else ""
+    hint = f"{side}=nullable({codec.name}) in its Topic takes nulls" if data is None else ""
+    return RecordError(
+        f"{record_id}: {side} is no {codec.name}: {cause}; it is {size}{cut}",
+        record_id=record_id,
+        hint=hint,
+        exception=type(cause).__name__,
+    )
+
+
+def _located(record: InputRecord, error: RecordError) -> RecordError:
+    """Raised by `out.send` or by the state, which do not know the record."""
+    if error.record_id is None:
+        error.record_id = id_of(record)
+        error.message = f"{error.record_id}: {error.message}"
+        error.args = (error.message,)
+    return error
+
+
+def _raised(record: InputRecord, handler: Callable[..., object], error: Exception) -> RecordError:
+    record_id = id_of(record)
+    lines = traceback.format_exception(error)
+    found = RecordError(
+        f"{record_id}: handler {place_of(handler)} raised {type(error).__name__}: {error}",
+        record_id=record_id,
+        exception=type(error).__name__,
+        traceback="".join(lines[-_TRACEBACK_LINES:]),
+    )
+    found.__cause__ = error
+    return found

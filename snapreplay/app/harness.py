@@ -1,0 +1,358 @@
+"""An app on a bench: records in, state and outputs out, crashes at will; no broker, no event loop.
+
+`snapreplay.testing` is its public place.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from snapreplay.app.app import App
+from snapreplay.app.codecs import Codec
+from snapreplay.app.fold import Applied, ErrorPolicy, Fold
+from snapreplay.app.input_ranges import without_skipped
+from snapreplay.app.lost_change import DefaultWatch
+from snapreplay.app.record import Headers, Output, RawRecord, id_of
+from snapreplay.app.topic import Topic
+from snapreplay.errors import RecordError, UsageError
+from snapreplay.state.contract import ShardSlice, Store
+from snapreplay.state.digest import Digest, digest_of
+from snapreplay.state.steps import all_of
+from snapreplay.state.store import store_of
+
+K = TypeVar("K")
+V = TypeVar("V")
+S = TypeVar("S")
+
+_UNSET = -1
+_SLICE_BYTES = 1 << 20
+
+
+class Diverged(AssertionError):
+    """The app gives another state or other outputs for the same records. The message names the
+    first one.
+    """
+
+
+class Sent(msgspec.Struct, Generic[K, V], frozen=True):
+    """An output, decoded again. `partition` and `timestamp_ms` as given to `out.send`."""
+
+    key: K
+    value: V
+    headers: Headers
+    partition: int | None
+    timestamp_ms: int | None
+
+
+def record(
+    topic: Topic[K, V],
+    *,
+    key: K | None = None,
+    value: V | None = None,
+    timestamp_ms: int | None = None,
+    headers: Iterable[tuple[str, bytes]] = (),
+) -> RawRecord:
+    """An input record; the harness gives it its partition and offset, and a time when it has none
+    (1 ms after the last).
+    """
+    return RawRecord(
+        topic.name,
+        _UNSET,
+        _UNSET,
+        _UNSET if timestamp_ms is None else timestamp_ms,
+        None if key is None else topic.key.encode(key),
+        None if value is None else topic.value.encode(value),
+        tuple(headers),
+    )
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """What a recovery would find of a batch: the input it covers, and its increment."""
+
+    records: list[RawRecord]
+    applied: Applied
+    digest: Digest
+
+
+@dataclass(frozen=True)
+class _Image:
+    """A full snapshot."""
+
+    slices: list[ShardSlice]
+    stream_time_ms: int
+    positions: dict[str, int]
+
+
+class Harness(Generic[S]):
+    """One partition of an app.
+
+    Attributes:
+        dead_letters: records for the dead-letter topic, in order (policy DEAD_LETTER).
+        errors: why, in the same order.
+    """
+
+    def __init__(
+        self,
+        app: App[S],
+        partition: int = 0,
+        *,
+        policy: ErrorPolicy = ErrorPolicy.FAIL,
+        output_limits: Mapping[str, int] | None = None,
+    ) -> None:
+        """
+        Raises:
+            UsageError: the app is not complete, see `App.validate`.
+        """
+        app.validate()
+        self._app = app
+        self._partition = partition
+        self._policy = policy
+        self._limits = output_limits
+        self._positions = {topic.name: 0 for topic in app.inputs}
+        self._clock_ms = 0
+        self._outputs: list[Output] = []
+        self.dead_letters: list[Output] = []
+        self.errors: list[RecordError] = []
+        self._batches: list[_Batch] = []
+        self._store = self._empty_store()
+        self._take_up(self._store)
+        self.snapshot()
+
+    @property
+    def state(self) -> S:
+        """As a handler would see it now. Changes made through it are lost."""
+        view: S = self._store.view
+        return view
+
+    @property
+    def digest(self) -> Digest:
+        """Of the state; two equal states have equal digests."""
+        self._forget_reads()
+        return _digest(self._store)
+
+    @property
+    def all_outputs(self) -> list[Output]:
+        """Encoded, of all topics, in the order sent."""
+        return list(self._outputs)
+
+    def outputs(self, topic: Topic[K, V]) -> list[Sent[K, V]]:
+        """What was sent to this topic so far, in order."""
+        return [
+            Sent(
+                _decoded(topic.key, output.key),
+                _decoded(topic.value, output.value),
+                output.headers,
+                output.partition,
+                output.timestamp_ms,
+            )
+            for output in self._outputs
+            if output.topic == topic.name
+        ]
+
+    def feed(
+        self,
+        topic: Topic[K, V],
+        *,
+        key: K | None = None,
+        value: V | None = None,
+        timestamp_ms: int | None = None,
+        headers: Iterable[tuple[str, bytes]] = (),
+    ) -> None:
+        """One record, as a batch of its own. Raises as `feed_batch`."""
+        self.feed_batch(
+            [record(topic, key=key, value=value, timestamp_ms=timestamp_ms, headers=headers)]
+        )
+
+    def feed_batch(self, records: Iterable[RawRecord]) -> list[RawRecord]:
+        """These records, as one batch, committed. Returns them with their offsets.
+
+        Raises:
+            RecordError: policy FAIL; the records before the failing one are applied, as in the
+                service.
+            LostChange: a default handed out by `get` was changed, which is lost.
+        """
+        numbered = [self._numbered(one) for one in records]
+        self._forget_reads()
+        applied = self._apply(numbered)
+        self._store.merge()
+        self._positions = dict(applied.positions)
+        self._outputs += applied.outputs
+        self.dead_letters += applied.dead_letters
+        self.errors += applied.errors
+        covered = [one for one in numbered if one.offset < applied.positions[one.topic]]
+        self._batches.append(_Batch(covered, applied, _digest(self._store)))
+        if applied.failure is not None:
+            raise applied.failure
+        return numbered
+
+    def snapshot(self) -> None:
+        """A full snapshot: the next `crash` starts from here."""
+        self._forget_reads()
+        slices, stream_time_ms = _slices(self._store), self._store.stream_time_ms
+        self._image = _Image(slices, stream_time_ms, dict(self._positions))
+        self._batches = []
+
+    def crash(self, *, seed: int = 0) -> None:
+        """Lose the state; rebuild it from the last snapshot, by changes and by replay, and compare.
+
+        Entries and changes come back in an order shuffled by `seed`. Goes on with the rebuilt
+        state.
+
+        Raises:
+            Diverged: a mode does not lead to the state, or replay not to the outputs, that there
+                were.
+        """
+        before = self.digest
+        shuffle = random.Random(seed)
+        store = self._restored(shuffle)
+        self._replay(store)
+        if store.keeps_changes:
+            store = self._restored(shuffle)
+            for batch in self._batches:
+                changes = list(batch.applied.sealed.changes.items())
+                shuffle.shuffle(changes)
+                store.apply_changes(dict(changes))
+                store.stream_time_ms = batch.applied.stream_time_ms
+        if _digest(store) != before:
+            raise Diverged(
+                f"{self._app.app_id}: restored from snapshot and changes, the state has digest"
+                f" {_digest(store)}; before the crash it was {before}"
+            )
+        self._take_up(store)
+
+    def _empty_store(self) -> Store:
+        return store_of(self._app.state())
+
+    def _take_up(self, store: Store) -> None:
+        self._store = store
+        self._fold = self._new_fold(store, self._policy)
+        self._watch = DefaultWatch(store.view)
+
+    def _new_fold(self, store: Store, policy: ErrorPolicy) -> Fold:
+        return Fold(self._app, store, self._partition, output_limits=self._limits, policy=policy)
+
+    def _forget_reads(self) -> None:
+        """Reading a map's value brings it to life, outside any batch."""
+        if self._store.keeps_changes:
+            self._store.rollback()
+
+    def _numbered(self, given: RawRecord) -> RawRecord:
+        offset = self._positions.get(given.topic)
+        if offset is None:
+            names = ", ".join(self._positions)
+            raise UsageError(
+                f"{self._app.app_id}: {given.topic} is no input", hint=f"inputs: {names}"
+            )
+        self._positions[given.topic] = offset + 1
+        self._clock_ms = self._clock_ms + 1 if given.timestamp == _UNSET else given.timestamp
+        return msgspec.structs.replace(
+            given, partition=self._partition, offset=offset, timestamp=self._clock_ms
+        )
+
+    def _apply(self, records: list[RawRecord]) -> Applied:
+        fold = self._fold
+        positions = dict(self._positions)
+        for one in reversed(records):
+            positions[one.topic] = one.offset
+        fold.begin(positions)
+        try:
+            fold.feed(records)
+            self._watch.check(records)
+            return fold.finish()
+        except RecordError:
+            if not self._store.can_roll_back:
+                self._positions = positions
+                self._take_up(self._rebuilt())
+                raise
+            fold.abandon()
+            applied = fold.isolate(positions, records)
+            self._watch.forget()
+            return applied
+
+    def _rebuilt(self) -> Store:
+        store = self._restored(random.Random(0))
+        self._replay(store)
+        return store
+
+    def _restored(self, shuffle: random.Random) -> Store:
+        store = self._empty_store()
+        slices = [
+            msgspec.structs.replace(one, entries=_shuffled(one.entries, shuffle))
+            for one in self._image.slices
+        ]
+        shuffle.shuffle(slices)
+        store.clear()
+        store.load(slices)
+        store.loaded()
+        store.stream_time_ms = self._image.stream_time_ms
+        return store
+
+    def _replay(self, store: Store) -> None:
+        fold = self._new_fold(store, ErrorPolicy.FAIL)
+        positions = self._image.positions
+        for batch in self._batches:
+            applied = _replayed(fold, store, positions, batch)
+            where = _where(batch.records)
+            if applied.failure is not None:
+                raise Diverged(f"replay of {where}: {applied.failure}") from applied.failure
+            if applied.outputs != batch.applied.outputs:
+                raise Diverged(f"replay of {where} sends other outputs than the first time")
+            if _digest(store) != batch.digest:
+                raise Diverged(f"replay of {where} leads to another state than the first time")
+            positions = batch.applied.positions
+
+
+def _replayed(fold: Fold, store: Store, positions: Mapping[str, int], batch: _Batch) -> Applied:
+    records = without_skipped(batch.records, batch.applied.skipped)
+    fold.begin(positions)
+    try:
+        fold.feed(records)
+        applied = fold.finish()
+    except RecordError as error:
+        if not store.can_roll_back:
+            raise Diverged(f"replay of {_where(batch.records)}: {error}") from error
+        fold.abandon()
+        applied = fold.isolate(positions, records)
+    store.merge()
+    return applied
+
+
+def _where(records: Sequence[RawRecord]) -> str:
+    if not records:
+        return "an empty batch"
+    first, last = id_of(records[0]), id_of(records[-1])
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def _slices(store: Store) -> list[ShardSlice]:
+    cursor = store.mark()
+    found: list[ShardSlice] = []
+    try:
+        while slices := all_of(cursor.slicing(_SLICE_BYTES)):
+            # The entries of a slice are the store's own until its next write.
+            found += [msgspec.structs.replace(one, entries=dict(one.entries)) for one in slices]
+    finally:
+        cursor.release()
+    return found
+
+
+def _digest(store: Store) -> Digest:
+    if store.digest is not None:
+        return store.digest
+    return digest_of(entry for one in _slices(store) for entry in one.entries.items())
+
+
+def _shuffled(entries: dict[bytes, bytes], shuffle: random.Random) -> dict[bytes, bytes]:
+    pairs = list(entries.items())
+    shuffle.shuffle(pairs)
+    return dict(pairs)
+
+
+def _decoded(codec: Codec[V], data: bytes | None) -> Any:
+    return None if data is None else codec.decode(data)

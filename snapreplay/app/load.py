@@ -1,0 +1,180 @@
+"""From a name to the app: "module:app", "path/to/file.py" or "path/to/file.py:attr"."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from snapreplay.app.app import App
+from snapreplay.errors import UsageError
+
+DEFAULT_ATTRIBUTE = "app"
+
+
+def load_app(name: str) -> App[Any]:
+    """Import and validate. A file is imported under its stem, so that others can import it by that
+    name.
+
+    The working directory (for a module) or the file's directory goes to the front of `sys.path`.
+
+    Raises:
+        UsageError: cannot be imported, has no such attribute, or it is no complete `App`; says what
+            is near.
+    """
+    place, colon, attribute = name.rpartition(":")
+    if not colon:
+        place, attribute = name, DEFAULT_ATTRIBUTE
+    if not place or not attribute:
+        raise UsageError(
+            f"app {name!r}", hint="module:app, path/to/file.py, or path/to/file.py:app"
+        )
+    if place == "__main__":
+        raise UsageError(
+            f"app {name!r}: __main__ is another module in every process",
+            hint="name the file, path/to/file.py, or the module it is importable as",
+        )
+    module = _import_file(Path(place)) if _is_path(place) else _import_module(place)
+    app = _attribute(module, attribute)
+    app.validate()
+    return app
+
+
+def name_of(app: App[Any]) -> str | None:
+    """A name under which another process that starts in this directory can import the app; None if
+    it has none (made in a function, __main__).
+    """
+    modules = {getattr(handler, "__module__", "") for handler in app.handlers.values()}
+    for module_name in sorted(modules - {"", "__main__"}):
+        for attribute, value in vars(sys.modules.get(module_name, ModuleType(""))).items():
+            if value is app:
+                return f"{_place_of(sys.modules[module_name])}:{attribute}"
+    return None
+
+
+def _place_of(module: ModuleType) -> str:
+    """Its file, if it was imported from a directory that another process does not look into."""
+    file = getattr(module, "__file__", None)
+    if (
+        "." in module.__name__
+        or file is None
+        or Path(file).resolve().parent == Path.cwd().resolve()
+    ):
+        return module.__name__
+    return str(os.path.relpath(file))
+
+
+def _is_path(place: str) -> bool:
+    return place.endswith(".py") or "/" in place
+
+
+def _import_module(name: str) -> ModuleType:
+    _put_first(Path.cwd())
+    try:
+        return _import(name, name)
+    except ModuleNotFoundError as error:
+        here = sorted(path.stem for path in Path.cwd().glob("*.py"))
+        raise UsageError(
+            f"app module {name!r} is not there: {error}", hint=_near(name, here, "modules here")
+        ) from error
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        near = sorted(str(one) for one in path.parent.glob("*.py"))
+        raise UsageError(
+            f"app file {path} is not there", hint=_near(str(path), near, "files there")
+        )
+    stem = path.stem
+    if not stem.isidentifier() or stem in sys.stdlib_module_names:
+        raise UsageError(
+            f"app file {path} cannot be imported as {stem!r}",
+            hint="rename it: a Python name that the standard library does not have",
+        )
+    _put_first(path.resolve().parent)
+    module = _import(stem, str(path))
+    found = getattr(module, "__file__", None)
+    if found is None or not path.samefile(found):
+        raise UsageError(
+            f"app file {path}: the name {stem} is taken by {found or module!r}",
+            hint="rename the file",
+        )
+    return module
+
+
+def _put_first(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _import(name: str, shown: str) -> ModuleType:
+    """
+    Raises:
+        ModuleNotFoundError: this very module, not one that it imports.
+    """
+    try:
+        importlib.invalidate_caches()
+        return importlib.import_module(name)
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and _is_part(error.name, name):
+            raise
+        raise UsageError(
+            f"app {shown} cannot be imported: {type(error).__name__}: {error}{_line_of(error)}",
+            hint=_import_hint(error),
+        ) from error
+
+
+def _is_part(missing: str, name: str) -> bool:
+    return name == missing or name.startswith(f"{missing}.")
+
+
+def _import_hint(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return 'run the program only under: if __name__ == "__main__":'
+    if isinstance(error, ModuleNotFoundError):
+        return "install it, or start where it can be imported from"
+    return ""
+
+
+def _line_of(error: BaseException) -> str:
+    """The innermost line outside the import system, " (ledger.py line 3: import foo)"; empty if
+    there is none.
+    """
+    if isinstance(error, SyntaxError):
+        text = (error.text or "").strip()
+        return f" ({Path(error.filename or '?').name} line {error.lineno}: {text})"
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if "importlib" not in frame.filename and frame.filename != __file__:
+            return f" ({Path(frame.filename).name} line {frame.lineno}: {frame.line})"
+    return ""
+
+
+def _attribute(module: ModuleType, attribute: str) -> App[Any]:
+    apps = [name for name, value in vars(module).items() if isinstance(value, App)]
+    found = getattr(module, attribute, None)
+    if isinstance(found, App):
+        return found
+    what = (
+        f"has no {attribute!r}"
+        if found is None
+        else f"has a {type(found).__name__} {attribute!r}, no App"
+    )
+    hint = _near(attribute, apps, "apps in it")
+    if apps:
+        hint += f"; {module.__name__}:{apps[0]}"
+    raise UsageError(f"app module {module.__name__} {what}", hint=hint)
+
+
+def _near(name: str, known: Iterable[str], what: str) -> str:
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+    return (f"did you mean {near[0]}? " if near else "") + f"{what}: {shown or 'none'}"

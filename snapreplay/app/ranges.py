@@ -1,0 +1,39 @@
+"""Which part of the input a batch covers. Offsets are Kafka's, ranges are half-open, "end" means
+"next". Pure.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class InputRange(msgspec.Struct, frozen=True, array_like=True):
+    """A run of records of one input topic, in the order applied.
+
+    `start_offset <= end_offset`; a range starts where the previous one of its topic ended, so gaps
+    (transaction markers, compaction) lie inside ranges, never between them. `record_count` counts
+    the records read there, the skipped ones included: replay must see as many.
+    """
+
+    topic: str
+    start_offset: int
+    end_offset: int
+    record_count: int
+
+
+class SkippedRange(msgspec.Struct, frozen=True, array_like=True):
+    """Offsets in [start_offset, end_offset) whose records were dead-lettered: replay skips the same
+    ones.
+    """
+
+    topic: str
+    start_offset: int
+    end_offset: int
+
+
+class Anchor(msgspec.Struct, frozen=True, array_like=True):
+    """Identity of the last record of an input, applied or skipped: before LIVE it must be found again."""
+
+    offset: int
+    timestamp_ms: int
+    xxh64: int  # of key, then value, each behind its 4-byte big-endian length (-1 for null)

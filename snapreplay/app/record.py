@@ -1,0 +1,98 @@
+"""What a reader delivers, what a handler receives, what a handler sends. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from snapreplay.errors import RecordId
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+Headers = Sequence[tuple[str, bytes]]
+
+
+class InputRecord(Protocol):
+    """A record as read from Kafka, undecoded. The client's own record class has this shape."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...  # milliseconds since the epoch
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Headers: ...
+
+
+def id_of(record: InputRecord) -> RecordId:
+    """Unique and stable."""
+    return RecordId(record.topic, record.partition, record.offset)
+
+
+class RawRecord(msgspec.Struct, frozen=True, gc=False):
+    """An `InputRecord` without what else a client knows of it. Reader, test harness, Spark and tests make them.
+
+    `gc=False`: with 20,000 of them to look at, the collector stops everything for 6 to 8 ms (measured).
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+class Record(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
+    """One decoded input record, as a handler sees it.
+
+    Everything here is the same on the first pass and on every replay.
+    """
+
+    app_id: str
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: K
+    value: V
+    headers: Headers = ()
+
+    @property
+    def id(self) -> str:
+        """Unique and stable name, "payments-3-1042"."""
+        return f"{self.topic}-{self.partition}-{self.offset}"
+
+    @property
+    def random(self) -> random.Random:
+        """A generator seeded by app id and record: the same numbers on every replay. A new one per
+        access.
+        """
+        return random.Random(f"{self.app_id}/{self.id}")
+
+
+class Output(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One encoded, staged output. Nothing leaves before the batch commits.
+
+    Its msgpack is hashed into the increment: fields and their order are part of the format.
+    """
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    partition: int | None  # None: chosen by the producer side, see `same_key`
+    same_key: bool  # key bytes equal the input record's: keep its partition if the counts agree
+    timestamp_ms: int | None  # None: the time of writing
+    headers: tuple[tuple[str, bytes], ...] = ()

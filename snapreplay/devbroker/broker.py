@@ -1,0 +1,58 @@
+"""A real Kafka broker as a child of this process: ready in about a second, gone when it is gone.
+
+    with LocalBroker() as broker:                 # or: async with LocalBroker() as broker:
+        print(broker.bootstrap_servers)           # 127.0.0.1:23071
+
+What it is, what it costs and what it is not for: docs/local-broker.md.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from snapreplay.devbroker import jars
+from snapreplay.devbroker.cluster import LocalCluster
+
+
+class LocalBroker(LocalCluster):
+    """A cluster of one broker; everything has one copy. The arguments are LocalCluster's."""
+
+    def __init__(
+        self,
+        *,
+        data_dir: Path | None = None,
+        properties: Mapping[str, str] | None = None,
+        heap_mb: int = 384,
+        deadline_s: float = 60.0,
+        report: jars.Say = jars.to_stderr,
+        version: str | None = None,
+    ) -> None:
+        super().__init__(
+            1,
+            data_dir=data_dir,
+            properties=properties,
+            heap_mb=heap_mb,
+            deadline_s=deadline_s,
+            report=report,
+            version=version,
+        )
+
+    @property
+    def pid(self) -> int:
+        """The process id of the broker's JVM; a new one after each `restart`."""
+        return self.node(0).pid
+
+    @property
+    def log_path(self) -> Path:
+        """The broker's log; removed at `stop` unless the broker failed."""
+        return self.node(0).log_path
+
+    def kill(self) -> None:
+        """SIGKILL the broker, as in a crash; returns when it is gone. The data stay."""
+        self.node(0).kill()
+
+    def restart(self) -> None:
+        """Start it again on the same port and data, killing it first if it runs.
+
+        Returns when it has committed a transaction (2.5 s). Raises LocalBrokerFailed.
+        """
+        self.restart_node(0)

@@ -1,0 +1,112 @@
+"""The files a broker is started from, and what a start makes of them."""
+
+import base64
+import fcntl
+import hashlib
+import os
+import shutil
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from snapreplay.devbroker.errors import LocalBrokerUnavailable
+
+_META = "meta.properties"
+# A running broker holds a lock on it.
+_LOCK = ".lock"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaFiles:
+    """`java` is the command, `root` the directory that jars.py fills."""
+
+    java: Path
+    root: Path
+
+    @property
+    def class_path(self) -> str:
+        """The class path for the JVM's -cp, in a fixed order."""
+        return ":".join(str(jar) for jar in sorted((self.root / "lib").glob("*.jar")))
+
+    @property
+    def formatted_dir(self) -> Path:
+        """An empty data directory as the storage tool leaves it."""
+        return self.root / "formatted"
+
+    @property
+    def class_archive(self) -> Path:
+        """The archive of loaded classes for this very Java (another one would ignore it)."""
+        command = self.java.resolve()
+        state = command.stat()
+        identity = f"{command} {state.st_size} {state.st_mtime_ns}"
+        return self.root / f"classes-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.jsa"
+
+    def keep_class_archive(self, made: Path) -> None:
+        """Take over the archive that a broker wrote when it ended, if it did."""
+        arriving = self.class_archive.with_suffix(f".{os.getpid()}")
+        try:
+            shutil.move(made, arriving)
+            arriving.rename(self.class_archive)
+        except OSError:
+            # The disk is full, perhaps. Without it the next start is slower by a second, no more.
+            arriving.unlink(missing_ok=True)
+
+    def format(self, data_dir: Path, node_id: int, cluster_id: str) -> None:
+        """Make `data_dir` an empty data directory of this node, unless it is one already.
+
+        Raises LocalBrokerUnavailable: it cannot be made or written, or a running broker uses it.
+        """
+        _check_name(data_dir)
+        try:
+            _check_unused(data_dir)
+            self._format(data_dir, node_id, cluster_id)
+        except OSError as error:
+            raise _cannot_keep(data_dir, str(error.strerror)) from error
+
+    def _format(self, data_dir: Path, node_id: int, cluster_id: str) -> None:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        if (data_dir / _META).exists():
+            return
+        for source in self.formatted_dir.iterdir():
+            if source.name != _META:
+                shutil.copyfile(source, data_dir / source.name)
+        ids = {"node.id": str(node_id), "cluster.id": cluster_id, "directory.id": new_id()}
+        lines = (self.formatted_dir / _META).read_text().splitlines()
+        fields = [line.partition("=") for line in lines]
+        text = "".join(f"{key}{equals}{ids.get(key, value)}\n" for key, equals, value in fields)
+        # Last: with this file the directory counts as formatted.
+        (data_dir / _META).write_text(text)
+
+
+def _check_name(data_dir: Path) -> None:
+    if "," in str(data_dir):
+        raise _cannot_keep(data_dir, "Kafka reads a comma as the end of a directory's name")
+    if any("\ud800" <= char <= "\udfff" for char in str(data_dir)):
+        raise _cannot_keep(data_dir, "its name is not UTF-8, and Java would open another one")
+
+
+def _check_unused(data_dir: Path) -> None:
+    # A second broker opens the metadata log before it asks for the lock, and may write to it.
+    lock = data_dir / _LOCK
+    if not lock.exists():
+        return
+    with lock.open("rb+") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError) as error:
+            raise _cannot_keep(data_dir, "another broker uses this data directory") from error
+
+
+def _cannot_keep(data_dir: Path, reason: str) -> LocalBrokerUnavailable:
+    # A name that is no text can be said only with escapes.
+    said = str(data_dir).encode("utf-8", "backslashreplace").decode()
+    message = f"The local broker cannot keep its data in {said}: {reason}."
+    return LocalBrokerUnavailable(message, "Name another directory, one that this user may write.")
+
+
+def new_id() -> str:
+    """A random id in Kafka's form: 16 bytes, base64 for URLs, no padding, no leading dash."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text

@@ -1,0 +1,175 @@
+"""The broker's jars: found in a cache directory, or fetched there once by Maven.
+
+    python -m snapreplay.devbroker.jars [--check] [VERSION]
+
+VERSION is another one of Kafka than pom.xml's. --check fetches nothing: it says what is missing to fetch and run the
+jars, by the standard library alone.
+
+The directory holds `lib/` (the class path), `formatted/` (an empty, formatted data directory, so
+that a start need not run the storage tool), `stamp.json` (what must be there), and after the first
+orderly stop of a broker a class archive that halves the time of later starts; the archive is not in
+the stamp. How it is filled, whole or not at all: snapreplay/jars/cache.py.
+"""
+
+import argparse
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+
+from snapreplay.counted import counted
+from snapreplay.devbroker import properties
+from snapreplay.devbroker.errors import LocalBrokerUnavailable, ToolsMissing
+from snapreplay.devbroker.files import KafkaFiles
+from snapreplay.jars import cache
+from snapreplay.jars.java import JavaUnavailable, find_java
+
+JARS_DIR_VARIABLE = "SNAPREPLAY_JARS_DIR"
+_WHAT = "the local broker"
+_FORMAT_DEADLINE_S = 120.0
+_VERSION = rb"(<artifactId>kafka_2\.13</artifactId>\s*<version>)([^<]+)<"
+
+Say = Callable[[str], None]
+
+
+def to_stderr(line: str) -> None:
+    """The default report: one line to the standard error."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def ensure(report: Say = to_stderr, version: str | None = None) -> KafkaFiles:
+    """The broker's files, fetched first if they are not here whole (about 50 ms if they are).
+
+    Args:
+        report: is given one line before a fetch and one after.
+        version: of Kafka, such as "3.9.1"; None: the one in pom.xml.
+
+    Raises ToolsMissing: no java, Java older than 17, no mvn to fetch with, or Maven failed.
+    """
+    started = time.monotonic()
+    with _unavailable():
+        kafka = KafkaFiles(find_java(_WHAT.capitalize()), cache_dir(version))
+        fetched = cache.fill(kafka.root, pom(version), partial(_fetch, kafka, report, version))
+    if fetched:
+        sizes = [jar.stat().st_size for jar in (kafka.root / "lib").glob("*.jar")]
+        took_s = time.monotonic() - started
+        report(
+            f"local broker: {counted(len(sizes), 'jar')}, {sum(sizes) / 1e6:.1f} MB, in {took_s:.1f} s"
+        )
+    return kafka
+
+
+def check(version: str | None = None) -> None:
+    """Raises ToolsMissing if `ensure` could not succeed for want of java or mvn."""
+    whole = cache.is_whole(cache_dir(version), pom(version))
+    with _unavailable():
+        try:
+            find_java(_WHAT.capitalize())
+        except JavaUnavailable as error:
+            if not whole and not shutil.which("mvn"):
+                error.hint += "; there is no mvn command either: apt-get install maven"
+            raise
+        if not whole:
+            cache.find_maven(f"{_WHAT} (Kafka {version or kafka_version()})")
+
+
+@contextmanager
+def _unavailable() -> Iterator[None]:
+    """What is missing, in the words of the local broker's errors."""
+    try:
+        yield
+    except JavaUnavailable as error:
+        raise ToolsMissing(error.message, error.hint) from error
+    except cache.JarsUnavailable as error:
+        before = f"{error.hint}; or " if error.hint else ""
+        hint = f"{before}{JARS_DIR_VARIABLE}=DIR that was filled elsewhere"
+        raise ToolsMissing(error.message, hint) from error
+
+
+def cache_dir(version: str | None = None) -> Path:
+    """$SNAPREPLAY_JARS_DIR, else .jars/kafka of this checkout, else the user's cache directory.
+
+    Another version than pom.xml's lies beside it, as kafka-VERSION."""
+    usual = cache.jars_dir("kafka", JARS_DIR_VARIABLE, kafka_version())
+    if version in (None, kafka_version()):
+        return usual
+    return usual.with_name(f"kafka-{version}")
+
+
+def kafka_version() -> str:
+    """The broker's version, as pom.xml says it."""
+    match = re.search(_VERSION, _pom())
+    if match is None:
+        raise LookupError("pom.xml names no kafka_2.13")
+    return match.group(2).decode()
+
+
+def pom(version: str | None = None) -> bytes:
+    """What the jars are fetched by."""
+    if version is None:
+        return _pom()
+    return re.sub(_VERSION, rb"\g<1>%b<" % version.encode(), _pom())
+
+
+def _pom() -> bytes:
+    return (files(__package__) / "pom.xml").read_bytes()
+
+
+def _fetch(kafka: KafkaFiles, report: Say, version: str | None, fresh: Path) -> None:
+    maven = cache.find_maven(_WHAT)
+    what = f"Kafka {version or kafka_version()} by Maven (about 39 MB, once)"
+    report(f"local broker: fetching {what} to {kafka.root}")
+    pom_file = fresh / "pom.xml"
+    pom_file.write_bytes(pom(version))
+    cache.copy_dependencies(maven, pom_file, fresh / "lib", _WHAT)
+    pom_file.unlink()
+    _format(KafkaFiles(kafka.java, fresh), fresh / "format.properties")
+
+
+def _format(kafka: KafkaFiles, settings: Path) -> None:
+    """Run the storage tool once; a start then copies two small files instead, 0.4 s sooner."""
+    node = properties.Node(1, 1, 2)
+    values = properties.server_properties(node, [node], kafka.formatted_dir)
+    settings.write_text(properties.as_file(values))
+    tool = [str(kafka.java), "-XX:TieredStopAtLevel=1", "-cp", kafka.class_path]
+    placeholder = "AAAAAAAAAAAAAAAAAAAAAQ"
+    cache.run_tool(
+        [*tool, "kafka.tools.StorageTool", "format", "-t", placeholder, "-c", str(settings)],
+        "Kafka's storage tool could not format a data directory",
+        hint="",
+        deadline_s=_FORMAT_DEADLINE_S,
+    )
+    settings.unlink()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Fetch the jars if they are not here, and say so. Returns the process's exit code."""
+    parser = argparse.ArgumentParser(description="Fetch the jars of a Kafka broker.")
+    parser.add_argument("version", nargs="?", type=_version, help=f"{kafka_version()} if not given")
+    parser.add_argument("--check", action="store_true", help="only say what is missing")
+    options = parser.parse_args(arguments)
+    try:
+        if options.check:
+            check(options.version)
+            return 0
+        kafka = ensure(print, options.version)
+    except LocalBrokerUnavailable as error:
+        to_stderr(str(error))
+        return 1
+    print(f"local broker: Kafka {options.version or kafka_version()} is in {kafka.root}")
+    return 0
+
+
+def _version(given: str) -> str:
+    if re.fullmatch(r"\d+\.\d+\.\d+", given) is None:
+        raise argparse.ArgumentTypeError(f"{given!r} is no version of Kafka, such as 3.9.1")
+    return given
+
+
+if __name__ == "__main__":
+    sys.exit(main())

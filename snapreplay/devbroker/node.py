@@ -1,0 +1,218 @@
+"""One broker process: its directory, its command line, its life."""
+
+import asyncio
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NoReturn
+
+from snapreplay.devbroker import diagnosis, properties
+from snapreplay.devbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
+from snapreplay.devbroker.files import KafkaFiles
+from snapreplay.devbroker.ports import is_free
+from snapreplay.devbroker.process import KeeperGone, KeptProcess
+from snapreplay.service.kafka.probe import ProbeFailed, commit_probe
+
+_POLL_S = 0.02
+_PROBE_S = 10.0
+# How long an orderly stop may take. The JVM needs 0.2 s, and 2 s when it writes a class archive.
+_STOP_GRACE_S = 15.0
+_ENDED_BY_SIGTERM = 143
+
+
+class PortTaken(Exception):
+    """Another program was quicker to take one of the ports."""
+
+
+class StartDeadline:
+    """How long a start may still take, and whether it is still wanted."""
+
+    def __init__(self, deadline_s: float, abandoned: threading.Event) -> None:
+        self._deadline = time.monotonic() + deadline_s
+        self._abandoned = abandoned
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the deadline, at least 0."""
+        return max(0.0, self._deadline - time.monotonic())
+
+    def ends(self) -> bool:
+        """Wait for a moment (20 ms); True when waiting has no sense any more."""
+        return self._abandoned.wait(_POLL_S) or not self.left_s
+
+
+class LocalNode:
+    """A broker and controller in one JVM on 127.0.0.1, under a keeper; a LocalCluster starts it."""
+
+    def __init__(self, kafka: KafkaFiles, address: properties.Node, heap_mb: int) -> None:
+        self.address = address
+        self._kafka = kafka
+        self._heap_mb = heap_mb
+        self._pid: int | None = None
+        self._argv: list[str] = []
+        self._log_start = 0
+        self._ended_by_us = True
+        self._keep_log = False
+        self._data_dir: Path | None = None
+        self._work_dir = Path(tempfile.mkdtemp(prefix="snapreplay-broker-"))
+        self._made_archive = self._work_dir / "classes.jsa"
+        self._process = _keeper_for(self._work_dir)
+
+    @property
+    def bootstrap_server(self) -> str:
+        """The address for clients, host:port; the same over all restarts."""
+        return self.address.server
+
+    @property
+    def pid(self) -> int:
+        """The process id of the JVM; a new one after each restart."""
+        if self._pid is None:
+            raise RuntimeError("this broker was not started")
+        return self._pid
+
+    @property
+    def log_path(self) -> Path:
+        """The broker's log; it goes at the end, unless the broker failed."""
+        return self._work_dir / "broker.log"
+
+    def prepare(
+        self,
+        nodes: Sequence[properties.Node],
+        cluster_id: str,
+        data_dir: Path | None,
+        extra: Mapping[str, str],
+    ) -> None:
+        """Format the data directory (None: a temporary one) and write the settings."""
+        self._data_dir = data_dir
+        used = data_dir or self._work_dir / "data"
+        self._kafka.format(used, self.address.node_id, cluster_id)
+        settings = self._work_dir / "server.properties"
+        values = properties.server_properties(self.address, nodes, used, extra)
+        settings.write_text(properties.as_file(values))
+        archive = self._kafka.class_archive
+        if archive.exists():
+            classes = f"-XX:SharedArchiveFile={archive}"
+        else:
+            classes = f"-XX:ArchiveClassesAtExit={self._made_archive}"
+        flags = [*properties.jvm_flags(self._work_dir, self._heap_mb), classes]
+        java, class_path = str(self._kafka.java), self._kafka.class_path
+        command = [java, *flags, "-cp", class_path, "kafka.Kafka", str(settings)]
+        self._argv = [*self.address.enter, *command]
+
+    def launch(self) -> None:
+        """Start the JVM, and do not wait for it."""
+        self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
+        try:
+            self._pid = self._process.run(self._argv, self.log_path)
+        except KeeperGone as error:
+            self._fail(str(error))
+        self._ended_by_us = False
+
+    def wait_started(self, patience: StartDeadline) -> None:
+        """Wait until the broker says that it runs. Raises PortTaken or LocalBrokerFailed.
+
+        Its word, not its port: another program may hold that while our JVM is still coming.
+        """
+        while not diagnosis.says_started(self.log_path, self._log_start):
+            self._check_alive()
+            if patience.ends():
+                self._fail("it did not start in time")
+
+    def wait_ready(self, patience: StartDeadline) -> None:
+        """Wait until a transaction was committed. Raises PortTaken or LocalBrokerFailed."""
+        while True:
+            try:
+                return _commit_probe(self.bootstrap_server, min(_PROBE_S, patience.left_s))
+            except ProbeFailed as error:
+                self._check_alive()
+                if patience.ends():
+                    self._fail(str(error))
+
+    def kill(self) -> None:
+        """SIGKILL, as in a crash; returns when the process is gone. The data stay."""
+        self._ended_by_us = True
+        self._end(grace_s=0.0)
+
+    def restart(self, patience: StartDeadline) -> None:
+        """Kill the broker if it runs; start it on the same port and data; return when ready."""
+        self.kill()
+        while True:
+            try:
+                self.launch()
+                self.wait_started(patience)
+                return self.wait_ready(patience)
+            except PortTaken:
+                self._wait_port_free(patience)
+
+    def close(self, *, orderly: bool = True) -> None:
+        """Stop the broker and remove what is temporary.
+
+        Orderly: SIGTERM, 15 s of patience, then SIGKILL. Otherwise SIGKILL at once.
+        The log stays if the broker failed or ended by itself: somebody will want to know why.
+        """
+        try:
+            ended_by_itself = not self._ended_by_us and self._process.exit_code() is not None
+            if self._keep_log or ended_by_itself:
+                self._process.leave_files()
+            code = self._process.end(_STOP_GRACE_S if orderly else 0.0)
+            if code == _ENDED_BY_SIGTERM and self._made_archive.exists():
+                self._kafka.keep_class_archive(self._made_archive)
+            if self._data_dir is None:
+                shutil.rmtree(self._work_dir / "data", ignore_errors=True)
+        except KeeperGone:
+            pass  # then the broker is gone, too
+        finally:
+            self._process.close()
+
+    def _wait_port_free(self, patience: StartDeadline) -> None:
+        # Perhaps it is taken for a moment only, and the clients know no other port: insist.
+        while not (is_free(self.address.port) and is_free(self.address.controller_port)):
+            if patience.ends():
+                self._fail("its port stayed taken")
+
+    def _end(self, grace_s: float) -> int | None:
+        try:
+            return self._process.end(grace_s)
+        except KeeperGone as error:
+            self._fail(str(error))
+
+    def _check_alive(self) -> None:
+        try:
+            code = self._process.exit_code()
+        except KeeperGone as error:
+            self._fail(str(error))
+        if code is None:
+            return
+        if diagnosis.port_was_taken(self.log_path, self._log_start):
+            self._ended_by_us = True  # as good as: nobody needs this log
+            raise PortTaken
+        self._fail(f"it ended with exit code {code}")
+
+    def _fail(self, what: str) -> NoReturn:
+        """Raise; close() will then leave the log."""
+        self._keep_log = True
+        cause = diagnosis.likely_cause(self.log_path, self._log_start)
+        last = diagnosis.last_lines(self.log_path)
+        message = f"The local broker failed: {what}. Likely cause: {cause}."
+        hint = f"Its whole log: {self.log_path}. It ends with:\n{last}"
+        raise LocalBrokerFailed(message, hint, self.log_path)
+
+
+def _keeper_for(work_dir: Path) -> KeptProcess:
+    try:
+        return KeptProcess(work_dir)
+    except (OSError, KeeperGone) as error:
+        shutil.rmtree(work_dir, ignore_errors=True)
+        message = f"The local broker cannot be started: no process to keep it ({error})."
+        hint = "If `ulimit -u` is reached: raise it, or end processes of this user."
+        raise LocalBrokerUnavailable(message, hint) from error
+
+
+def _commit_probe(bootstrap_server: str, deadline_s: float) -> None:
+    """Probe in a thread of its own: the caller's may have a running loop, which then waits."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: asyncio.run(commit_probe(bootstrap_server, deadline_s))).result()

@@ -1,0 +1,127 @@
+"""The owner's side of the keeper: a child that ends with this process, however this one ends."""
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+from snapreplay.jars.java import environment
+
+_ANSWER_DEADLINE_S = 15.0
+_LEAVE_DEADLINE_S = 10.0
+
+
+class KeeperGone(Exception):
+    """The keeper ended or does not answer: what it kept is dead, or will be in a moment."""
+
+
+class KeptProcess:
+    """Runs one command at a time under a keeper, and removes `work_dir` at the end.
+
+    May be used from any thread. Every call is bounded, and raises KeeperGone when the keeper is no
+    more.
+    """
+
+    def __init__(self, work_dir: Path) -> None:
+        self._lock = threading.Lock()
+        self._work_dir: Path | None = work_dir
+        self._received = b""
+        # as_file: inside a zip archive too there is a real file while the interpreter reads it.
+        with as_file(files(__package__) / "keeper.py") as script:
+            owner = [str(os.getpid()), str(work_dir)]
+            self._keeper = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(script), *owner],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment(),
+                # Ctrl-C in a terminal reaches the whole process group: the owner decides what ends
+                # when.
+                start_new_session=True,
+            )
+            self._ask({"do": "poll"})
+
+    def run(self, argv: list[str], log_path: Path) -> int:
+        """Start the command, ending the former one; its output is appended to `log_path`.
+
+        Returns its process id.
+        """
+        return int(self._ask({"do": "run", "argv": argv, "log": str(log_path)})["pid"])
+
+    def exit_code(self) -> int | None:
+        """The exit code (negative: the signal that killed it); None while it runs."""
+        return _as_code(self._ask({"do": "poll"})["exit"])
+
+    def end(self, grace_s: float) -> int | None:
+        """SIGTERM, up to `grace_s` seconds, then SIGKILL (at once if 0); returns the exit code."""
+        request = {"do": "end", "grace_s": grace_s}
+        return _as_code(self._ask(request, grace_s + _ANSWER_DEADLINE_S)["exit"])
+
+    def leave_files(self) -> None:
+        """Keep the work directory."""
+        self._work_dir = None
+        self._ask({"do": "leave"})
+
+    def close(self) -> None:
+        """End the keeper, and by SIGKILL the command if it runs. Nothing happens a second time."""
+        for pipe in (self._keeper.stdin, self._keeper.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        try:
+            self._keeper.wait(_LEAVE_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            self._keeper.kill()
+            self._keeper.wait()
+        if self._work_dir is not None:
+            # Done by the keeper already, unless somebody killed it.
+            shutil.rmtree(self._work_dir, ignore_errors=True)
+
+    def _ask(
+        self, request: dict[str, Any], deadline_s: float = _ANSWER_DEADLINE_S
+    ) -> dict[str, Any]:
+        with self._lock:
+            try:
+                answer = self._exchange(json.dumps(request).encode() + b"\n", deadline_s)
+            except (OSError, ValueError) as error:  # ValueError: we closed the pipe ourselves
+                raise KeeperGone(f"its keeper process is gone ({error})") from error
+        if "error" in answer:
+            raise KeeperGone(f"its keeper process says: {answer['error']}")
+        return answer
+
+    def _exchange(self, request: bytes, deadline_s: float) -> dict[str, Any]:
+        stdin, stdout = self._keeper.stdin, self._keeper.stdout
+        if stdin is None or stdout is None:
+            raise BrokenPipeError("no pipe")
+        stdin.write(request)
+        stdin.flush()
+        answer: dict[str, Any] = json.loads(self._line(stdout.fileno(), deadline_s))
+        return answer
+
+    def _line(self, source: int, deadline_s: float) -> bytes:
+        deadline = time.monotonic() + deadline_s
+        # poll, not select: the owner may have more than 1024 files open.
+        poll = select.poll()
+        poll.register(source, select.POLLIN)
+        while b"\n" not in self._received:
+            if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+                # A late answer would be taken for that of the next request.
+                self._keeper.kill()
+                raise TimeoutError("no answer")
+            piece = os.read(source, 65_536)
+            if not piece:
+                raise BrokenPipeError("it ended")
+            self._received += piece
+        line, _, self._received = self._received.partition(b"\n")
+        return line
+
+
+def _as_code(answer: object) -> int | None:
+    return answer if isinstance(answer, int) else None

@@ -1,0 +1,177 @@
+"""A directory of jars, filled once by Maven: `.jars/NAME` of a checkout, else the user's cache.
+
+Filled beside its place and renamed at the end: killed at any moment, it leaves nothing that looks
+whole. `stamp.json` says for which pom.xml it was filled and which files in which sizes make it
+whole.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from snapreplay.errors import UsageError
+from snapreplay.jars.java import environment
+
+_STAMP = "stamp.json"
+_FETCH_DEADLINE_S = 900.0
+
+
+class JarsUnavailable(UsageError):
+    """The jars are not here and cannot be had: mvn or another tool is missing or failed, or there
+    is no place to keep them.
+    """
+
+
+def jars_dir(name: str, variable: str, version: str = "") -> Path:
+    """The directory named by the environment `variable`, else `.jars/NAME` of this checkout, else
+    NAME or NAME-VERSION in the user's cache directory."""
+    named = os.environ.get(variable)
+    if named:
+        return Path(named).absolute()
+    project = Path(__file__).resolve().parents[2]
+    if (project / "pyproject.toml").is_file():
+        return project / ".jars" / name
+    user_cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    # The cache is one for all installations: two versions must not replace each other's jars.
+    return Path(user_cache) / "snapreplay" / (f"{name}-{version}" if version else name)
+
+
+def is_whole(root: Path, pom: bytes) -> bool:
+    """Whether it was filled for this pom.xml, and each file is still there in its size."""
+    try:
+        stamp = json.loads((root / _STAMP).read_text())
+        sizes: dict[str, int] = stamp["sizes"]
+        if stamp["pom"] != _hash(pom):
+            return False
+        return all((root / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def fill(root: Path, pom: bytes, filler: Callable[[Path], None]) -> bool:
+    """Make `root` whole by calling `filler` with a new directory that then takes its place.
+
+    Of several processes one fills, the others wait. Returns whether this call filled it.
+
+    Raises:
+        JarsUnavailable: the directory cannot be made. What `filler` raises passes through.
+    """
+    if is_whole(root, pom):
+        return False
+    with _only_one(root):
+        if is_whole(root, pom):
+            return False
+        for left_by_a_killed_one in root.parent.glob(f".{root.name}.new-*"):
+            shutil.rmtree(left_by_a_killed_one, ignore_errors=True)
+        fresh = root.parent / f".{root.name}.new-{os.getpid()}"
+        try:
+            fresh.mkdir()
+            filler(fresh)
+            _write_stamp(fresh, pom)
+            _replace(root, fresh)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+    return True
+
+
+def find_maven(what: str) -> str:
+    """The mvn command, to fetch the jars of `what`.
+
+    Raises:
+        JarsUnavailable: there is none.
+    """
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise JarsUnavailable(
+            f"the jars of {what} are not here yet, and there is no mvn command to fetch them",
+            hint="apt-get install maven",
+        )
+    return maven
+
+
+def copy_dependencies(maven: str, pom: Path, lib: Path, what: str) -> None:
+    """Maven's answer to pom.xml: its runtime dependencies as files in `lib`.
+
+    Raises:
+        JarsUnavailable: Maven failed; one line, with what it said first.
+    """
+    goal = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+    run_tool(
+        [*goal, "-DincludeScope=runtime", f"-DoutputDirectory={lib}"],
+        f"Maven could not fetch the jars of {what}",
+        hint="check the network and Maven's settings.xml, then try again",
+        deadline_s=_FETCH_DEADLINE_S,
+    )
+
+
+def run_tool(command: list[str], what_failed: str, *, hint: str, deadline_s: float) -> None:
+    """Run a command that takes part in filling; its output is not shown.
+
+    Raises:
+        JarsUnavailable: it failed or took too long; one line: `what_failed`, and the first error in
+            its output.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment(),
+            encoding="utf-8",
+            errors="replace",
+            timeout=deadline_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise JarsUnavailable(f"{what_failed} in {deadline_s:.0f} s", hint=hint) from error
+    if done.returncode != 0:
+        lines = [line for line in done.stdout.splitlines() if line.strip()]
+        # A tool that cannot even start says so without the word.
+        said = next((line for line in lines if "ERROR" in line), lines[0] if lines else "nothing")
+        message = f"{what_failed} (exit code {done.returncode}): {said[:300]}"
+        raise JarsUnavailable(message, hint=hint)
+
+
+def _write_stamp(root: Path, pom: bytes) -> None:
+    found = sorted(path for path in root.rglob("*") if path.is_file())
+    sizes = {str(path.relative_to(root)): path.stat().st_size for path in found}
+    (root / _STAMP).write_text(json.dumps({"pom": _hash(pom), "sizes": sizes}, indent=1))
+
+
+def _replace(root: Path, fresh: Path) -> None:
+    # A directory cannot be renamed over a full one; a JVM that runs from the former jars has them
+    # open and goes on.
+    former = fresh.with_name(fresh.name + "-former")
+    if root.exists():
+        root.rename(former)
+    fresh.rename(root)
+    shutil.rmtree(former, ignore_errors=True)
+
+
+@contextmanager
+def _only_one(root: Path) -> Iterator[None]:
+    """One at a time per directory; the lock goes with the process that holds it."""
+    try:
+        root.parent.mkdir(parents=True, exist_ok=True)
+        lock = (root.parent / f".{root.name}.lock").open("w")
+    except OSError as error:
+        raise JarsUnavailable(
+            f"jars cannot be kept in {root}: {error.strerror}",
+            hint="make that directory writable, or name another one",
+        ) from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _hash(pom: bytes) -> str:
+    return hashlib.sha256(pom).hexdigest()

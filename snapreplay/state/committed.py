@@ -1,0 +1,51 @@
+"""A map as of the last committed batch, for other tasks than the handlers'. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Generic, TypeVar
+
+from msgspec import MsgspecError
+
+from snapreplay.state.keys import KeyCodec
+from snapreplay.state.shards import Shards
+from snapreplay.state.values import ValueCodec
+
+K = TypeVar("K", bound=str | bytes | int)
+V = TypeVar("V")
+
+
+class CommittedView(Mapping[K, V], Generic[K, V]):
+    """Read-only, and follows the state: always the last committed batch, also while the next one is
+    in the works.
+
+    Each access decodes anew, so changing what it returned changes nothing. Iteration is over the
+    keys of its beginning, in the order of the encoded keys; one that was deleted since raises
+    KeyError when looked up.
+    """
+
+    def __init__(self, keys: KeyCodec[K], values: ValueCodec[V], shards: Shards) -> None:
+        self._keys = keys
+        self._values = values
+        self._shards = shards
+
+    def __getitem__(self, key: K) -> V:
+        stored = self._stored(key)
+        if stored is None:
+            raise KeyError(key)
+        try:
+            return self._values.unpack(stored)
+        except MsgspecError as error:
+            raise self._values.misfit(key, error) from error
+
+    def __contains__(self, key: object) -> bool:
+        return self._stored(key) is not None
+
+    def __len__(self) -> int:
+        return self._shards.committed_digest.count
+
+    def __iter__(self) -> Iterator[K]:
+        return map(self._keys.unpack, sorted(self._shards.committed_keys()))
+
+    def _stored(self, key: object) -> bytes | None:
+        return self._shards.committed_value(self._keys.encode(key))

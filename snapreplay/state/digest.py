@@ -1,0 +1,67 @@
+"""Order-independent fingerprint of a set of (key, value) pairs. Pure.
+
+Entry count plus two sums modulo 2^64 of XXH64(v, seed=XXH64(k, seed=42)) and XXH64(k, seed=XXH64(v,
+seed=42)). These are Spark's `xxhash64(k, v)` and `xxhash64(v, k)`, so an audit recomputes them
+natively from the same bytes. Finds errors, not attackers: XXH64 is no cryptographic hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+import msgspec
+from xxhash import xxh64_intdigest
+
+from snapreplay.state.steps import Steps
+
+MASK = (1 << 64) - 1
+SEED = 42
+BLOCK = 1024
+"""Entries hashed in one step: 0.2 to 0.3 µs each."""
+
+
+class Digest(msgspec.Struct, frozen=True, array_like=True):
+    """`count` entries; `a` and `b` in [0, 2^64). The empty state is (0, 0, 0)."""
+
+    count: int
+    a: int
+    b: int
+
+    def plus(self, other: Digest) -> Digest:
+        """Of both sets together, which have no key in common."""
+        return Digest(
+            self.count + other.count, (self.a + other.a) & MASK, (self.b + other.b) & MASK
+        )
+
+    def __str__(self) -> str:
+        return f"{self.count}:{self.a:016x}:{self.b:016x}"
+
+
+EMPTY = Digest(0, 0, 0)
+
+
+def entry_hashes(key: bytes, value: bytes) -> tuple[int, int]:
+    """What one entry adds to the sums `a` and `b`."""
+    return (
+        xxh64_intdigest(value, xxh64_intdigest(key, SEED)),
+        xxh64_intdigest(key, xxh64_intdigest(value, SEED)),
+    )
+
+
+def digest_of(entries: Iterable[tuple[bytes, bytes]]) -> Digest:
+    """Digest of all entries; keys must be unique."""
+    count = a = b = 0
+    for key, value in entries:
+        hash_a, hash_b = entry_hashes(key, value)
+        count, a, b = count + 1, a + hash_a, b + hash_b
+    return Digest(count, a & MASK, b & MASK)
+
+
+def adding_up(entries: Iterable[tuple[bytes, bytes]]) -> Steps[Digest]:
+    """As `digest_of`, in steps of `BLOCK` entries."""
+    rest, total = iter(entries), EMPTY
+    while block := list(islice(rest, BLOCK)):
+        total = total.plus(digest_of(block))
+        yield
+    return total

@@ -1,0 +1,185 @@
+"""The state as handlers see it: a dict that is a transaction per batch. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, ItemsView, Iterator, Mapping, MutableMapping
+from typing import Any, Generic, TypeVar
+
+from msgspec import MsgspecError
+
+from snapreplay.counted import counted
+from snapreplay.errors import RecordError, UsageError
+from snapreplay.state.contract import ENTRY_BYTES_MAX
+from snapreplay.state.keys import UNENCODABLE, KeyCodec
+from snapreplay.state.mapstore import MapStore
+from snapreplay.state.values import ABSENT, DELETED, Missing, ValueCodec
+
+K = TypeVar("K", bound=str | bytes | int)
+V = TypeVar("V")
+
+
+class MapState(MutableMapping[K, V], Generic[K, V]):
+    """Keys of exactly one type (str, bytes, int) → values that msgpack gives back unchanged.
+
+    - `state[k]` on a missing key stores and returns a copy of the default, or raises KeyError when
+      there is none. `get`, `in` and `pop` never store; changing what `get` returned as *its*
+      default is lost.
+    - Values may be changed in place. A batch's effect is that of its records one by one.
+    - Iteration is in the order of the encoded keys and costs O(n log n); values reached by it are
+      decoded and kept until the batch ends. It runs over the keys of its beginning: keys deleted
+      since are left out, keys added since are not seen, and nothing raises.
+    - Refused with `RecordError` when the batch is staged: values that would read back as another
+      type or value (tuples and sets that were not declared, an int in a float field), ints beyond
+      64 bits, one mutable object in two places, entries above `entry_bytes_max`. Refused at once:
+      keys of another type.
+
+    Args:
+        default: called once, here; each missing key gets its own copy of what it returned.
+        entry_bytes_max: encoded key and value together.
+    """
+
+    def __init__(
+        self,
+        key_type: type[K],
+        value_type: type[V],
+        *,
+        default: Callable[[], V] | None = None,
+        entry_bytes_max: int = ENTRY_BYTES_MAX,
+    ) -> None:
+        """
+        Raises:
+            UsageError: a key type, value type or default that cannot work.
+        """
+        keys, values = KeyCodec(key_type), ValueCodec(value_type)
+        self._keys, self._values = keys, values
+        self._key_type = key_type
+        self._default = None if default is None else _encoded_default(values, default)
+        self._store = MapStore(self, keys, values, entry_bytes_max)
+        self._live = self._store.live
+        self._touch = self._store.touch
+
+    def __snapreplay_store__(self) -> MapStore[K, V]:
+        """The engine's side of this state."""
+        return self._store
+
+    @property
+    def stream_time_ms(self) -> int:
+        """Highest record timestamp so far, the present record's included; -1 before the first."""
+        return self._store.stream_time_ms
+
+    def __getitem__(self, key: K) -> V:
+        if type(key) is not self._key_type:
+            raise self._keys.refusal(key)
+        value = self._live.get(key, ABSENT)
+        if value is ABSENT:
+            value = self._touch(key)
+            return self._store_default(key) if value is ABSENT else value
+        return self._store_default(key) if value is DELETED else value
+
+    def __setitem__(self, key: K, value: V) -> None:
+        if type(key) is not self._key_type:
+            raise self._keys.refusal(key)
+        before = self._live.get(key, ABSENT)
+        if before is ABSENT:
+            self._touch(key, value)
+            return
+        self._live[key] = value
+        if before is DELETED:
+            self._store.added += 1
+
+    def __delitem__(self, key: K) -> None:
+        if self._peek(key) is ABSENT:
+            raise KeyError(key)
+        self._live[key] = DELETED
+        self._store.added -= 1
+
+    def __contains__(self, key: object) -> bool:
+        if type(key) is not self._key_type:
+            raise self._keys.refusal(key)
+        value: V | Missing = self._live.get(key, ABSENT)
+        if value is ABSENT:
+            return self._store.has_below(key)
+        return value is not DELETED
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def __iter__(self) -> Iterator[K]:
+        return (key for key in self._store.sorted_keys() if key in self)
+
+    def __repr__(self) -> str:
+        value_type = getattr(self._values.type, "__name__", repr(self._values.type))
+        return f"<MapState {self._key_type.__name__} → {value_type}, {counted(len(self), 'entry')}>"
+
+    def get(self, key: K, default: Any = None) -> Any:
+        """The value, which may be changed in place, or `default`, which is not stored."""
+        value = self._peek(key)
+        return default if value is ABSENT else value
+
+    def pop(self, key: K, default: Any = ABSENT) -> Any:
+        """As in dict: KeyError when the key is missing and no default is given here."""
+        value = self._peek(key)
+        if value is not ABSENT:
+            del self[key]
+            return value
+        if default is ABSENT:
+            raise KeyError(key)
+        return default
+
+    def setdefault(self, key: K, default: Any = None) -> Any:
+        """As in dict: `default` is stored if the key is missing."""
+        value = self._peek(key)
+        if value is ABSENT:
+            self[key] = value = default
+        return value
+
+    def clear(self) -> None:
+        """Delete every key: one tombstone each."""
+        for key in self:
+            del self[key]
+
+    def items(self) -> ItemsView[K, V]:
+        """In the order of the encoded keys."""
+        return _Items(self)
+
+    def _peek(self, key: K) -> V | Missing:
+        """The value, or ABSENT. Stores nothing."""
+        if type(key) is not self._key_type:
+            raise self._keys.refusal(key)
+        value = self._live.get(key, ABSENT)
+        if value is ABSENT:
+            value = self._touch(key)
+        return ABSENT if value is DELETED else value
+
+    def _store_default(self, key: K) -> V:
+        if self._default is None:
+            raise KeyError(key)
+        value = self._values.unpack(self._default)
+        self[key] = value
+        return value
+
+
+class _Items(ItemsView[K, V]):
+    """The inherited `in` would store the default of a missing key."""
+
+    _mapping: Mapping[K, V]
+
+    def __contains__(self, item: object) -> bool:
+        if not isinstance(item, tuple) or len(item) != 2:
+            return False
+        value = self._mapping.get(item[0], ABSENT)
+        return value is not ABSENT and bool(value == item[1])
+
+
+def _encoded_default(values: ValueCodec[V], default: Callable[[], V]) -> bytes:
+    value = default()
+    try:
+        encoded = values.pack(value)
+        values.verify("new key", value, encoded, {})
+    except (*UNENCODABLE, MsgspecError, RecordError) as error:
+        raise UsageError(
+            f"MapState: default= gives {value!r}, which cannot be a value of type "
+            f"{values.type!r}: {error}",
+            hint="default= is a function without arguments that returns a value of that type",
+        ) from error
+    return encoded

@@ -1,0 +1,260 @@
+"""The engine's side of a map: the batch in progress above the committed entries. Pure.
+
+Layers, read from the top: live objects (touched since `begin`) → staged bytes (this batch) → shards
+(the batch that is committing, if there is one, written over the committed entries; what was there is
+kept to undo it). Changes, digest and rollback all fall out of `staging` and `sealing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Generic, Literal, TypeVar
+from zlib import crc32
+
+from msgspec import MsgspecError
+
+from snapreplay.state.committed import CommittedView
+from snapreplay.state.contract import Cursor, Sealed, ShardSlice, StateChanges
+from snapreplay.state.digest import Digest
+from snapreplay.state.keys import UNENCODABLE, KeyCodec
+from snapreplay.state.shards import SHARD_COUNT, Shards, Slot
+from snapreplay.state.staging import encoding
+from snapreplay.state.steps import Steps, all_of
+from snapreplay.state.values import ABSENT, DELETED, Missing, ValueCodec
+
+CHECK_ENTRIES, CHECK_BYTES = 128, 64 * 1024
+"""Read in one step: well below a millisecond."""
+
+K = TypeVar("K", bound=str | bytes | int)
+V = TypeVar("V")
+
+
+class MapStore(Generic[K, V]):
+    """A `Store`.
+
+    Attributes:
+        live: touched keys → decoded value, or DELETED; by first touch. The view writes to keys that
+            are in it.
+        added: net number of keys that `live` adds to the layers below it; kept by the view and
+            `touch`.
+    """
+
+    keeps_changes = True
+    can_roll_back = True
+    can_drop = True
+
+    def __init__(
+        self, view: Any, keys: KeyCodec[K], values: ValueCodec[V], entry_bytes_max: int
+    ) -> None:
+        self.view = view
+        self.stream_time_ms = -1
+        self.live: dict[K, V | Literal[Missing.DELETED]] = {}
+        self.added = 0
+        self._keys = keys
+        self._values = values
+        self._entry_bytes_max = entry_bytes_max
+        # Of each key of `live`, in the same order; values are those below `live`.
+        self._places: list[Slot] = []
+        # What the batch changed so far, and the places of these keys as they were before the batch.
+        self._staged: dict[bytes, bytes | None] = {}
+        self._staged_places: list[Slot] = []
+        self._staged_added = 0
+        self._sealed = False
+        self._shards = Shards()
+        # The path of every record: each name less is 2 % of it.
+        self._pack_key, self._unpack = keys.pack, values.unpack
+        self._lookups, self._mask = self._shards.lookups, self._shards.mask
+
+    @property
+    def is_sealed(self) -> bool:
+        return self._sealed
+
+    @property
+    def digest(self) -> Digest:
+        return self._shards.digest
+
+    def digesting(self) -> Steps[Digest]:
+        yield
+        return self.digest
+
+    @property
+    def size_bytes(self) -> int:
+        return self._shards.size_bytes
+
+    @property
+    def shard_count(self) -> int:
+        return self._shards.mask + 1
+
+    def __len__(self) -> int:
+        return self.digest.count + self._staged_added + self.added
+
+    # ------------------------------------------------------------------ for the view
+
+    def touch(
+        self, key: K, value: V | Literal[Missing.ABSENT] = ABSENT
+    ) -> V | Literal[Missing.ABSENT]:
+        """Bring a key that is not in `live` there, with `value`, or else with what the layers below
+        hold.
+
+        Returns:
+            The value now in `live`; ABSENT (and nothing was brought) if there is none.
+
+        Raises:
+            RecordError: msgpack cannot hold the key.
+            StopError: the stored value does not have the declared type.
+        """
+        try:
+            encoded = self._pack_key(key)
+        except UNENCODABLE as error:
+            raise self._keys.refusal(key, error) from error
+        index = crc32(encoded) & self._mask
+        # A call less on the path of every record: most batches are staged once, at their end.
+        below = self._below(encoded, index) if self._staged else self._lookups[index](encoded)
+        if value is ABSENT:
+            if below is None:
+                return ABSENT
+            try:
+                value = self._unpack(below)
+            except MsgspecError as error:
+                raise self._values.misfit(key, error) from error
+        elif below is None:
+            self.added += 1
+        self.live[key] = value
+        self._places.append((encoded, below, index))
+        return value
+
+    def has_below(self, key: K) -> bool:
+        """Whether the layers under `live` hold the key."""
+        encoded = self._keys.encode(key)
+        return self._below(encoded, crc32(encoded) & self._mask) is not None
+
+    def sorted_keys(self) -> Iterator[K]:
+        """Every key at the time of the call, in the order of the encoded keys: O(n log n)."""
+        present = {key: value is not None for key, value in self._staged.items()}
+        present.update(
+            (place[0], value is not DELETED)
+            for place, value in zip(self._places, self.live.values(), strict=True)
+        )
+        encoded = [key for key in self._shards if key not in present]
+        encoded.extend(key for key, is_present in present.items() if is_present)
+        encoded.sort()
+        return map(self._keys.unpack, encoded)
+
+    def _below(self, encoded: bytes, index: int) -> bytes | None:
+        if encoded in self._staged:
+            return self._staged[encoded]
+        return self._lookups[index](encoded)
+
+    # ------------------------------------------------------------------ the life of a batch
+
+    def begin(self) -> None:
+        """Forget the objects touched since the last staging, and what happened to them."""
+        self.live.clear()
+        self._places.clear()
+        self.added = 0
+
+    rollback = begin
+
+    def staging(self) -> Steps[None]:
+        """See `Store`. On an error everything is as before."""
+        live, places = self.live, self._places
+        encoded = yield from encoding(live, places, self._values, self._entry_bytes_max)
+        if self._staged:
+            self._staged_places += [p for p in self._places if p[0] not in self._staged]
+            self._staged.update(encoded)
+        else:
+            self._staged = encoded
+            self._staged_places = self._places.copy()
+        self._staged_added += self.added
+        self.begin()
+
+    def sealing(self) -> Steps[Sealed]:
+        """
+        Raises:
+            RuntimeError: a sealed batch is still waiting.
+        """
+        if self._sealed:
+            raise RuntimeError("a sealed batch waits: merge or drop it before the next seal")
+        changes = self._staged
+        yield from self._shards.writing(self._staged_places, changes)
+        self._sealed = True
+        self._forget_staged()
+        return Sealed(changes, self._shards.digest)
+
+    def merge(self) -> None:
+        """
+        Raises:
+            RuntimeError: nothing is sealed.
+        """
+        if not self._sealed:
+            raise RuntimeError("no sealed batch to merge")
+        self._shards.keep()
+        self._sealed = False
+
+    def drop(self) -> None:
+        self._shards.undo()
+        self._sealed = False
+        self._forget_staged()
+        self.begin()
+
+    def _forget_staged(self) -> None:
+        self._staged, self._staged_places, self._staged_added = {}, [], 0
+
+    def checking(self, each_shard_max: int | None = None) -> Iterator[int]:
+        for index in range(self.shard_count):
+            entries = self._shards.entries(index, each_shard_max)
+            start = 0
+            while start < len(entries):
+                end, size_bytes = start, 0
+                while end < min(start + CHECK_ENTRIES, len(entries)) and size_bytes < CHECK_BYTES:
+                    size_bytes += len(entries[end][1])
+                    end += 1
+                self._check(index, entries[start:end])
+                yield end - start
+                start = end
+
+    def _check(self, index: int, entries: Iterable[tuple[bytes, bytes]]) -> None:
+        """One that was written again or deleted meanwhile does no harm any more."""
+        read_key, read = self._keys.unpack, self._unpack
+        for encoded, value in entries:
+            try:
+                key = read_key(encoded)
+            except MsgspecError as error:
+                if self._lookups[index](encoded) is not None:
+                    raise self._keys.misfit(encoded, error) from error
+                continue
+            try:
+                read(value)
+            except Exception as error:  # whatever the user's type raises, a handler would meet it
+                if self._lookups[index](encoded) == value:
+                    raise self._values.misfit(key, error) from error
+
+    # ------------------------------------------------------------------ snapshot and recovery
+
+    def apply_changes(self, changes: StateChanges) -> None:
+        mask, lookups = self._mask, self._lookups
+        indexes = [crc32(key) & mask for key in changes]
+        places = [(k, lookups[i](k), i) for k, i in zip(changes, indexes, strict=True)]
+        all_of(self._shards.writing(places, dict(changes)))
+        self._shards.keep()
+
+    def mark(self) -> Cursor:
+        return self._shards.mark()
+
+    def settle(self) -> bool:
+        return self._shards.settle()
+
+    def clear(self, shard_count: int = SHARD_COUNT) -> None:
+        self.drop()
+        self.stream_time_ms = -1
+        self._shards.reset(shard_count)
+        self._mask = self._shards.mask
+
+    def load(self, slices: Iterable[ShardSlice]) -> None:
+        self._shards.load(slices)
+
+    def loaded(self) -> None:
+        """Nothing is left to do: `load` took over every slice."""
+
+    def committed_view(self) -> Mapping[K, V]:
+        return CommittedView(self._keys, self._values, self._shards)

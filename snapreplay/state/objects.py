@@ -1,0 +1,228 @@
+"""State that is no map: a user's object that is written out whole and read back whole. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NoReturn
+
+from snapreplay.counted import counted
+from snapreplay.errors import UsageError
+from snapreplay.state.contract import (
+    ENTRY_BYTES_MAX,
+    Cursor,
+    Sealed,
+    ShardSlice,
+    State,
+    StateChanges,
+)
+from snapreplay.state.cursor import ShardCursor
+from snapreplay.state.digest import Digest, adding_up, digest_of
+from snapreplay.state.steps import Steps
+
+_NO_CHANGES = Sealed({}, None)
+
+
+class ObjectStore:
+    """A `Store` around a `State`: no changes, no digest per batch; its proof is per snapshot.
+
+    The object holds one batch at most: `begin` of the next one before `merge` of the last one is
+    refused, for nothing could undo the older of the two. What `snapshot()` gives at construction is
+    kept for `clear`.
+    """
+
+    keeps_changes = False
+    digest = None
+    shard_count = 1
+
+    def __init__(self, state: State) -> None:
+        """
+        Raises:
+            UsageError: only one of `begin` and `rollback`, or a `snapshot()` that breaks its contract.
+        """
+        self.view: Any = state
+        self._begin = getattr(state, "begin", None)
+        self._rollback = getattr(state, "rollback", None)
+        if (self._begin is None) != (self._rollback is None):
+            raise UsageError(
+                f"{type(state).__name__} has only one of begin() and rollback()",
+                hint="implement both, or none",
+            )
+        self.can_roll_back = self._begin is not None
+        self.size_bytes = 0
+        self._stream_time_ms = -1
+        self._shows_stream_time = hasattr(state, "stream_time_ms")
+        self._open = False  # begun, and neither staged nor rolled back
+        self._staged = False  # holds more than the last committed batch
+        self._sealed = False
+        self._spoilt = False
+        self._loading: dict[bytes, bytes] = {}
+        self._initial = _entries(state)
+
+    @property
+    def is_sealed(self) -> bool:
+        return self._sealed
+
+    @property
+    def stream_time_ms(self) -> int:
+        """Also set on the object, if it had an attribute of this name when it was made."""
+        return self._stream_time_ms
+
+    @stream_time_ms.setter
+    def stream_time_ms(self, value: int) -> None:
+        self._stream_time_ms = value
+        if self._shows_stream_time:
+            self.view.stream_time_ms = value
+
+    @property
+    def can_drop(self) -> bool:
+        """Only while the object holds nothing but the last committed batch."""
+        return not (self._spoilt or self._staged or self._open)
+
+    def begin(self) -> None:
+        """
+        Raises:
+            RuntimeError: the last batch is not merged yet.
+        """
+        self._refuse_spoilt()
+        if self._sealed:
+            raise RuntimeError("a sealed batch waits: an object cannot hold a second one")
+        self._open = True
+        if self._begin is not None:
+            self._begin()
+
+    def staging(self) -> Steps[None]:
+        """A single step: nothing is encoded before the next snapshot."""
+        yield
+        self._staged, self._open = True, False
+
+    def rollback(self) -> None:
+        """
+        Raises:
+            RuntimeError: the state cannot; restore it instead.
+        """
+        if self._rollback is None:
+            self._spoilt = True
+            self._refuse_spoilt()
+        else:
+            self._rollback()
+            self._open = False
+
+    def sealing(self) -> Steps[Sealed]:
+        """
+        Raises:
+            RuntimeError: a sealed batch is still waiting.
+        """
+        self._refuse_spoilt()
+        if self._sealed:
+            raise RuntimeError("a sealed batch waits: merge or drop it before the next seal")
+        yield
+        self._sealed = True
+        return _NO_CHANGES
+
+    def merge(self) -> None:
+        """
+        Raises:
+            RuntimeError: nothing is sealed.
+        """
+        if not self._sealed:
+            raise RuntimeError("no sealed batch to merge")
+        self._sealed = self._staged = False
+
+    def drop(self) -> None:
+        """If the object holds any of what is dropped, only `clear` may follow."""
+        self._spoilt = not self.can_drop
+        self._sealed = self._staged = self._open = False
+
+    def apply_changes(self, changes: StateChanges) -> NoReturn:
+        """
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(
+            f"{type(self.view).__name__} is no map: {counted(len(changes), 'change')} cannot be applied to it,"
+            " it is recovered by replay",
+        )
+
+    def checking(self, each_shard_max: int | None = None) -> Iterator[int]:
+        """The entries are the user's: `restore` has read them all."""
+        del each_shard_max
+        return iter(())
+
+    def mark(self) -> Cursor:
+        """All of `snapshot()` is taken and hashed in this call, then sliced at leisure."""
+        self._refuse_spoilt()
+        if self._staged or self._open:
+            raise RuntimeError("a batch is not merged yet: a snapshot is of committed batches only")
+        entries = _entries(self.view)
+        self.size_bytes = sum(map(len, entries)) + sum(map(len, entries.values()))
+        digest = digest_of(entries.items())
+        return ShardCursor([entries], digest)
+
+    def digesting(self) -> Steps[Digest]:
+        self._refuse_spoilt()
+        return (yield from adding_up(_pairs(self.view)))
+
+    def settle(self) -> bool:
+        """Nothing is written beside the object."""
+        return True
+
+    def clear(self, shard_count: int = shard_count) -> None:  # noqa: ARG002 - one shard, always
+        self._open = self._staged = self._sealed = self._spoilt = False
+        self._loading = {}
+        self.size_bytes = 0
+        self.stream_time_ms = -1
+        self.view.restore(iter(self._initial.items()))
+
+    def load(self, slices: Iterable[ShardSlice]) -> None:
+        for part in slices:
+            self._loading.update(part.entries)
+            self.size_bytes += sum(map(len, part.entries)) + sum(map(len, part.entries.values()))
+
+    def loaded(self) -> None:
+        """Entries reach `restore` in the order in which `snapshot` gave them."""
+        entries, self._loading = self._loading, {}
+        self.view.restore(iter(entries.items()))
+
+    def committed_view(self) -> NoReturn:
+        """
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(
+            f"{type(self.view).__name__} is no map: there is no view of its last committed batch",
+            hint="keep the state in a MapState, or send what others need to an output topic",
+        )
+
+    def _refuse_spoilt(self) -> None:
+        if self._spoilt:
+            raise RuntimeError(
+                f"{type(self.view).__name__} holds part of a batch that was given up: "
+                "clear and restore it"
+            )
+
+
+def _entries(state: State) -> dict[bytes, bytes]:
+    name = f"{type(state).__name__}.snapshot()"
+    entries: dict[bytes, bytes] = {}
+    for key, value in _pairs(state):
+        if key in entries:
+            raise UsageError(f"{name} gave key {key!r} twice", hint="keys must be unique")
+        if len(key) + len(value) > ENTRY_BYTES_MAX:
+            raise UsageError(
+                f"{name} gave an entry of {len(key) + len(value)} bytes under key {key[:40]!r}, "
+                f"the limit is {ENTRY_BYTES_MAX}",
+                hint="cut it into several entries: each must fit into one Kafka record",
+            )
+        entries[key] = value
+    return entries
+
+
+def _pairs(state: State) -> Iterator[tuple[bytes, bytes]]:
+    for entry in state.snapshot():
+        given: Any = entry
+        if not isinstance(given, tuple) or [type(part) for part in given] != [bytes, bytes]:
+            raise UsageError(
+                f"{type(state).__name__}.snapshot() gave {given!r:.80}",
+                hint="each entry is a tuple (key bytes, value bytes)",
+            )
+        yield entry

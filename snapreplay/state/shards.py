@@ -1,0 +1,286 @@
+"""The committed entries of a map: encoded key → encoded value, in shards, with one digest. Pure.
+
+A snapshot freezes every shard at once. What is written while it is read goes into a small dict on
+top of each frozen one, and is folded in after the snapshot, some shards per batch. Copying a shard
+at the first write after the mark would be simpler, but the first batch touches nearly every shard:
+measured 25 to 120 ms in one go for 1 M keys. Folding costs 0.1 µs per entry written meanwhile.
+
+The digest's sums are kept of the whole only. Sums per shard would cost 0.2 µs per update; the
+cursor makes them from the bytes instead, and so proves at every snapshot that the digest is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import Any
+from zlib import crc32
+
+from xxhash import xxh64_intdigest
+
+from snapreplay.errors import DamagedError
+from snapreplay.state.contract import ShardSlice
+from snapreplay.state.cursor import ShardCursor
+from snapreplay.state.digest import EMPTY, MASK, SEED, Digest
+from snapreplay.state.steps import Steps
+
+SHARD_COUNT = 1024
+
+BLOCK = 512
+"""Entries written in one step."""
+
+SETTLE_ENTRIES = 1024
+"""Entries folded in one go after a snapshot: a millisecond (measured in a whole service)."""
+
+Slot = tuple[bytes, bytes | None, int]
+"""Encoded key, its value or None as it was looked up, index of its shard."""
+
+_ABSENT = object()
+
+
+@dataclass(frozen=True)
+class _Undo:
+    """What was there before a batch was written."""
+
+    places: Sequence[Slot]
+    digest: Digest
+    size_bytes: int
+
+    @cached_property
+    def values(self) -> dict[bytes, bytes | None]:
+        """Old values by key: for those who look at the state from outside, meanwhile."""
+        return {key: old for key, old, _ in self.places}
+
+
+class Shards:
+    """Not thread-safe; one owner.
+
+    `lookups[crc32(key) & mask](key)` gives the value of an encoded key, None when it is absent:
+    spelled out by callers, because it is on the path of every record.
+    """
+
+    def __init__(self, shard_count: int = SHARD_COUNT) -> None:
+        self.lookups: list[Callable[[bytes], bytes | None]] = []
+        self.reset(shard_count)
+
+    def reset(self, shard_count: int) -> None:
+        """Become empty. A cursor that is still open keeps its image.
+
+        Raises:
+            DamagedError: not a power of two in [1, 65536].
+        """
+        if not 1 <= shard_count <= 65536 or shard_count & (shard_count - 1):
+            raise DamagedError(
+                f"{shard_count} shards: must be a power of two, at most 65536",
+                shard_count=shard_count,
+            )
+        self.mask = shard_count - 1
+        self.digest = EMPTY
+        self.size_bytes = 0
+        self._shards: list[dict[bytes, bytes]] = [{} for _ in range(shard_count)]
+        # Where writes go: the shard itself, or, from a mark until it is settled, a dict on top of
+        # it in which None stands for a deleted key.
+        self._targets: list[dict[bytes, Any]] = list(self._shards)
+        self.lookups[:] = [shard.get for shard in self._shards]
+        self._undo: _Undo | None = None
+        self._unsettled: list[int] = []
+        self._cursor: ShardCursor | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        """All encoded keys, in no order. Not to be continued after a write."""
+        for shard, target in zip(self._shards, self._targets, strict=True):
+            if target is shard:
+                yield from shard
+            else:
+                yield from (k for k in shard if k not in target)
+                yield from (k for k, v in target.items() if v is not None)
+
+    def writing(self, places: Sequence[Slot], changes: dict[bytes, bytes | None]) -> Steps[None]:
+        """Apply a batch, digest included. It is there for whoever looks up; `keep` makes it the last
+        committed one, `undo` takes it back, also before the last step.
+
+        Args:
+            places: of the keys of `changes`, in the same order; values as they are here now.
+            changes: writes of the value that was there are taken out.
+
+        Raises:
+            RuntimeError: the batch before was neither kept nor undone.
+        """
+        if self._undo is not None:
+            raise RuntimeError("a batch waits: keep or undo it before the next one")
+        self._undo = _Undo(places, self.digest, self.size_bytes)
+        unchanged: list[bytes] = []
+        writes = zip(places, changes.values(), strict=True)
+        while block := list(islice(writes, BLOCK)):
+            self._write(block, unchanged)
+            yield
+        for key in unchanged:
+            del changes[key]
+
+    def _write(self, block: Iterable[tuple[Slot, bytes | None]], unchanged: list[bytes]) -> None:
+        hash64, targets, shards = xxh64_intdigest, self._targets, self._shards
+        count, sum_a, sum_b = self.digest.count, self.digest.a, self.digest.b
+        size_bytes = self.size_bytes
+        for (key, old, index), new in block:
+            if new == old:
+                unchanged.append(key)
+                continue
+            key_hash = hash64(key, SEED)
+            target = targets[index]
+            if new is None:
+                count -= 1
+                size_bytes -= len(key)
+                if target is shards[index]:
+                    del target[key]
+                else:
+                    target[key] = None
+            else:
+                sum_a += hash64(new, key_hash)
+                sum_b += hash64(key, hash64(new, SEED))
+                size_bytes += len(new)
+                target[key] = new
+            if old is None:
+                count += 1
+                size_bytes += len(key)
+            else:
+                sum_a -= hash64(old, key_hash)
+                sum_b -= hash64(key, hash64(old, SEED))
+                size_bytes -= len(old)
+        self.digest = Digest(count, sum_a & MASK, sum_b & MASK)
+        self.size_bytes = size_bytes
+
+    def keep(self) -> None:
+        """The batch written last is committed."""
+        self._undo = None
+        if self._unsettled:
+            self._settle(SETTLE_ENTRIES)
+
+    def undo(self) -> None:
+        """The batch written last never was; nothing to do when there is none."""
+        undo, self._undo = self._undo, None
+        if undo is None:
+            return
+        for key, old, index in undo.places:
+            target = self._targets[index]
+            if old is None and target is self._shards[index]:
+                target.pop(key, None)
+            else:
+                target[key] = old
+        self.digest, self.size_bytes = undo.digest, undo.size_bytes
+
+    @property
+    def committed_digest(self) -> Digest:
+        return self.digest if self._undo is None else self._undo.digest
+
+    def committed_value(self, key: bytes) -> bytes | None:
+        """As `lookups`, but as of the last batch that was kept."""
+        if self._undo is not None and key in self._undo.values:
+            return self._undo.values[key]
+        return self.lookups[crc32(key) & self.mask](key)
+
+    def committed_keys(self) -> set[bytes]:
+        """All encoded keys as of the last batch that was kept."""
+        keys = set(self)
+        for key, old, _ in self._undo.places if self._undo is not None else ():
+            if old is None:
+                keys.discard(key)
+            else:
+                keys.add(key)
+        return keys
+
+    def entries(self, index: int, entries_max: int | None = None) -> list[tuple[bytes, bytes]]:
+        """Of one shard, but for what was written during a snapshot that is under way."""
+        return list(islice(self._shards[index].items(), entries_max))
+
+    def mark(self) -> ShardCursor:
+        """Freeze every shard: O(shards), plus what an earlier snapshot left to fold in.
+
+        Raises:
+            RuntimeError: another cursor has not been released, or a batch is neither kept nor undone.
+        """
+        if self._undo is not None:
+            raise RuntimeError("a batch waits: a snapshot is of committed batches only")
+        if self._cursor is not None:
+            raise RuntimeError("a snapshot of this state is being read: release its cursor first")
+        self._settle(None)
+        cursor = ShardCursor(list(self._shards), self.digest, self._released)
+        self._cursor = cursor
+        self._targets = [{} for _ in self._shards]
+        self.lookups[:] = [_layered(t, s) for t, s in zip(self._targets, self._shards, strict=True)]
+        return cursor
+
+    def settle(self) -> bool:
+        """Fold in a part of what was written during a snapshot. True when nothing is left."""
+        if self._unsettled:
+            self._settle(SETTLE_ENTRIES)
+        return not self._unsettled
+
+    def load(self, slices: Iterable[ShardSlice]) -> None:
+        """Take over entries of a snapshot, sums included. Only before the first `mark`.
+
+        Raises:
+            DamagedError: a slice belongs to no shard of ours, or its first key to another one.
+        """
+        count, sum_a, sum_b = self.digest.count, self.digest.a, self.digest.b
+        for part in slices:
+            self._check_place(part)
+            index, entries = part.index, part.entries
+            shard = self._shards[index]
+            count -= len(shard)
+            if shard:
+                shard.update(entries)
+            else:
+                shard = self._shards[index] = self._targets[index] = entries
+                self.lookups[index] = entries.get
+            count += len(shard)
+            sum_a += part.digest_a
+            sum_b += part.digest_b
+            self.size_bytes += sum(map(len, entries)) + sum(map(len, entries.values()))
+        self.digest = Digest(count, sum_a & MASK, sum_b & MASK)
+
+    def _check_place(self, part: ShardSlice) -> None:
+        first = next(iter(part.entries), None)
+        if not 0 <= part.index <= self.mask or (
+            first is not None and crc32(first) & self.mask != part.index
+        ):
+            raise DamagedError(
+                f"slice for shard {part.index} of {self.mask + 1} holds key {first!r} of "
+                "another shard",
+                index=part.index,
+                shard_count=self.mask + 1,
+            )
+
+    def _released(self, cursor: ShardCursor) -> None:
+        # After a reset the cursor of the old entries has no say any more.
+        if self._cursor is cursor:
+            self._cursor = None
+            self._unsettled = list(range(self.mask + 1))
+            self._settle(SETTLE_ENTRIES)
+
+    def _settle(self, entries_max: int | None) -> None:
+        settled = 0
+        while self._unsettled and (entries_max is None or settled < entries_max):
+            index = self._unsettled.pop()
+            shard, on_top = self._shards[index], self._targets[index]
+            for key, value in on_top.items():
+                if value is None:
+                    shard.pop(key, None)
+                else:
+                    shard[key] = value
+            settled += len(on_top) + 1
+            self._targets[index] = shard
+            self.lookups[index] = shard.get
+
+
+def _layered(
+    on_top: dict[bytes, Any], shard: dict[bytes, bytes]
+) -> Callable[[bytes], bytes | None]:
+    get_above, get = on_top.get, shard.get
+
+    def lookup(key: bytes) -> bytes | None:
+        value: bytes | None = get_above(key, _ABSENT)
+        return get(key) if value is _ABSENT else value
+
+    return lookup

@@ -1,0 +1,29 @@
+"""From what a user's state factory made to what the engine drives. Pure."""
+
+from __future__ import annotations
+
+from snapreplay.errors import UsageError
+from snapreplay.state.contract import State, Store
+from snapreplay.state.map import MapState
+from snapreplay.state.objects import ObjectStore
+
+
+def store_of(state: object) -> Store:
+    """The store behind a `MapState`; a new `ObjectStore` around any other `State`.
+
+    Raises:
+        UsageError: neither of the two, or a class instead of an object.
+    """
+    if isinstance(state, MapState):
+        store: Store = state.__snapreplay_store__()
+        return store
+    if isinstance(state, State) and not isinstance(state, type):
+        return ObjectStore(state)
+    missing = [name for name in ("snapshot", "restore") if not hasattr(state, name)]
+    what = f"the class {state.__name__}" if isinstance(state, type) else f"{state!r:.80}"
+    raise UsageError(
+        f"{what} cannot be the state of a partition"
+        + (f": it has no {' and no '.join(missing)}" if missing else ""),
+        hint="state= is a function that returns a new MapState(str, ...), "
+        "or an object with snapshot() and restore()",
+    )

@@ -1,0 +1,145 @@
+"""The table of a recovery, drawn from its machine: every course of one attempt is walked, with and without a state in
+memory."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from snapreplay.app.ranges import Anchor
+from snapreplay.errors import DamagedError, RetryableError, StopError
+from snapreplay.service.core import effects, events
+from snapreplay.service.core.base import Base
+from snapreplay.service.core.lineage import Lineage
+from snapreplay.service.core.phase import Phase
+from snapreplay.service.core.recovery import Recovery, step
+from snapreplay.service.core.refusals import Expected
+from snapreplay.service.core.restore_mode import RestoreMode
+from snapreplay.service.core.retained import Ending, RetainedState
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.snapshots.format.records import NO_OFFSET, Claim
+from snapreplay.snapshots.plan import FromSnapshot, LogStarts
+from tests.support.entries import increment, pointer
+
+INPUTS = frozenset({"payments", "refunds"})
+US = Expected("ledger", 1, "cluster-1", 2, 4, INPUTS, "log", "one", "p1", 1000)
+THEIRS = Claim("c2", "ledger", "cluster-1", "p2", "two", "host", 2, 2000)
+NAMESAKE = msgspec.structs.replace(THEIRS, instance_id="one")
+IDS, NEW_IDS = {"payments": "in", "log": "old"}, {"payments": "in", "log": "new"}
+
+
+def found(batch: int, offset: int) -> FoundIncrement:
+    """An increment of an owner before us."""
+    made = increment(
+        batch,
+        owner_epoch=20,
+        previous_offset=offset - 4,
+        pointers=[pointer(7)],
+        anchors={"payments": Anchor(8, 1, 2)},
+    )
+    return FoundIncrement(msgspec.structs.replace(made, topic_ids=IDS), offset)
+
+
+BEFORE, LAST, DOUBTFUL = found(8, 25), found(9, 29), found(10, 33)
+ENDING = Ending(asked=True, output=("balances", 0, 7))
+KEPT = RetainedState(LAST.increment, 29, DOUBTFUL.increment, ending=ENDING, lineage=Lineage(1, 1))
+
+
+FAILED = [events.EffectFailed(RetryableError("r")), events.EffectFailed(StopError("s"))]
+WRITTEN = events.StateWritten(FoundIncrement(increment(11, pointers=[pointer(10)]), 50))
+ANSWERS: dict[type[effects.Effect], list[events.Event]] = {
+    effects.Fence: [events.FenceDone(Lineage(1, 2), unbroken=alone) for alone in (True, False)],
+    effects.WriteClaim: [events.ClaimAcknowledged("c1", 40)],
+    effects.SeeClaim: [
+        events.ClaimHidden(40, 50, 5),
+        *(events.ClaimSeen(0, newer) for newer in (None, THEIRS, NAMESAKE)),
+    ],
+    effects.ReadWindow: [events.WindowRead(each) for each in (None, BEFORE, LAST, DOUBTFUL)],
+    effects.ReadTopicIds: [
+        *(events.TopicIdsRead(ids) for ids in (IDS, NEW_IDS, {})),
+        events.TopicIdsRead(IDS, restorable=False),
+    ],
+    effects.ResolveDoubt: [events.DoubtResolved(committed) for committed in (True, False, None)],
+    effects.Reenter: [events.Reentered(), events.RetainedUnusable()],
+    effects.ReadStarts: [events.StartsRead(LogStarts(start, 0, {})) for start in (0, 14)],
+    effects.CheckInputs: [events.InputsChecked(), events.InputsRefused(StopError("another log"))],
+    effects.BeginAnew: [WRITTEN],
+    effects.WriteState: [WRITTEN],
+}
+
+
+def answers(effect: effects.Effect) -> list[events.Event]:
+    """All that can come of an effect; nothing, when it ends the attempt."""
+    match effect:
+        case effects.Wait() | effects.GoLive() | effects.StepDown() | effects.Fail():
+            return []
+        case effects.Load(FromSnapshot(which)):
+            loaded = events.StartLoaded(Base(which.batch, which.increment_offset, 26, {}))
+            return [loaded, events.SnapshotUnusable(which.snapshot_id, "damaged"), *FAILED]
+        case effects.Load():
+            return [events.StartLoaded(Base(-1, NO_OFFSET, 0, {})), *FAILED]
+        case effects.Advance(mode=mode):
+            return [events.Advanced(), events.ModeUnavailable(mode, DamagedError("d")), *FAILED]
+        case _:
+            return [*ANSWERS[type(effect)], *FAILED]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """One step that was taken."""
+
+    before: Recovery
+    event: events.Event
+    after: Recovery
+    effect: effects.Effect
+
+
+def courses(
+    recovery: Recovery, event: events.Event, way: tuple[Taken, ...] = ()
+) -> Iterator[tuple[Taken, ...]]:
+    """Every course of one attempt from this event on. A claim that is hidden is looked for once more in each."""
+    after, effect = step(recovery, event)
+    way = (*way, Taken(recovery, event, after, effect))
+    hidden = sum(isinstance(each.event, events.ClaimHidden) for each in way)
+    following = answers(effect) if hidden < 2 else []
+    if not following:
+        yield way
+    for answer in following:
+        yield from courses(after, answer, way)
+
+
+def all_courses() -> Iterator[tuple[Taken, ...]]:
+    """With and without a state in memory."""
+    for kept in (None, KEPT):
+        yield from courses(Recovery(US, RestoreMode.CHANGES, kept=kept), events.Begin())
+
+
+def table() -> dict[tuple[Phase, type[events.Event]], set[type[effects.Effect]]]:
+    """(phase, event) → the effects that can follow."""
+    made = defaultdict(set)
+    for course in all_courses():
+        for each in course:
+            made[each.before.phase, type(each.event)].add(type(each.effect))
+    return made
+
+
+def drawing() -> str:
+    """By phase; a failure has one row for all phases."""
+    made = table()
+    phases, order = list(Phase), list(events.Event.__args__)
+    rows = ["| phase | event | effect |", "| --- | --- | --- |"]
+    shown = None
+    for phase, event in sorted(made, key=lambda row: (phases.index(row[0]), order.index(row[1]))):
+        if event is events.EffectFailed:
+            continue
+        following = ", ".join(sorted(effect.__name__ for effect in made[phase, event]))
+        rows.append(
+            f"| {phase.name if phase is not shown else ''} | {event.__name__} | {following} |"
+        )
+        shown = phase
+    failed = set().union(*(made[row] for row in made if row[1] is events.EffectFailed))
+    names = ", ".join(sorted(effect.__name__ for effect in failed))
+    return "\n".join((*rows, f"| any | EffectFailed | {names} |", ""))

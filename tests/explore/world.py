@@ -1,0 +1,147 @@
+"""Two owners of one partition over one log: what there is, and what must always be true of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from snapreplay.service.core import effects
+from snapreplay.service.core.batch_failures import BatchFailures
+from snapreplay.service.core.chain import Chain, genesis_increment
+from snapreplay.service.core.ownership import Ownership
+from snapreplay.service.core.recovery import Recovery
+from snapreplay.service.core.refusals import Expected
+from snapreplay.service.core.retained import RetainedState
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.snapshots.format.records import Claim, Genesis, Increment, Origin
+from snapreplay.snapshots.plan import LogStarts, NoUsableSnapshot, plan_start
+from snapreplay.state.digest import EMPTY
+
+ORIGIN = Origin("ledger", "1", 1, "")
+GENESIS = Genesis("cluster", 1, {"in": 0})
+IDS = {"in": "a", "increments": "b", "snapshots": "c"}
+NAMES = ("A", "B")
+KEPT = 1  # snapshots
+
+
+class Entry(NamedTuple):
+    """One offset of the increments topic: a claim, an increment, or a transaction's marker."""
+
+    claim: Claim | None = None
+    increment: Increment | None = None
+
+
+MARKER = Entry()
+
+
+@dataclass(frozen=True)
+class Owner:
+    """One process. `doing` is what it performs next; None: it processes, with `chain`.
+
+    Attributes:
+        producer_epoch: that its fence gave it.
+        claims: how many it has written.
+        view: how much of the log its reader sees, while a broker that lags behind answers; None: all.
+        kept: the state in its memory, for the next recovery.
+    """
+
+    ownership: Ownership
+    doing: effects.Action | None
+    recovery: Recovery | None = None
+    producer_epoch: int = -1
+    claims: int = 0
+    view: int | None = None
+    chain: Chain | None = None
+    kept: RetainedState | None = None
+    stands_back: bool = False
+    asks: bool = False
+
+    @property
+    def is_live(self) -> bool:
+        return self.chain is not None
+
+
+@dataclass(frozen=True)
+class World:
+    """`faults`, `crashes` and `fences` are how many may still happen; `snapshots` is the batch of each manifest."""
+
+    log: tuple[Entry, ...]
+    owners: tuple[Owner, Owner]
+    epoch: int = 0
+    log_start: int = 0
+    snapshots: tuple[int, ...] = ()
+    snapshots_start: int = 0
+    batches: int = 3
+    snapshots_left: int = 1
+    faults: int = 1
+    crashes: int = 1
+    fences: int = 4
+    broken: str = field(default="", compare=False)
+
+    @property
+    def starts(self) -> LogStarts:
+        return LogStarts(self.log_start, self.snapshots_start, {"in": 0})
+
+    def found(self, start: int, end: int) -> FoundIncrement | None:
+        """The last increment with start <= offset < end."""
+        for offset in range(min(end, len(self.log)) - 1, max(start, self.log_start) - 1, -1):
+            increment = self.log[offset].increment
+            if increment is not None:
+                return FoundIncrement(increment, offset)
+        return None
+
+    def newer_claim(self, after: int, end: int) -> Claim | None:
+        """The newest one in (after, end)."""
+        claims = [entry.claim for entry in self.log[after + 1 : end] if entry.claim is not None]
+        return claims[-1] if claims else None
+
+
+def expected(name: str) -> Expected:
+    """Who an owner is."""
+    return Expected(
+        "ledger", 1, "cluster", 0, 1, frozenset({"in"}), "increments", name, f"p{name}", 0
+    )
+
+
+def claim_of(name: str, number: int) -> Claim:
+    """Its `number`-th."""
+    return Claim(f"{name}{number}", "ledger", "cluster", f"p{name}", name, name, 0, 0)
+
+
+def beginning(**bounds: Any) -> World:
+    """Two processes start; the log has its genesis."""
+    genesis = genesis_increment(ORIGIN, 0, GENESIS, EMPTY, 0, IDS)
+    log = (Entry(claim=claim_of("init", 0)), MARKER, Entry(increment=genesis), MARKER)
+    one, two = (Owner(Ownership(expected(name), 1, 1, BatchFailures(0)), None) for name in NAMES)
+    return replace(World(log, (one, two)), **bounds)
+
+
+def problems(world: World) -> Iterator[str]:
+    """What must never be so."""
+    before: tuple[Increment, int] | None = None
+    for offset, entry in enumerate(world.log):
+        increment = entry.increment
+        if increment is None:
+            continue
+        if before is not None:
+            last, last_offset = before
+            if (increment.batch, increment.previous_offset) != (last.batch + 1, last_offset):
+                yield f"two chains: batch {increment.batch} at {offset} follows {last.batch} at {last_offset}"
+            step = increment.positions["in"] - last.positions["in"]
+            if step != increment.record_count:
+                yield f"batch {increment.batch} at {offset}: {step} records, says {increment.record_count}"
+        before = increment, offset
+    if before is not None:
+        yield from _lost(world, *before)
+
+
+def _lost(world: World, last: Increment, last_offset: int) -> Iterator[str]:
+    try:
+        plan_start(last, last_offset, world.starts, {})
+    except NoUsableSnapshot:
+        yield "nothing to restore from: what is needed was trimmed"
+    for pointer in last.pointers:
+        offset = pointer.manifest_offset
+        if offset >= len(world.snapshots) or world.snapshots[offset] != pointer.batch:
+            yield f"a pointer to a snapshot of batch {pointer.batch} that does not exist"

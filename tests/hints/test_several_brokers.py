@@ -1,0 +1,232 @@
+"""Three brokers, one of them away, behind or damaged: what is printed then is done, and the finding is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from snapreplay.app.ranges import InputRange
+from snapreplay.app.record import InputRecord
+from snapreplay.devbroker.cluster import LocalCluster
+from snapreplay.service.doctor.facts import TRANSACTION_TOPIC
+from snapreplay.service.recovery.replay import _InputCursor
+from tests.chaos.reassign import reassign
+from tests.hints.following import Operator, all_of
+from tests.hints.test_only_copy import hint_of
+from tests.support.stage import phase, until
+from tests.support.tampering import configure, partition_count
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
+
+AWAY = 1
+"""The broker that is stopped, by its node id: the first one of kafka.bootstrap.servers."""
+DEADLINE_SECONDS = 90.0
+SESSION_MS = 9000  # Kafka's own: for so long a broker that was killed is still listed
+
+
+@pytest.fixture(scope="module")
+def disks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the brokers' data are, node-1 to node-3."""
+    return tmp_path_factory.mktemp("brokers")
+
+
+@pytest.fixture(scope="module")
+def broker(disks: Path) -> Iterator[LocalCluster]:
+    """Instead of the session's, for all that the operator does."""
+    properties = {"broker.session.timeout.ms": str(SESSION_MS)}
+    with LocalCluster(
+        3, data_dir=disks, properties=properties, heap_mb=256, deadline_s=DEADLINE_SECONDS
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture(autouse=True)
+def whole(broker: LocalCluster) -> Iterator[None]:
+    """So is the cluster after each test."""
+    yield
+    until_seen(broker.bootstrap_servers, None, lambda at: set(at.isrs) == set(at.replicas))
+
+
+def until_seen(servers: str, topic: str | None, holds: Callable[[Any], bool]) -> None:
+    """Of every partition of the topic, or of all topics."""
+    admin = AdminClient({"bootstrap.servers": servers})
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while True:
+        topics = admin.list_topics(topic, DEADLINE_SECONDS).topics.values()
+        behind = [at for each in topics for at in each.partitions.values() if not holds(at)]
+        if not behind:
+            return
+        assert time.monotonic() < deadline, behind
+
+
+def move(servers: str, topic: str, *replicas: int) -> None:
+    """All copies to these brokers; of several the one leads that had it alone before."""
+    reassign(servers, topic, dict.fromkeys(range(partition_count(servers, topic)), replicas))
+    wanted = sorted(replicas)
+    until_seen(servers, topic, lambda at: sorted(at.isrs) == sorted(at.replicas) == wanted)
+
+
+async def found(who: Operator, check: str) -> list[Any]:
+    """The findings of this check, of the report that `snapreplay doctor` prints."""
+    said = await who.type("doctor", "hinted:app", "-o", "json", code=None)
+    return [
+        each for each in json.loads(said.splitlines()[-1])["findings"] if each["check"] == check
+    ]
+
+
+def ids(text: str) -> list[int]:
+    """Of the brokers that are named: "[2, 3]", or "broker 3"."""
+    return [int(each) for each in re.findall(r"\d+", re.findall(r"\[.+?\]|broker \d+", text)[0])]
+
+
+async def start(cluster: LocalCluster, text: str) -> None:
+    """The brokers that are named."""
+    for node_id in ids(text):
+        await asyncio.to_thread(cluster.restart_node, node_id - 1)
+
+
+async def stop(cluster: LocalCluster, node_id: int) -> None:
+    """In order, as an operator does: the cluster takes it off its list at once."""
+    await asyncio.to_thread(cluster.node(node_id - 1)._end, DEADLINE_SECONDS)
+
+
+async def test_a_broker_that_is_away_is_started(operator, broker):
+    """Named by its address while the cluster still advertises it, missed in the count afterwards."""
+    _, who = await operator()
+    assert not await found(who, "brokers")
+    broker.node(AWAY - 1).kill()
+    (finding,) = await found(who, "brokers")
+    assert finding["where"] == f"broker {AWAY} at {broker.node(AWAY - 1).bootstrap_server}"
+    assert finding["remedy"].startswith("start it; ")
+    await start(broker, finding["where"])
+    assert not await found(who, "brokers")
+    await stop(broker, AWAY)
+    (finding,) = await found(who, "brokers")
+    assert finding["problem"].startswith("2 brokers: ")
+    assert finding["remedy"].startswith("start those that are away")
+    await asyncio.to_thread(broker.restart_node, AWAY - 1)
+    assert not await found(who, "brokers")
+    await who.healthy()
+
+
+async def test_replicas_that_are_behind_are_named_and_catch_up(operator, broker):
+    """Also where so few are left that writes are refused. The printed command shows them, and then no more."""
+    then, who = await operator()
+    configure(broker.bootstrap_servers, then.input, "min.insync.replicas", "3")
+    await stop(broker, AWAY)
+    findings = await found(who, "replication")
+    behind = [each for each in findings if "start the brokers named" in each["remedy"]]
+    assert {each["where"] for each in behind} >= {f"{then.input}-0", f"{then.increments}-0"}
+    assert all(ids(each["problem"]) == [AWAY] for each in behind)
+    await who.follow(behind[0]["remedy"])
+    assert "Partition: 0" in who.said[-1]
+    await start(broker, behind[0]["problem"])
+    for finding in findings:
+        await who.follow(finding["remedy"])
+    for finding in behind:
+        await nothing_shown_by(who, finding["remedy"])
+    assert not await found(who, "replication")
+    await who.healthy()
+
+
+async def nothing_shown_by(who: Operator, remedy: str) -> None:
+    """Typed again until it is."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    await who.follow(remedy)
+    while who.said[-1].strip():
+        assert time.monotonic() < deadline, who.said[-1]
+        await who.follow(remedy)
+
+
+async def test_a_topic_with_one_copy_gets_those_that_are_printed(operator, broker):
+    """Kafka's log of transactions, and the input; then what is printed of their new replicas and of
+    min.insync.replicas."""
+    then, who = await operator()
+    servers = broker.bootstrap_servers
+    configure(servers, TRANSACTION_TOPIC, "min.insync.replicas", "1")
+    for topic in (TRANSACTION_TOPIC, then.input):
+        await asyncio.to_thread(move, servers, topic, 2)
+    (finding,) = await found(who, "transaction log")
+    await who.follow(finding["remedy"])
+    assert not await found(who, "transaction log")
+    while findings := await found(who, "replication"):
+        for each in findings:
+            await who.follow(each["remedy"])
+    await who.healthy()
+
+
+async def test_a_read_that_stalls_names_the_command_that_names_the_broker(
+    operator, broker, monkeypatch
+):
+    """The only copy of the input goes away in the middle of a replay: back with its broker, without a restart."""
+    then, who = await operator()
+    configure(broker.bootstrap_servers, then.input, "min.insync.replicas", "1")
+    await asyncio.to_thread(move, broker.bootstrap_servers, then.input, AWAY)
+    reached, gone, take = threading.Event(), threading.Event(), _InputCursor.take
+
+    async def held(cursor: _InputCursor, part: InputRange) -> list[InputRecord]:
+        reached.set()
+        await asyncio.to_thread(gone.wait)
+        return await take(cursor, part)
+
+    monkeypatch.setattr(_InputCursor, "take", held)
+    who.settings |= {"restore": {"mode": "replay"}, "timeouts": {"progress_ms": 3000}}
+    async with who.served() as service:
+        await until(reached.is_set, "the replay")
+        await stop(broker, AWAY)
+        gone.set()
+        await who.follow(await hint_of(service, "ReadStalled"))
+        (problem,) = re.findall(r"no leader: none of its replicas \[.+\] is there", who.said[-1])
+        await start(broker, problem)
+        await phase(service, "live")
+        await then.here.feed(20)
+        await then.here.assert_exactly_once(service)
+
+
+async def test_an_intact_replica_leads_and_the_damaged_copy_is_made_anew(operator, broker, disks):
+    """All that lies behind the damaged batch is processed once, by the process that stood still."""
+    then, who = await operator()
+    damaged = 2
+    for replicas in ((damaged,), (damaged, 1)):
+        await asyncio.to_thread(move, broker.bootstrap_servers, then.input, *replicas)
+    configure(broker.bootstrap_servers, then.input, "min.insync.replicas", "1")
+    await then.here.feed(20, note="intact")
+    copy = disks / f"node-{damaged}" / f"{then.input}-0"
+    flip(copy / "00000000000000000000.log", b"intact")
+    await then.here.feed(20)
+    async with who.served() as service:
+        hint = (await phase(service, "failed")).error.hint
+        named, after = hint.split("; stop that broker")
+        await who.follow(named)
+        (leader,) = re.findall(r"Leader: (\d+)", who.said[-1])
+        assert int(leader) == damaged
+        await stop(broker, damaged)
+        await who.follow(after)
+        await phase(service, "live")
+        await all_of(service, then.here.sent)
+        await then.here.assert_exactly_once(service)
+    assert f"remove the directory {copy.name}" in after
+    shutil.rmtree(copy)
+    await asyncio.to_thread(broker.restart_node, damaged - 1)
+    await asyncio.to_thread(move, broker.bootstrap_servers, then.input, damaged)
+    (records,) = await then.here.read(then.input)
+    assert sum(b"intact" in (each.value or b"") for each in records) == 20
+    await who.healthy()
+
+
+def flip(path: Path, marker: bytes) -> None:
+    """One bit of these bytes, in place: the broker sends what its file holds."""
+    at = path.read_bytes().index(marker)
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(bytes([marker[0] ^ 1]))

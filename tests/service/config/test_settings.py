@@ -1,0 +1,189 @@
+"""Settings: bounds, relations, sources, messages, and docs/settings.md."""
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from snapreplay.errors import UsageError
+from snapreplay.service.config.kafka_properties import PROPERTIES
+from snapreplay.service.config.settings import Settings, load_settings
+
+DOCS = Path(__file__).parents[3] / "docs" / "settings.md"
+BOUNDS = {
+    "ge": "≥ {}",
+    "gt": "> {}",
+    "le": "≤ {}",
+    "max_length": "at most {} characters",
+    "pattern": "only letters, digits and `.`, `_`, `-`",
+}
+
+
+def problems(overrides, environment=None, config_file=None):
+    with pytest.raises(UsageError) as caught:
+        load_settings(overrides, config_file, environment or {})
+    return caught.value.facts["problems"]
+
+
+def documented_fields():
+    """(dotted name, field) of every setting but `kafka`."""
+    for name, field in Settings.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            for inner_name, inner_field in inner.model_fields.items():
+                yield f"{name}.{inner_name}", inner_field
+        elif name != "kafka":
+            yield name, field
+
+
+def shown(value):
+    """As docs/settings.md writes a value."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:,}" if isinstance(value, int | float) else value
+
+
+def row(name, field):
+    """The line of docs/settings.md for a setting."""
+    environment = "SNAPREPLAY_" + name.upper().replace(".", "__")
+    default = shown(field.default)
+    choices = get_args(field.annotation)
+    bounds = [
+        text.format(shown(getattr(limit, kind)))
+        for limit in field.metadata
+        for kind, text in BOUNDS.items()
+        if getattr(limit, kind, None) is not None
+    ]
+    allowed = " or ".join(choices) if choices else ", ".join(bounds)
+    return f"| `{name}` | `{environment}` | {default} | {allowed} | {field.description} |"
+
+
+def kafka_row(name):
+    """The line of docs/settings.md for one of Kafka's own properties."""
+    environment = "SNAPREPLAY_KAFKA__" + name.upper().replace(".", "_")
+    known = PROPERTIES[name]
+    allowed = ", ".join(known.choices) or {"int": f"≥ {known.minimum:,}"}.get(
+        known.kind, known.kind
+    )
+    return f"| `kafka.{name}` | `{environment}` | {allowed} | {known.description} |"
+
+
+def test_every_setting_is_documented():
+    """docs/settings.md has exactly one row per setting, with names, default, bounds and description."""
+    expected = [row(name, field) for name, field in documented_fields()]
+    expected += [kafka_row(name) for name in PROPERTIES]
+    rows = [line for line in DOCS.read_text().splitlines() if "| `SNAPREPLAY_" in line]
+    assert sorted(rows) == sorted(expected)
+
+
+def test_every_setting_has_a_description():
+    """A setting without a description would be a riddle in the docs."""
+    assert [name for name, field in documented_fields() if not field.description] == []
+
+
+def test_defaults_hold_all_relations():
+    """What nobody set must start."""
+    assert load_settings({}, environment={}).timeouts.commit_ms == 15_000
+
+
+def test_settings_are_frozen():
+    """A setting changed under way would be half in force."""
+    settings = Settings()
+    with pytest.raises(ValidationError):
+        settings.http.port = 1  # type: ignore[misc]
+    with pytest.raises(ValidationError):
+        settings.http = settings.http  # type: ignore[misc]
+
+
+def test_command_line_beats_environment_beats_file_beats_defaults(tmp_path):
+    """The documented order, value by value inside one group, kafka's names included."""
+    file = tmp_path / "snapreplay.toml"
+    file.write_text(
+        "[kafka]\nbootstrap.servers = ['file:1', 'file:2']\n'client.id' = 'file'\n"
+        "[batch]\nrecords_max = 1\nlinger_ms = 1\n[timeouts]\nrevoke_ms = 1111\nshutdown_ms = 1111\n"
+    )
+    environment = {
+        "SNAPREPLAY_KAFKA__BOOTSTRAP_SERVERS": "env:1",
+        "SNAPREPLAY_BATCH__RECORDS_MAX": "2",
+        "SNAPREPLAY_TIMEOUTS__REVOKE_MS": "2222",
+    }
+    settings = load_settings({"batch.records_max": 3, "http.port": None}, file, environment)
+    assert (settings.batch.records_max, settings.timeouts.revoke_ms) == (3, 2222)
+    assert settings.timeouts.shutdown_ms == 1111
+    assert (settings.batch.linger_ms, settings.http.port) == (1, 8080)
+    assert settings.bootstrap_servers == ["env:1"]
+    assert settings.kafka["client.id"] == "file"
+
+
+def test_built_directly_nothing_from_outside_counts(monkeypatch):
+    """An embedder's Settings(...) is what it says, whatever the environment holds."""
+    monkeypatch.setenv("SNAPREPLAY_HTTP__PORT", "1")
+    assert Settings().http.port == 8080
+    assert load_settings().http.port == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"htp.port": 1}, "htp={'port': 1}: unknown setting; did you mean http?"),
+        ({"http.prot": 1}, "http.prot=1: unknown setting; did you mean http.port?"),
+        ({"http.zzz": 1}, "http.zzz=1: unknown setting; there are host, port"),
+        ({"http.port": 70000}, "http.port=70000: input should be less than or equal to 65535"),
+        ({"kafka.acks": "1"}, "kafka.acks: cannot be set: it is always all"),
+        ({"kafka.group.id": "x"}, "kafka.group.id: cannot be set: it is the app id"),
+        ({"kafka.bootstrap.server": "x"}, "did you mean kafka.bootstrap.servers?"),
+        ({"instance_id": "a b"}, "instance_id='a b'"),
+        ({"http": "5", "http.port": 1}, "http='5': input should be a valid dictionary"),
+        ({"kafka": "5", "kafka.client.id": "x"}, "kafka='5': input should be a valid dictionary"),
+        ({"kafka.bootstrap.servers": "a:9092,b:x"}, "kafka.bootstrap.servers: 'b:x' is no host:"),
+        ({"kafka.bootstrap.servers": "http://a:9092"}, "'http://a:9092' is no host:port"),
+        ({"kafka.bootstrap.servers": "a:9092,"}, "'' is no host:port"),
+        ({"kafka.bootstrap.servers": "a:90920"}, "'a:90920' is no host:port"),
+    ],
+)
+def test_a_wrong_key_is_named_with_its_remedy(given, message):
+    """Name, value, reason, remedy: one line per mistake."""
+    (line,) = problems(given)
+    assert message in line
+
+
+def test_all_mistakes_come_at_once():
+    """Nobody wants to repair settings one start at a time."""
+    found = problems(
+        {"http.prot": 1, "batch.records_max": 0, "kafka.acks": 1, "kafka.linger.ms": 1}
+    )
+    assert len(found) == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ({"timeouts.commit_ms": 15_001}, ("timeouts.commit_ms", "timeouts.transaction_ms")),
+        ({"kafka.request.timeout.ms": 15_000}, ("kafka.request.timeout.ms", "timeouts.fence_ms")),
+        ({"group.heartbeat_interval_ms": 4000}, ("heartbeat_interval_ms", "session_timeout_ms")),
+        ({"timeouts.revoke_ms": 29_500}, ("timeouts.revoke_ms", "group.rebalance_timeout_ms")),
+        ({"timeouts.claim_grace_ms": 300_000}, ("claim_grace_ms", "metadata_ms")),
+        ({"restore.retry_backoff_ms": 60_001}, ("retry_backoff_ms", "retry_backoff_max_ms")),
+        (
+            {"changelog.enabled": False, "restore.mode": "changes"},
+            ("restore.mode", "changelog.enabled=true"),
+        ),
+    ],
+)
+def test_limits_that_contradict_each_other_are_refused_with_both_names(given, names):
+    """A relation that does not hold would show much later as a timeout nobody understands."""
+    (line,) = problems(given)
+    assert all(name in line for name in names)
+
+
+def test_lean_mode_needs_no_second_setting():
+    """changelog.enabled=false alone is enough: the preferred mode is only wrong when somebody asked for it."""
+    assert not load_settings({"changelog.enabled": False}, environment={}).changelog.enabled
+
+
+def test_a_secret_is_never_shown():
+    """Error messages end up in logs."""
+    given = {"kafka.sasl.plain.password": "", "kafka.security.protocol": "SASL_SSL"}
+    assert "(hidden)" in "\n".join(problems(given))
+    assert "hunter2" not in "\n".join(problems({"kafka.sasl.plain.password": "hunter2"}))

@@ -1,0 +1,149 @@
+"""Metrics: names, values, series that exist."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+from prometheus_client.openmetrics.exposition import generate_latest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from snapreplay.service.control import metrics
+from snapreplay.service.control.metrics import EVENTS, ControlCollector, PartitionMetrics, Result
+from snapreplay.service.control.status import BlockedTopic, InputStatus
+from snapreplay.service.core.phase import Phase
+from tests.support.fake_control import ASSIGNED, FAILED, LIVE, LOADING, FakeControl
+
+Key = tuple[str, tuple[tuple[str, str], ...]]
+
+
+def scrape(control: FakeControl) -> dict[Key, float]:
+    """Every sample as Prometheus would read it: the text is parsed by the strict OpenMetrics parser."""
+    text = generate_latest(ControlCollector(control), version="1.0.0").decode()
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def labels(partition: int, **more: str) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted({"app": "ledger", "partition": str(partition), **more}.items()))
+
+
+def test_values_are_those_of_control():
+    """What is: read from the statuses at the moment of the scrape."""
+    found = scrape(FakeControl())
+    assert found["snapreplay_input_lag_records", labels(0)] == 22
+    assert found["snapreplay_state_entries", labels(0)] == 1200
+    assert found["snapreplay_state_bytes", labels(0)] == 50_000
+    assert found["snapreplay_batch", labels(0)] == 60
+    assert found["snapreplay_owner_epoch", labels(0)] == 130
+    assert found["snapreplay_records_total", labels(0)] == 480
+    assert found["snapreplay_skipped_total", labels(0)] == 2
+    assert found["snapreplay_restore_progress_ratio", labels(1)] == 0.125
+    assert found["snapreplay_restore_attempt", labels(1)] == 2
+    assert found["snapreplay_snapshot_last_timestamp_seconds", labels(0)] == pytest.approx(
+        LIVE.last_pointed_snapshot_at
+    )
+    assert found["snapreplay_partitions_assigned", (("app", "ledger"),)] == 4
+    assert found["snapreplay_ready", (("app", "ledger"),)] == 0
+
+
+def test_phase_is_one_of_all():
+    """Exactly one phase of a partition is 1, and every phase has a series."""
+    found = scrape(FakeControl([LOADING]))
+    phases = {phase: found["snapreplay_partition_phase", labels(1, phase=phase)] for phase in Phase}
+    assert [phase for phase, value in phases.items() if value] == [Phase.LOADING]
+
+
+def test_unknown_values_have_no_sample():
+    """Not known is absent, never 0: a lag of 0 would mean that all is read."""
+    unread = msgspec.structs.replace(
+        LIVE, inputs=(InputStatus("a", 5, 9), InputStatus("b", 5)), last_pointed_snapshot_at=None
+    )
+    found = scrape(FakeControl([unread, ASSIGNED]))
+    assert ("snapreplay_input_lag_records", labels(0)) not in found
+    assert ("snapreplay_snapshot_last_timestamp_seconds", labels(0)) not in found
+    assert ("snapreplay_batch", labels(3)) not in found
+    assert ("snapreplay_recoverable", labels(3)) not in found
+
+
+def test_an_outlook_is_a_number():
+    """0 is the alarm; what an open transaction holds back is added up over the inputs."""
+    blocked = (BlockedTopic("a", 5, 2), BlockedTopic("b", 7, 3))
+    bad = msgspec.structs.replace(LIVE, recoverable=False, blocked_by_open_transaction=blocked)
+    found = scrape(FakeControl([bad]))
+    assert found["snapreplay_recoverable", labels(0)] == 0
+    assert found["snapreplay_blocked_records", labels(0)] == 5
+    good = msgspec.structs.replace(LIVE, recoverable=True)
+    found = scrape(FakeControl([good]))
+    assert found["snapreplay_recoverable", labels(0)] == 1
+    assert found["snapreplay_blocked_records", labels(0)] == 0
+
+
+def test_failed_partition_has_no_progress():
+    """A failed partition is not on its way anywhere."""
+    assert ("snapreplay_restore_progress_ratio", labels(2)) not in scrape(FakeControl([FAILED]))
+
+
+def test_partition_that_was_handed_over_is_gone():
+    """Its new owner exports it: two owners would be a false alarm."""
+    closed = msgspec.structs.replace(LIVE, phase=Phase.CLOSED)
+    found = scrape(FakeControl([closed]))
+    assert found["snapreplay_partitions_assigned", (("app", "ledger"),)] == 0
+    assert ("snapreplay_batch", labels(0)) not in found
+
+
+def test_events_are_counted_per_partition():
+    """What happens: each call of a runner shows up in its own series."""
+    counted = PartitionMetrics("ledger", 77)
+    counted.batch_committed(0.004)
+    counted.batch_committed(0.3)
+    counted.snapshot_ended(Result.SUCCEEDED, seconds=1.5, size_bytes=2000)
+    counted.snapshot_ended(Result.FAILED)
+    counted.restore_ended(Result.SUCCEEDED, "replay", seconds=0.2)
+    counted.restore_ended(Result.ABANDONED, None)
+    counted.fenced()
+    counted.failed("UsageError", "refuse")
+    found = scrape(FakeControl())
+    assert found["snapreplay_batches_total", labels(77)] == 2
+    assert found["snapreplay_commit_seconds_sum", labels(77)] == pytest.approx(0.304)
+    assert found["snapreplay_commit_seconds_bucket", labels(77, le="0.005")] == 1
+    assert found["snapreplay_snapshots_total", labels(77, result="failed")] == 1
+    assert found["snapreplay_snapshot_seconds_count", labels(77)] == 1
+    assert found["snapreplay_snapshot_bytes_sum", labels(77)] == 2000
+    assert found["snapreplay_restores_total", labels(77, result="succeeded", mode="replay")] == 1
+    assert found["snapreplay_restores_total", labels(77, result="abandoned", mode="none")] == 1
+    assert found["snapreplay_restore_seconds_count", labels(77)] == 1
+    assert found["snapreplay_fences_total", labels(77)] == 1
+    assert found["snapreplay_failures_total", labels(77, kind="UsageError", reaction="refuse")] == 1
+
+
+def test_fences_start_at_zero():
+    """The first fence must show as an increase, so the series exists before it."""
+    PartitionMetrics("ledger", 78)
+    assert scrape(FakeControl())["snapreplay_fences_total", labels(78)] == 0
+
+
+def test_names_follow_the_rules():
+    """Prefix, base units, counters end in _total, no label but those of a small fixed set."""
+    allowed = {"app", "partition", "phase", "result", "mode", "kind", "reaction", "le"}
+    for family in ControlCollector(FakeControl()).collect():
+        if family.name.startswith(("process_", "python_")):
+            continue
+        assert re.fullmatch(r"snapreplay_[a-z_]+", family.name)
+        assert not re.search(r"_(ms|milliseconds|kib|mb|percent)$", family.name)
+        for sample in family.samples:
+            extra = {"version", "app_version"} if family.name.endswith("_build_info") else set()
+            assert set(sample.labels) <= allowed | extra
+
+
+def test_registry_is_ours():
+    """A program that embeds a service keeps its own default registry."""
+    from prometheus_client import REGISTRY
+
+    names = {family.name for family in REGISTRY.collect()}
+    assert not any(name.startswith("snapreplay_") for name in names)
+    assert metrics.BATCHES in EVENTS._collector_to_names

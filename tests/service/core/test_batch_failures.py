@@ -1,0 +1,56 @@
+"""What is known of a batch that could not be committed, from one ownership to the next."""
+
+import msgspec
+
+from snapreplay.app.ranges import InputRange
+from snapreplay.app.record import RawRecord
+from snapreplay.errors import RecordId
+from snapreplay.service.core.batch_failures import (
+    REFUSED_MAX,
+    BatchFailures,
+    HalfApplied,
+    HandlerFailed,
+    RefusedAgain,
+)
+from snapreplay.service.core.kafka_errors import RefusedRecord, RefusedTopic
+from tests.support.entries import increment
+
+TOO_LARGE = RefusedRecord("too large", topic="balances", error="too large")
+
+
+def batch(count, first=0):
+    """An increment of `count` records."""
+    ranges = [InputRange("payments", first, first + count, count)] if count else []
+    positions = {"payments": first + count}
+    return msgspec.structs.replace(increment(7), ranges=ranges, positions=positions)
+
+
+def test_the_record_to_blame_is_forgotten_with_its_topic():
+    """In another topic of the name another record has its place, and must not be dead-lettered for it."""
+    failed = msgspec.structs.replace(batch(1, first=5), topic_ids={"payments": "old"})
+    failures, final = BatchFailures(0).refused(failed, TOO_LARGE)
+    assert final is None
+    assert failures.record is not None
+    assert failures.record.record_id == RecordId("payments", 0, 5)
+    assert failures.recovered({"payments": "old"}) == failures
+    assert failures.recovered({"payments": "new"}).record is None
+
+
+def test_a_topic_that_is_not_there_is_no_records_fault():
+    """The same batch is tried a few times, then a person must act."""
+    failures, ends = BatchFailures(0), []
+    gone = RefusedTopic("no such topic", topic="balances", error="unknown")
+    for _ in range(REFUSED_MAX):
+        failures, final = failures.refused(batch(1), gone)
+        ends.append(final)
+    assert ends[:-1] == [None] * (REFUSED_MAX - 1)
+    assert isinstance(ends[-1], RefusedAgain)
+    assert failures.record is None
+
+
+def test_a_half_applied_record_is_known_by_topic_and_offset():
+    """Every other one comes before it, or behind it."""
+    half = HalfApplied(HandlerFailed("no"), RecordId("my-topic", 0, 5))
+    record = RawRecord("my-topic", 0, 5, 0, None, None)
+    assert not half.is_another(record)
+    assert half.is_another(msgspec.structs.replace(record, offset=6))

@@ -1,0 +1,37 @@
+"""Every course of one attempt of a recovery, with and without a state in memory: what must never be skipped."""
+
+from snapreplay.service.core import effects, events
+from snapreplay.service.core.phase import Phase, may_follow
+from tests.docs.recoveries import all_courses
+
+PROOF = (
+    events.FenceDone,
+    events.ClaimAcknowledged,
+    events.ClaimSeen,
+    events.WindowRead,
+    events.StartsRead,
+    events.StartLoaded,
+    events.Advanced,
+    events.InputsChecked,
+)
+WARM_PROOF = (*PROOF[:4], events.TopicIdsRead, events.Reentered, events.InputsChecked)
+
+
+def test_every_course_is_by_allowed_transitions_and_live_by_the_whole_proof() -> None:
+    """Without loading only with the state in memory, and only where nothing was loaded over it meanwhile."""
+    lives = 0
+    for course in all_courses():
+        for each in course:
+            assert each.after.phase is each.before.phase or may_follow(
+                each.before.phase, each.after.phase
+            )
+            is_live = isinstance(each.effect, effects.GoLive)
+            assert (each.after.phase is Phase.LIVE) == is_live
+        if isinstance(course[-1].effect, effects.GoLive):
+            lives += 1
+            loaded = any(isinstance(each.effect, effects.Load) for each in course)
+            assert loaded or course[0].before.kept is not None
+            last = {type(each.event): number for number, each in enumerate(course)}
+            order = [last[kind] for kind in (PROOF if loaded else WARM_PROOF)]
+            assert order == sorted(order)
+    assert lives > 50

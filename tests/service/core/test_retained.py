@@ -1,0 +1,103 @@
+"""What is left in memory, held against what the log says."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+from hypothesis import given
+
+from snapreplay.service.core.retained import RetainedState, Warm
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.snapshots.format.envelope import decode, encode
+from snapreplay.snapshots.format.records import Increment
+from snapreplay.state.digest import Digest
+from tests.support.entries import entries, increment, pointer
+
+LAST = increment(8, owner_epoch=7, digest=Digest(2, 3, 4), pointers=[pointer(5)])
+DOUBTFUL = increment(
+    9,
+    owner_epoch=7,
+    previous_offset=20,
+    record_count=6,
+    digest=Digest(3, 5, 6),
+    pointers=[pointer(5)],
+)
+KEPT = RetainedState(LAST, 20, DOUBTFUL, records_since_snapshot=4)
+
+
+def test_the_batch_in_doubt_is_merged_when_the_log_ends_with_it():
+    """It was committed; its records count from now on."""
+    found = FoundIncrement(DOUBTFUL, 31)
+    assert KEPT.warm(found) is Warm.MERGED
+    assert KEPT.after(found) == RetainedState(DOUBTFUL, 31, None, records_since_snapshot=10)
+
+
+def test_the_batch_in_doubt_is_dropped_when_the_log_ends_before_it():
+    """It was not committed, and after the fence it cannot be any more."""
+    found = FoundIncrement(LAST, 20)
+    assert KEPT.warm(found) is Warm.DROPPED
+    assert KEPT.after(found) == replace(KEPT, doubtful=None)
+
+
+def test_nothing_in_doubt_leaves_the_state_as_it_is():
+    """The producer was to be renewed, or a broker was away: the state is what was committed."""
+    kept = replace(KEPT, doubtful=None)
+    assert kept.warm(FoundIncrement(LAST, 20)) is Warm.KEPT
+    assert kept.after(FoundIncrement(LAST, 20)) == kept
+
+
+@pytest.mark.parametrize("of", [LAST, DOUBTFUL])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"owner_epoch": 8},
+        {"batch": 10},
+        {"digest": Digest(9, 9, 9)},
+        {"digest": None},
+        {"previous_offset": 19},
+        {"positions": {"payments": 1, "refunds": 7}},
+        {"written_at_ms": 99},
+        {"decision": {"finding": "gap"}},
+    ],
+    ids=str,
+)
+def test_any_other_increment_needs_a_restore(of, changed):
+    """Another owner, batch, digest, decision, or the same batch at another time: not what is in memory."""
+    other = msgspec.structs.replace(of, **changed)
+    assert KEPT.warm(FoundIncrement(other, 31)) is None
+    assert KEPT.warm(FoundIncrement(other, 20)) is None
+
+
+def test_the_same_increment_elsewhere_in_the_log_is_another_one():
+    """The log was re-created, or somebody wrote it again."""
+    assert KEPT.warm(FoundIncrement(LAST, 21)) is None
+
+
+def test_a_fallback_is_kept_until_it_is_recorded_and_a_new_snapshot_is_pointed_to():
+    """The damage is still there for the next full restore."""
+    kept = replace(KEPT, fallback_from="s7", fell_back=True)
+    dropped = kept.after(FoundIncrement(LAST, 20))
+    assert (dropped.fallback_from, dropped.fell_back) == ("s7", True)
+    recorded = kept.after(FoundIncrement(DOUBTFUL, 31))
+    assert (recorded.fallback_from, recorded.fell_back) == (None, True)
+    pointing = msgspec.structs.replace(DOUBTFUL, pointers=[pointer(8), pointer(5)])
+    ended = replace(kept, doubtful=pointing).after(FoundIncrement(pointing, 31))
+    assert (ended.fallback_from, ended.fell_back) == (None, False)
+
+
+def test_a_doubt_does_not_begin_the_interval_of_snapshots_anew():
+    """Unless the batch in doubt pointed to one."""
+    kept = replace(KEPT, seconds_since_snapshot=290.0)
+    for found in (FoundIncrement(LAST, 20), FoundIncrement(DOUBTFUL, 31)):
+        assert kept.after(found).seconds_since_snapshot == 290.0
+    pointing = msgspec.structs.replace(DOUBTFUL, pointers=[pointer(8), pointer(5)])
+    assert (
+        replace(kept, doubtful=pointing).after(FoundIncrement(pointing, 31)).seconds_since_snapshot
+        == 0.0
+    )
+
+
+@given(entries([Increment]))
+def test_an_increment_read_back_equals_the_one_that_was_sent(sent):
+    """Without it nothing would ever be merged: what is compared has been through the codec once."""
+    assert decode(encode(sent)) == sent

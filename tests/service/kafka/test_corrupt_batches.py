@@ -1,0 +1,146 @@
+"""Batches that are damaged on the broker's disk: a byte of a real log, flipped under a real broker."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from snapreplay.devbroker.broker import LocalBroker
+from snapreplay.errors import DamagedError
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.corrupt_batches import ATTEMPTS_MAX
+from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
+
+pytestmark = pytest.mark.kafka
+
+BATCH, BATCHES = 50, 6
+
+
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory):
+    """A broker of one's own, and where its data are."""
+    data_dir = tmp_path_factory.mktemp("damaged")
+    with LocalBroker(data_dir=data_dir) as broker:
+        yield broker, data_dir
+
+
+@pytest.fixture
+async def cluster(disk):
+    return KafkaCluster(Settings(kafka={"bootstrap.servers": disk[0].bootstrap_servers}))
+
+
+def segment(data_dir: Path, source: TopicPartition) -> Path:
+    (path,) = data_dir.rglob(f"{source}/00000000000000000000.log")
+    return path
+
+
+def flip(path: Path, marker: bytes) -> Callable[[], None]:
+    """One bit of these bytes, as a disk may lose it; written in place, so the broker's file stays this one. Returns
+    what repairs it."""
+    at = path.read_bytes().index(marker)
+
+    def write(first: bytes) -> None:
+        with path.open("r+b") as file:
+            file.seek(at)
+            file.write(first)
+
+    write(bytes([marker[0] ^ 1]))
+    return lambda: write(marker[:1])
+
+
+async def written(cluster, topic):
+    """Six batches of fifty records and their markers; the values by offset."""
+    await cluster.create_topics([NewTopic(topic, 1)])
+    producer = await cluster.fence(f"{topic}-writer")
+    values: dict[int, bytes] = {}
+    for number in range(BATCHES):
+        records = [LogRecord(topic, b"record %d-%d." % (number, n)) for n in range(BATCH)]
+        offsets = await producer.commit(0, [], records)
+        values |= dict(zip(offsets, (r.value for r in records), strict=True))
+    await producer.discard()
+    return values
+
+
+async def read_all(cluster, source):
+    """(values by offset, the error that ended it)."""
+    reader = await cluster.reader()
+    found: dict[int, bytes | None] = {}
+    try:
+        async for records in reader.read(source, *await reader.bounds(source)):
+            assert not found.keys() & {r.offset for r in records}, "given out twice"
+            found |= {record.offset: record.value for record in records}
+    except DamagedError as error:
+        return found, error
+    finally:
+        await reader.close()
+    return found, None
+
+
+async def test_all_before_a_damaged_batch_is_read_and_it_is_named(cluster, disk, unique):
+    """Not one record before it is lost, none behind it is given out, and it ends after some attempts."""
+    source = TopicPartition(unique("damaged"), 0)
+    values = await written(cluster, source.topic)
+    flip(segment(disk[1], source), b"record 3-25.")
+    found, error = await read_all(cluster, source)
+    first = next(offset for offset, value in values.items() if value == b"record 3-0.")
+    assert found == {offset: value for offset, value in values.items() if offset < first}
+    assert isinstance(error, DamagedError)
+    assert (error.facts["topic"], error.facts["partition"]) == source
+    assert first - 1 <= error.facts["offset"] <= first, "the marker before it has an offset, too"
+    assert f"{ATTEMPTS_MAX} times" in error.message
+
+
+async def test_damage_that_is_gone_is_read_over(cluster, disk, unique):
+    """A bit that flipped on the wire, a leader that was replaced: everything once, in order."""
+    source = TopicPartition(unique("healed"), 0)
+    values = await written(cluster, source.topic)
+    repairs = [flip(segment(disk[1], source), b"record 3-25.")]
+    reader = await cluster.reader()
+    found: list[bytes | None] = []
+    await reader.follow({source: 0})
+    try:
+        async with asyncio.timeout(20):
+            while len(found) < len(values):
+                records = (await reader.poll(40, 100)).get(source, [])
+                found += [record.value for record in records]
+                if reader._damaged._attempts and repairs:
+                    repairs.pop()()
+    finally:
+        await reader.close()
+    assert found == list(values.values())
+
+
+async def test_a_damaged_input_among_several_loses_nothing_of_the_others(cluster, disk, unique):
+    """The client forgets what it took of the others in the same call; the reader does not. In which order the client
+    meets them is chance, hence several readers."""
+    good = [TopicPartition(unique("good"), 0) for _ in range(4)]
+    bad = TopicPartition(unique("bad"), 0)
+    values = await written(cluster, bad.topic)
+    for each in good:
+        await written(cluster, each.topic)
+    flip(segment(disk[1], bad), b"record 0-25.")
+    for _ in range(4):
+        found, passed, error = await follow_all(cluster, [*good, bad])
+        assert error.facts["topic"] == bad.topic
+        for source in good:
+            assert found[source] == [v for offset, v in values.items() if offset < passed[source]]
+
+
+async def follow_all(cluster, sources):
+    """(values, the position before the last poll, each by source; the error that ended it)."""
+    reader = await cluster.reader()
+    found: dict[TopicPartition, list[bytes | None]] = {each: [] for each in sources}
+    passed: dict[TopicPartition, int] = {}
+    await reader.follow(dict.fromkeys(sources, 0))
+    try:
+        async with asyncio.timeout(20):
+            with pytest.raises(DamagedError) as ended:  # noqa: PT012 - whichever poll it is
+                while True:
+                    passed = {each: reader.position(each) for each in sources}
+                    for source, records in (await reader.poll(1000, 100)).items():
+                        found[source] += [record.value for record in records]
+    finally:
+        await reader.close()
+    return found, passed, ended.value

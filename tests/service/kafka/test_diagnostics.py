@@ -1,0 +1,215 @@
+"""What doctor asks of a real cluster: brokers, replicas, open transactions, and what may be written."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+
+from snapreplay.devbroker.broker import LocalBroker
+from snapreplay.service.clock import wall_ms
+from snapreplay.service.core.kafka_errors import Unreachable
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.diagnostics import KafkaDiagnostics, _missing, missing_codecs
+from snapreplay.service.kafka.requests import DescribeTransactions
+from snapreplay.service.ports import NewTopic, TopicPartition
+from tests.support.kafka import until_async
+from tests.support.stage import settings_for
+
+pytestmark = pytest.mark.kafka
+
+
+async def topic(servers, name, partitions=1):
+    """A new one."""
+    await KafkaCluster(settings_for(servers)).create_topics([NewTopic(name, partitions)])
+    return name
+
+
+@asynccontextmanager
+async def asking(servers):
+    async with KafkaDiagnostics(settings_for(servers)) as ask:
+        yield ask
+
+
+@asynccontextmanager
+async def opened(servers, transactional_id, name):
+    """Somebody's transaction with one record, open for the length of the block."""
+    producer = AIOKafkaProducer(bootstrap_servers=servers, transactional_id=transactional_id)
+    await producer.start()
+    await producer.begin_transaction()
+    try:
+        await (await producer.send(name, b"x", partition=0))
+        yield
+        await producer.abort_transaction()
+    finally:
+        await producer.stop()
+
+
+async def ends(servers, partition):
+    """Last stable offset and high watermark."""
+    cluster = KafkaCluster(settings_for(servers))
+    found = []
+    for committed in (True, False):
+        reader = await cluster.reader(read_committed=committed)
+        found.append((await reader.bounds(partition)).end_offset)
+        await reader.close()
+    return found
+
+
+async def test_brokers_are_connected_to_one_by_one(broker):
+    """Each with what it speaks; nothing of what we need is missing."""
+    async with asking(broker.bootstrap_servers) as ask:
+        (found,) = await ask.brokers()
+        nobody = await ask._broker({"node_id": 77, "host": "127.0.0.1", "port": 9})
+    assert found.reachable
+    assert found.address == broker.bootstrap_servers
+    assert found.apis[0][1] >= 3
+    assert found.missing == ()
+    assert _missing(found.apis | {3: (0, 9), 15: (0, 3)}) == ("DescribeGroup", "TopicIds")
+    assert (nobody.reachable, nobody.apis, nobody.missing) == (False, None, ())
+
+
+async def test_nobody_there_is_said(free_port):
+    """Within the deadline, and nothing stays open."""
+    with pytest.raises(Unreachable):
+        async with asking(f"127.0.0.1:{free_port}"):
+            raise AssertionError("connected to nobody")
+
+
+async def test_replicas_are_those_of_the_topics_asked_for(broker, unique):
+    """Leader and who is in sync, per partition."""
+    name = await topic(broker.bootstrap_servers, unique("replicas"), 2)
+    async with asking(broker.bootstrap_servers) as ask:
+        found = await ask.replicas([name, unique("none")])
+    assert sorted(found) == [TopicPartition(name, 0), TopicPartition(name, 1)]
+    for each in found.values():
+        assert each.replicas == each.in_sync == (each.leader,)
+
+
+async def test_an_open_transaction_is_found_with_its_id_and_age(broker, unique):
+    """Where it begins, whose it is, since when; none when it has ended, and unnamed when nobody knows it."""
+    servers = broker.bootstrap_servers
+    name = await topic(servers, unique("pinned"))
+    partition, foreign = TopicPartition(name, 0), unique("foreign")
+    async with asking(servers) as ask:
+        leader = (await ask.replicas([name]))[partition].leader
+        assert await ask.open_transaction(partition, leader, [leader]) is None
+        before_ms = wall_ms()
+        async with opened(servers, foreign, name):
+            found = await ask.open_transaction(partition, leader, [leader])
+            unnamed = await ask.open_transaction(partition, leader, [])
+        assert (found.transactional_id, found.start_offset) == (foreign, 0)
+        assert before_ms <= found.started_at_ms <= wall_ms()
+        assert found.timeout_ms == 60_000
+        assert (unnamed.transactional_id, unnamed.start_offset) == (None, 0)
+        await until_async(
+            lambda: ask.open_transaction(partition, leader, [leader]), lambda found: found is None
+        )
+
+
+async def test_the_probe_leaves_nothing_but_markers(broker, unique):
+    """No record, nothing held back, nothing open; it tells the coordinator's time."""
+    servers = broker.bootstrap_servers
+    names = [await topic(servers, unique("probe")) for _ in range(2)]
+    partitions = [TopicPartition(name, 0) for name in names]
+    async with asking(servers) as ask:
+        mine = unique("app-doctor")
+        for _ in range(2):  # the second one meets the end of the first
+            probe = await ask.probe(mine, partitions)
+            assert probe.refused == {}
+            assert probe.before_ms - 5 <= probe.coordinator_ms <= probe.after_ms + 5
+            node = ask._client._client.get_random_node()
+            known = await ask._client._client.send(node, DescribeTransactions(mine))
+            assert known.transaction_states[0][2] in {"PrepareAbort", "CompleteAbort"}
+    for partition in partitions:
+        stable, high = await ends(servers, partition)
+        assert stable == high
+
+
+async def test_what_does_not_exist_cannot_be_probed(broker, unique):
+    """The rest is probed all the same."""
+    servers = broker.bootstrap_servers
+    there, missing = await topic(servers, unique("probe")), unique("missing")
+    async with asking(servers) as ask:
+        places = [TopicPartition(missing, 0), TopicPartition(there, 0)]
+        probe = await ask.probe(unique("app-doctor"), places)
+    assert list(probe.refused) == [missing]
+    assert probe.coordinator_ms is not None
+
+
+def denied(kind, name, operation):
+    """Nobody may do that."""
+    return AclBinding(
+        kind,
+        name,
+        ResourcePatternType.LITERAL,
+        "User:*",
+        "*",
+        operation,
+        AclPermissionType.DENY,
+    )
+
+
+@pytest.fixture(scope="module")
+def guarded():
+    """A broker that asks who may do what; whatever nobody spoke of is allowed."""
+    properties = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    with LocalBroker(properties=properties) as local:
+        yield local.bootstrap_servers
+
+
+async def test_permissions_are_found_by_trying(guarded, unique):
+    """A topic that may not be written, a transactional id that may not be used; each by its name."""
+    name, free = await topic(guarded, unique("guarded")), await topic(guarded, unique("free"))
+    mine = unique("app-doctor")
+    places = [TopicPartition(name, 0), TopicPartition(free, 0)]
+    admin = AdminClient({"bootstrap.servers": guarded})
+    write = AclOperation.WRITE
+    async with asking(guarded) as ask:
+        assert (await ask.probe(mine, places)).refused == {}
+        for future in admin.create_acls([denied(ResourceType.TOPIC, name, write)]).values():
+            await asyncio.to_thread(future.result)
+        assert (await ask.probe(mine, places)).refused == {name: "TopicAuthorizationFailedError"}
+        binding = denied(ResourceType.TRANSACTIONAL_ID, mine, write)
+        for future in admin.create_acls([binding]).values():
+            await asyncio.to_thread(future.result)
+        refused = (await ask.probe(mine, places)).refused
+        assert refused == {mine: "TransactionalIdAuthorizationFailed"}
+
+
+async def test_permissions_of_owners_are_found_without_fencing_them(guarded, unique):
+    """A group that may not be joined, a transactional id that may not be used; the owner's transaction goes on."""
+    name, app = await topic(guarded, unique("owned"), 2), unique("app")
+    places = {f"{app}-{number}": TopicPartition(name, number) for number in (0, 1)}
+    owner = AIOKafkaProducer(bootstrap_servers=guarded, transactional_id=f"{app}-0")
+    await owner.start()
+    await owner.begin_transaction()
+    await owner.send_and_wait(name, b"before", partition=0)
+    admin = AdminClient({"bootstrap.servers": guarded})
+    async with asking(guarded) as ask:
+        assert await ask.refused(app, places) == {}
+        read, write = AclOperation.READ, AclOperation.WRITE
+        for binding in (
+            denied(ResourceType.GROUP, app, read),
+            denied(ResourceType.TRANSACTIONAL_ID, f"{app}-1", write),
+        ):
+            for future in admin.create_acls([binding]).values():
+                await asyncio.to_thread(future.result)
+        assert await ask.refused(app, places) == {
+            app: "GroupAuthorizationFailedError",
+            f"{app}-1": "TransactionalIdAuthorizationFailed",
+        }
+    await owner.send_and_wait(name, b"after", partition=0)
+    await owner.commit_transaction()
+    await owner.stop()
+
+
+def test_all_codecs_are_there():
+    """cramjam brings what the client does not have itself."""
+    assert missing_codecs() == ()

@@ -1,0 +1,222 @@
+"""One transaction per batch on a real broker: all of it or nothing, the increment last."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from snapreplay.app.fold import Fold
+from snapreplay.app.record import RawRecord
+from snapreplay.service.control.status import StatusBoard
+from snapreplay.service.core.custody import IncrementsReplaced
+from snapreplay.service.core.kafka_errors import CommitInDoubt, Fenced
+from snapreplay.service.core.retained import Ending
+from snapreplay.service.live.committer import Committer, ProducerSpent
+from snapreplay.service.recovery.driver import RecoveryDriver
+from snapreplay.service.runtime.report import Reporter
+from snapreplay.snapshots.format.changes import check_changes
+from snapreplay.snapshots.format.envelope import RecordKind, kind_of
+from snapreplay.state.store import store_of
+from tests.support import apps, reference
+from tests.support.entries import read_entry
+
+pytestmark = pytest.mark.kafka
+
+
+class Bench:
+    """A committer as a LIVE partition has it, and records to apply."""
+
+    def __init__(self, here, context, committer, store):
+        self.here, self.context, self.committer, self.store = here, context, committer, store
+        self.positions = dict(committer.chain.last.positions)
+        self.fold = Fold(context.app, store, context.partition)
+
+    def feed(self, count):
+        """Records that need not exist: what is committed is what was applied."""
+        (topic,) = self.positions
+        first = self.positions[topic]
+        records = [
+            RawRecord(topic, 0, n, 1000 + n, f"k{n}".encode(), b'{"amount": 1}')
+            for n in range(first, first + count)
+        ]
+        self.fold.begin(self.positions)
+        self.fold.feed(records)
+
+    def apply(self, count):
+        """Feed and seal."""
+        self.feed(count)
+        return self.finish()
+
+    def finish(self):
+        applied = self.fold.finish()
+        self.positions |= applied.positions
+        return applied
+
+    async def log(self):
+        """Kind and value of what is committed in T-ZengLiang."""
+        records = (await self.here.read(self.context.increments.topic))[0]
+        return [(kind_of(r.value), r.value) for r in records]
+
+    async def outputs(self):
+        return reference.ids((await self.here.read(self.context.app.outputs[0].name))[0])
+
+
+@pytest.fixture
+async def bench(stage, unique):
+    """Fenced in, with the state of batch 0."""
+    here = await stage(apps.ledger(unique("commit")))
+    context = await here.context()
+    store = store_of(here.app.state())
+    recovered = await RecoveryDriver(context, store, Reporter(StatusBoard(), 0)).recover()
+    made = Bench(
+        here, context, Committer(context, store, recovered.producer, recovered.chain), store
+    )
+    yield made
+    await made.committer.discard()
+
+
+async def test_outputs_changes_and_increment_are_one_transaction(bench):
+    """Nothing is visible before the answer; then all of it is, the increment behind its changes."""
+    before = await bench.log()
+    applied = bench.apply(10)
+    bench.committer.start(applied)
+    assert not bench.committer.idle
+    committed = await bench.committer.settle()
+    assert committed.increment.batch == 1
+    assert committed.seconds > 0
+    (first, changes), (second, increment) = (await bench.log())[len(before) :]
+    assert (first, second) == (RecordKind.CHANGES, RecordKind.INCREMENT)
+    ref = read_entry(increment).changes
+    (stores,) = check_changes(ref, [changes])
+    assert dict(stores["default"]) == applied.sealed.changes
+    assert len(await bench.outputs()) == 10
+    assert bench.store.digest == read_entry(increment).digest
+
+
+async def test_the_next_batch_is_applied_on_top_while_one_commits(bench):
+    """Its increment follows the first one's acknowledged offset."""
+    bench.committer.start(bench.apply(5))
+    bench.feed(5)
+    first = await bench.committer.settle()
+    bench.committer.start(bench.finish())
+    second = await bench.committer.settle()
+    assert second.increment.batch == first.increment.batch + 1
+    log = [read_entry(value) for kind, value in await bench.log() if kind is RecordKind.INCREMENT]
+    assert log[-1].previous_offset > log[-2].previous_offset
+    assert log[-1].ranges[0].start_offset == log[-2].ranges[-1].end_offset
+
+
+async def test_one_transaction_at_a_time(bench):
+    """A second start before the first is settled is a defect."""
+    bench.committer.start(bench.apply(1))
+    with pytest.raises(AssertionError, match="not settled"):
+        bench.committer.start(None)
+    await bench.committer.settle()
+
+
+async def test_large_changes_are_split(bench):
+    """Records of 900,000 bytes at most; the increment counts them, and they add up to the changes."""
+    (topic,) = bench.positions
+    noise = [bytes((n * k) % 251 for k in range(6000)).hex() for n in range(200)]
+    bench.fold.begin(bench.positions)
+    bench.store.view.update(
+        {f"big{n}": {"n": 0, "sum": 0, "noise": text} for n, text in enumerate(noise)}
+    )
+    bench.fold.feed([RawRecord(topic, 0, 0, 1000, b"k", b'{"amount": 1}')])
+    applied = bench.fold.finish()
+    bench.committer.start(applied)
+    await bench.committer.settle()
+    log = await bench.log()
+    parts = [value for kind, value in log if kind is RecordKind.CHANGES]
+    assert len(parts) > 1
+    assert max(map(len, parts)) <= 900_000
+    stores = list(check_changes(read_entry(log[-1][1]).changes, parts))
+    assert sum(len(s["default"]) for s in stores) == 201
+
+
+async def test_a_fenced_owner_commits_nothing(bench):
+    """Its batch is in doubt and waits in the store for what the log says; nothing of it is to be seen."""
+    digest = bench.store.digest
+    newer = await bench.context.cluster.fence(bench.context.transactional_id)
+    bench.committer.start(bench.apply(10))
+    with pytest.raises(Fenced):
+        await bench.committer.settle()
+    assert bench.committer.doubtful.batch == 1
+    assert bench.store.digest == bench.committer.doubtful.digest
+    bench.store.drop()
+    assert bench.store.digest == digest
+    assert await bench.outputs() == []
+    await newer.discard()
+
+
+async def test_what_is_under_way_can_be_given_up(bench):
+    """Discarded in the middle: no task is left, and the producer commits nothing any more."""
+    bench.committer.start(bench.apply(10))
+    await bench.committer.discard()
+    assert bench.committer.idle
+    assert bench.committer.doubtful.batch == 1
+    bench.committer.start(None)
+    with pytest.raises((CommitInDoubt, Fenced)):
+        await bench.committer.settle()
+
+
+async def test_a_producer_that_must_be_renewed_starts_nothing_more(bench, monkeypatch):
+    """A request went unanswered: its late copy must not meet the next transaction."""
+    bench.committer.check()
+    monkeypatch.setattr(type(bench.committer._producer), "needs_renewal", True)
+    with pytest.raises(ProducerSpent, match="KAFKA-17754"):
+        bench.committer.check()
+
+
+async def test_an_empty_increment_only_points(bench):
+    """No changes, no ranges; the digest stays."""
+    bench.committer.start(None)
+    committed = await bench.committer.settle()
+    assert committed.applied is None
+    assert (committed.increment.ranges, committed.increment.changes) == ([], None)
+    assert [kind for kind, _ in (await bench.log())[-1:]] == [RecordKind.INCREMENT]
+
+
+async def test_a_commit_that_was_cancelled_before_it_began_was_not_asked_for(bench):
+    """What the producer says of its last transaction is of the one before."""
+    bench.committer.start(bench.apply(3))
+    await bench.committer.settle()
+    bench.committer.start(bench.apply(3))
+    bench.committer._pending.task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await bench.committer.settle()
+    kept = bench.committer.kept()
+    assert (kept.doubtful.batch, kept.last.batch) == (2, 1)
+    assert kept.ending == Ending(asked=False)
+    assert len(kept.outputs) == 3
+
+
+async def test_an_offset_that_falls_shows_another_log(bench):
+    """The batch is committed and merged, but not behind the one before it."""
+    chain = bench.committer.chain
+    bench.committer.chain = replace(chain, last_offset=chain.last_offset + 1000)
+    bench.committer.start(bench.apply(3))
+    assert (await bench.committer.settle()).increment.batch == 1
+    with pytest.raises(IncrementsReplaced, match="was cut, or is another one"):
+        bench.committer.check()
+    await bench.committer.discard()
+    assert bench.committer.kept().replaced
+
+
+async def test_after_the_cut_nothing_is_sent(bench):
+    """What was sealed meanwhile is kept with its outputs."""
+    await bench.committer.cut()
+    with pytest.raises(CommitInDoubt, match="was not sent"):
+        bench.committer.start(bench.apply(2))
+    kept = bench.committer.kept()
+    assert (kept.ending, len(kept.outputs)) == (Ending(asked=False), 2)
+
+
+async def test_a_batch_that_must_not_be_sent_is_in_doubt_and_was_not_asked_for(bench):
+    """Its outputs are kept with it."""
+    applied = bench.apply(3)
+    bench.committer.not_sent(applied)
+    await bench.committer.discard()
+    kept = bench.committer.kept()
+    assert (kept.doubtful.batch, kept.ending) == (1, Ending(asked=False))
+    assert len(kept.outputs) == 3

@@ -1,0 +1,249 @@
+"""Nothing is committed on top of an input that may be another log than it was."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from snapreplay.app.anchor import anchor_of
+from snapreplay.app.record import RawRecord
+from snapreplay.service.core.chain import Chain
+from snapreplay.service.core.kafka_errors import OffsetTrimmed
+from snapreplay.service.live.input_guard import InputGuard
+from snapreplay.service.ports import Bounds
+from snapreplay.service.recovery.inputs import InputDoubtful, InputMissing
+from snapreplay.service.runtime.pulse import Pulse
+from snapreplay.service.topics import stale_leader
+from tests.support import apps
+from tests.support.entries import increment, read_entry
+from tests.support.stage import phase, processed, until
+from tests.support.tampering import create, delete, messages, recreate, topic_id, write_again
+
+NAMES = ("in", "log", "snaps")
+IDS = {"in": "A", "log": "B", "snaps": "C"}
+
+
+def record(offset: int, value: bytes = b"v") -> RawRecord:
+    return RawRecord("in", 0, offset, 1000 + offset, b"k", value, ())
+
+
+class FakeReader:
+    """Of one input that begins at `start`."""
+
+    def __init__(self, here: "Here") -> None:
+        self._here = here
+        self.disturbances = 1
+
+    async def follow(self, positions: Any) -> None:
+        self._here.followed = positions
+
+    async def bounds(self, _: Any) -> Bounds:
+        return Bounds(self._here.start, len(self._here.records))
+
+    async def read_at(self, _: Any, offset: int) -> RawRecord | None:
+        if offset < self._here.start:
+            raise OffsetTrimmed("gone")
+        return self._here.records[offset]
+
+    async def close(self) -> None:
+        self._here.closed += 1
+
+
+class Here:
+    """A cluster of one input, and a guard over it. It has committed up to offset 3."""
+
+    def __init__(self) -> None:
+        self.ids, self.start, self.closed, self.looks = dict(IDS), 0, 0, 0
+        self.records = [record(offset) for offset in range(10)]
+        self.followed: Any = None
+        self.asked_by: list[Any] = []
+        self.now = 100.0
+        self.pulse = Pulse(lambda: self.now)
+        context: Any = SimpleNamespace(
+            partition=0,
+            input_names=("in",),
+            increments=SimpleNamespace(topic="log"),
+            snapshots=SimpleNamespace(topic="snaps"),
+            pulse=self.pulse,
+            cluster=SimpleNamespace(reader=self.reader, topic_ids=self.topic_ids),
+        )
+        last = increment(
+            5, positions={"in": 3}, anchors={"in": anchor_of(record(2))}, topic_ids=dict(IDS)
+        )
+        self.chain = Chain(last.origin, 1, last, 7, 3)
+        self.guard = InputGuard(context)
+
+    async def reader(self, *, patient: bool = False, topic_ids: Any = None, **_: Any) -> Any:
+        self.asked_by.append(topic_ids)
+        return FakeReader(self)
+
+    async def topic_ids(self, names: Any) -> dict[str, str]:
+        self.looks += 1
+        return {name: self.ids[name] for name in names if name in self.ids}
+
+    async def opened(self) -> "Here":
+        self.reading: Any = await self.guard.open(self.chain)
+        return self
+
+
+def disturb(here: Here) -> None:
+    here.reading.disturbances += 1
+
+
+def stand_still(here: Here) -> None:
+    here.guard.stood_still(3.0)
+
+
+def tell(here: Here) -> None:
+    here.guard.tell("topic in does not exist any more")
+
+
+TRIGGERS = [disturb, stand_still, tell]
+
+
+async def test_the_inputs_are_read_by_id_from_the_committed_positions():
+    """So that no other topic of the name is ever read."""
+    here = await Here().opened()
+    assert here.asked_by == [{"in": "A"}]
+    assert here.followed == {("in", 0): 3}
+    await here.guard.check(here.chain)
+    assert here.looks == 0, "nothing unusual, nothing compared"
+
+
+@pytest.mark.parametrize("trigger", TRIGGERS)
+async def test_after_anything_unusual_they_are_compared_once(trigger):
+    """And once only; what was opened for it is closed."""
+    here = await Here().opened()
+    trigger(here)
+    assert here.guard.is_told == (trigger is tell)
+    for _ in range(2):
+        await here.guard.check(here.chain, {"in": anchor_of(record(6))})
+    assert (here.looks, here.closed) == (1, 1)
+
+
+async def test_a_standstill_is_seen_although_no_timer_has_run_yet():
+    """What came over a socket runs first, after SIGCONT."""
+    here = await Here().opened()
+    beat = asyncio.create_task(here.pulse.beat())
+    await asyncio.sleep(0)
+    with here.pulse.told(here.guard.stood_still):
+        here.now += 4.0
+        assert "stood still for 4.0 s" in here.guard.reason
+    beat.cancel()
+
+
+def other_id(here: Here) -> None:
+    here.ids["in"] = "Z"
+
+
+def other_record(here: Here) -> None:
+    here.records[2] = record(2, b"other")
+
+
+def other_batch(here: Here) -> None:
+    here.records[6] = record(6, b"other")
+
+
+def shorter(here: Here) -> None:
+    del here.records[6:]
+
+
+@pytest.mark.parametrize("trigger", TRIGGERS)
+@pytest.mark.parametrize("change", [other_id, other_record, other_batch, shorter])
+async def test_what_is_not_as_it_was_ends_the_batch(trigger, change):
+    """Another id, another record where the last one was or where the batch ends, or less of them."""
+    here = await Here().opened()
+    change(here)
+    trigger(here)
+    with pytest.raises(InputDoubtful):
+        await here.guard.check(here.chain, {"in": anchor_of(record(6))})
+
+
+async def test_a_missing_input_is_named():
+    """A recovery asks again until it is there."""
+    here = await Here().opened()
+    del here.ids["in"]
+    tell(here)
+    with pytest.raises(InputMissing, match="input in does not exist any more"):
+        await here.guard.check(here.chain)
+
+
+async def test_what_was_trimmed_behind_us_is_the_same_input():
+    """The id says so."""
+    here = await Here().opened()
+    here.start = 5
+    disturb(here)
+    await here.guard.check(here.chain, {"in": anchor_of(record(6))})
+
+
+async def test_what_happens_during_the_comparison_is_compared_again():
+    """Nothing is lost between a look and the next commit."""
+    here = await Here().opened()
+    disturb(here)
+    look = here.topic_ids
+
+    async def disturbed_once(names: Any) -> dict[str, str]:
+        if here.looks == 0:
+            disturb(here)
+        return await look(names)
+
+    here.guard._context.cluster.topic_ids = disturbed_once  # type: ignore[method-assign]
+    await here.guard.check(here.chain)
+    assert here.looks == 2
+
+
+@pytest.mark.kafka
+async def test_a_longer_log_that_takes_the_name_of_an_input_is_never_applied(stage, unique):
+    """Under a running owner: FAILED with both ids and a way out, not one of its records committed."""
+    here = await stage(apps.ledger(unique("taken")))
+    topic = here.app.inputs[0].name
+    async with here.running() as service:
+        await here.feed(100)
+        await here.all_processed(service)
+        old = topic_id(here.bootstrap_servers, topic)
+        await asyncio.to_thread(recreate, here.bootstrap_servers, topic, 1)
+        await here.feed(300)
+        status = await phase(service, "failed")
+        assert status.error.kind == "InputReplaced"
+        new = topic_id(here.bootstrap_servers, topic)
+        assert f"its id was {old}, now it is {new}" in status.error.message
+        assert "snapreplay accept" in status.error.hint
+    assert len((await here.read(here.app.outputs[0].name))[0]) == 100
+
+
+@pytest.mark.kafka
+async def test_an_input_that_is_brought_back_as_it_was_is_gone_on_with(
+    stage, unique, caplog, monkeypatch
+):
+    """While it is missing that is said; then there is one warning with both ids, the new id is recorded from the next
+    increment on, and every record counts once."""
+    # However long the copying takes, an input that ends too early meanwhile is waited for.
+    monkeypatch.setattr(stale_leader, "AGREED_TIMES", 1000)
+    here = await stage(apps.ledger(unique("back")))
+    servers, topic = here.bootstrap_servers, here.app.inputs[0].name
+    async with here.running() as service:
+        await here.feed(50)
+        await here.all_processed(service)
+        old = topic_id(servers, topic)
+        kept = await asyncio.to_thread(messages, servers, topic, 50)
+        await asyncio.to_thread(delete, servers, topic)
+        await until(
+            lambda: (
+                [(s.error.kind, s.phase != "live") for s in service.restore_status() if s.error]
+                == [("InputMissing", True)]
+            ),
+            "the missing input",
+        )
+        await asyncio.to_thread(create, servers, topic, 1)
+        await asyncio.to_thread(write_again, servers, topic, kept)
+        await phase(service, "live")
+        await here.feed(10)
+        await processed(service, {0: 60})
+        new = topic_id(servers, topic)
+        last = (await here.read(f"{here.app.app_id}-increments"))[0][-1]
+        assert read_entry(last.value).topic_ids[topic] == new
+    assert len((await here.read(here.app.outputs[0].name))[0]) == 60
+    warnings = [r.getMessage() for r in caplog.records if "faithful copy" in r.getMessage()]
+    assert len(warnings) == 1
+    assert f"its id was {old}, now it is {new}" in warnings[0]

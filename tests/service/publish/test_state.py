@@ -1,0 +1,70 @@
+"""Beginning a chain anew on a real broker, from a state that only this process has."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from snapreplay.service.control.status import StatusBoard
+from snapreplay.service.publish.snapshot_writer import ImageDiffers
+from snapreplay.service.publish.state import begin_anew
+from snapreplay.service.recovery.driver import RecoveryDriver
+from snapreplay.service.runtime.report import Reporter
+from snapreplay.state.store import store_of
+
+pytestmark = pytest.mark.kafka
+
+DECISION = {"finding": "test-1", "problem": "p", "decided": "d", "reason": "r", "by": "b"}
+
+
+async def owner_of(context: Any) -> Any:
+    """Of a partition: what its recovery hands over, its store and its reporter."""
+    store, reporter = store_of(context.app.state()), Reporter(StatusBoard(), context.partition)
+    return await RecoveryDriver(context, store, reporter).recover(), store, reporter
+
+
+async def test_the_next_owner_starts_from_the_snapshot_and_walks_over_nothing_before(past):
+    """The increment follows the claim, bears the decision and the ids given, and points to one snapshot of the state:
+    a recovery finds exactly that."""
+    then = await past()
+    context = await then.here.context()
+    owned, store, reporter = await owner_of(context)
+    standing = msgspec.structs.replace(owned.chain.last, topic_ids={"there": "now"})
+    epoch = owned.chain.owner_epoch
+    try:
+        begun = await begin_anew(
+            context, owned.producer, epoch, store, standing, DECISION, reporter
+        )
+    finally:
+        await owned.producer.discard()
+    assert (begun.increment.batch, begun.increment.previous_offset) == (9, epoch)
+    assert begun.increment.decision == DECISION
+    assert begun.increment.topic_ids == {"there": "now"}
+    assert [p.snapshot_id for p in begun.increment.pointers] == [begun.snapshot_id]
+    again, restored, shown = await owner_of(await then.here.context())
+    await again.producer.discard()
+    assert (again.chain.last, again.chain.last_offset) == (begun.increment, begun.offset)
+    assert restored.digest == store.digest
+    assert shown.status.restore.snapshot.snapshot_id == begun.snapshot_id
+
+
+async def test_a_state_that_is_not_the_named_one_is_never_published(past):
+    """The snapshot's own digest is held against that of the increment it is said to be of."""
+    then = await past()
+    context = await then.here.context()
+    owned, _, reporter = await owner_of(context)
+    another, before = store_of(context.app.state()), await then.here.read(then.increments)
+    try:
+        with pytest.raises(ImageDiffers):
+            await begin_anew(
+                context,
+                owned.producer,
+                owned.chain.owner_epoch,
+                another,
+                owned.chain.last,
+                DECISION,
+                reporter,
+            )
+    finally:
+        await owned.producer.discard()
+    assert await then.here.read(then.increments) == before

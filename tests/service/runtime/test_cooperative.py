@@ -1,0 +1,177 @@
+"""A batch is applied without keeping the loop to itself."""
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from snapreplay.app.fold import ErrorPolicy, Fold
+from snapreplay.app.ranges import SkippedRange
+from snapreplay.app.record import RawRecord
+from snapreplay.errors import RecordError, RecordId
+from snapreplay.service.runtime import cooperative as module
+from snapreplay.service.runtime.cooperative import feed, isolate, run_cooperatively
+from snapreplay.service.runtime.tasks import cancel_and_wait
+from snapreplay.state.shards import BLOCK
+from snapreplay.state.store import store_of
+from tests.support import apps
+
+
+def records(count, value=b'{"amount": 1}'):
+    return [RawRecord("payments-x", 0, n, n, b"k", value) for n in range(count)]
+
+
+def keyed(count):
+    """Each record has a key of its own."""
+    return [msgspec.structs.replace(r, key=b"%d" % r.offset) for r in records(count)]
+
+
+def fold_of(rule):
+    app = apps.ledger("x", rule)
+    fold = Fold(app, store_of(app.state()), 0)
+    fold.begin({"payments-x": 0})
+    return fold
+
+
+@asynccontextmanager
+async def turns_of_others():
+    """When another task of this loop had its turns, so far."""
+    turns = []
+
+    async def count():
+        while True:
+            turns.append(time.monotonic())
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    await asyncio.sleep(0)
+    try:
+        yield turns
+    finally:
+        await cancel_and_wait(counting)
+
+
+async def test_other_tasks_turn_while_a_large_batch_is_applied(monkeypatch):
+    """Every few milliseconds, not once at the end."""
+    monkeypatch.setattr(module, "YIELD_AFTER_SECONDS", 0.001)
+    fold = fold_of(apps.add)
+    async with turns_of_others() as turns:
+        await feed(fold, records(20_000))
+        assert len(turns) > 10 * module.PAUSE_TURNS
+    assert fold.finish().record_count == 20_000
+
+
+async def test_every_record_is_applied_once_in_order():
+    """Also those behind the last whole slice."""
+    seen = []
+    fold = fold_of(lambda value, account: seen.append(account["n"]))
+    await feed(fold, records(module.SLICE_RECORDS * 2 + 3))
+    assert seen == list(range(1, module.SLICE_RECORDS * 2 + 4))
+
+
+async def test_slow_records_are_taken_one_by_one():
+    """Other partitions' transactions have deadlines: between two slow calls they get a turn."""
+    async with turns_of_others() as turns:
+        await feed(fold_of(lambda value, account: time.sleep(0.01)), records(30))
+        assert len(turns) >= 25 * module.PAUSE_TURNS
+
+
+async def test_other_tasks_turn_while_a_large_batch_is_staged_and_sealed(monkeypatch):
+    """After every block, for a block of 512 keys takes a good part of a millisecond."""
+    monkeypatch.setattr(module, "YIELD_AFTER_SECONDS", -1)
+    keys = 4 * BLOCK
+    fold = fold_of(apps.add)
+    await feed(fold, keyed(keys))
+    async with turns_of_others() as turns:
+        applied = await run_cooperatively(fold.finishing())
+        assert len(turns) >= 2 * keys / BLOCK * module.PAUSE_TURNS
+    assert len(applied.sealed.changes) == keys
+
+
+async def test_pauses_are_made_when_they_are_due_and_not_more_often(monkeypatch):
+    """A millisecond after the last one, also behind the last step: twelve steps of 0.4 ms have four."""
+    now, paused_at = 0.0, []
+
+    async def pause():
+        paused_at.append(now)
+
+    def steps():
+        nonlocal now
+        for _ in range(11):
+            now += 0.0004
+            yield
+        now += 0.0004
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+    monkeypatch.setattr(module, "pause", pause)
+    await run_cooperatively(steps())
+    assert paused_at == pytest.approx([0.0012, 0.0024, 0.0036, 0.0048])
+
+
+async def test_a_step_that_fails_fails_the_whole():
+    """With its own error, after the pauses before it."""
+
+    def steps():
+        yield
+        raise RecordError("in the second step")
+
+    with pytest.raises(RecordError, match="in the second step"):
+        await run_cooperatively(steps())
+
+
+START = {"payments-x": 0}
+
+
+def refusing(policy=ErrorPolicy.DEAD_LETTER):
+    app = apps.ledger("x", apps.refuse_poison)
+    return Fold(app, store_of(app.state()), 0, policy=policy)
+
+
+async def test_other_tasks_turn_while_a_failed_batch_is_applied_record_by_record():
+    """It takes several times as long as the batch, so it must not keep the loop either."""
+    async with turns_of_others() as turns:
+        applied = await isolate(refusing(), START, records(20_000))
+        assert len(turns) > 10 * module.PAUSE_TURNS
+    assert applied.record_count == 20_000
+
+
+@pytest.mark.parametrize("policy", ErrorPolicy)
+async def test_what_was_taken_alone_is_sealed_in_steps(monkeypatch, policy):
+    """Up to a failure as well as to the end: a pause for each record, for each block of keys, and of outputs."""
+    pauses = 0
+
+    async def pause():
+        nonlocal pauses
+        pauses += 1
+
+    monkeypatch.setattr(module, "YIELD_AFTER_SECONDS", -1)
+    monkeypatch.setattr(module, "pause", pause)
+    poison = records(1, b'{"amount": 1, "poison": true}')[0]
+    poison = msgspec.structs.replace(poison, offset=2 * BLOCK)
+    applied = await isolate(refusing(policy), START, [*keyed(2 * BLOCK), poison])
+    assert len(applied.sealed.changes) == applied.record_count == 2 * BLOCK
+    after_the_last = int(policy is not ErrorPolicy.FAIL)
+    pieces = 9 + 3  # of 1, 2, 4 … 256 outputs; then of 256, 256 and 1
+    assert pauses == 2 * BLOCK + after_the_last + 3 + pieces
+
+
+async def test_taken_alone_the_records_do_the_same_as_without_pauses():
+    """State, outputs, dead letters and positions are those of `Fold.isolate`."""
+    poison = records(1, b'{"amount": 1, "poison": true}')[0]
+    batch = [*records(10), msgspec.structs.replace(poison, offset=10, timestamp=10)]
+    one, other = await isolate(refusing(), START, batch), refusing().isolate(START, batch)
+    assert [e.message for e in one.errors] == [e.message for e in other.errors]
+    assert replace(one, errors=[]) == replace(other, errors=[])
+
+
+async def test_a_record_that_was_refused_is_not_applied_again():
+    """Skipped like one that cannot be applied, or the end of the batch, as the policy says; the others are applied."""
+    refused = RecordError("the broker does not take it", record_id=RecordId("payments-x", 0, 3))
+    skipped = await isolate(refusing(), START, records(6), refused)
+    assert skipped.skipped == [SkippedRange("payments-x", 3, 4)]
+    assert (skipped.record_count, len(skipped.outputs), skipped.errors) == (5, 5, [refused])
+    failed = await isolate(refusing(ErrorPolicy.FAIL), START, records(6), refused)
+    assert (failed.record_count, failed.failure) == (3, refused)

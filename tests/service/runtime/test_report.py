@@ -1,0 +1,112 @@
+"""A partition's status as its runner changes it."""
+
+import pytest
+
+from snapreplay.errors import RecordError, RecordId, StopError
+from snapreplay.service.control.status import BlockedTopic, DigestProof, SnapshotUsed, StatusBoard
+from snapreplay.service.core.phase import Phase
+from snapreplay.service.core.retained import Warm
+from snapreplay.service.runtime.report import Reporter, problem_of
+
+
+@pytest.fixture
+def board():
+    return StatusBoard()
+
+
+@pytest.fixture
+def reporter(board):
+    return Reporter(board, 3)
+
+
+def test_an_error_is_shown_with_kind_hint_reaction_and_record():
+    """The record id of a failed handler is found also when another error carries it."""
+    problem = problem_of(StopError("stopped", hint="do this", record_id="payments-0-7"))
+    assert (problem.kind, problem.message, problem.hint) == ("StopError", "stopped", "do this")
+    assert (problem.reaction, problem.record_id) == ("stop", "payments-0-7")
+    assert problem_of(RecordError("bad", record_id=RecordId("a", 1, 2))).record_id == "a-1-2"
+    assert problem_of(StopError("stopped")).record_id == ""
+
+
+def test_an_error_outside_the_tree_is_called_a_defect():
+    """Nobody is sent to look at their cluster for a bug of ours."""
+    problem = problem_of(ZeroDivisionError("1/0"))
+    assert problem.kind == "ZeroDivisionError"
+    assert problem.reaction == "stop"
+    assert "defect" in problem.hint
+
+
+async def test_every_change_is_published_whole(board, reporter):
+    """The board shows what the reporter holds, from the first moment."""
+    assert board.get(3).phase is Phase.ASSIGNED
+    reporter.update(batch=7)
+    assert board.get(3) is reporter.status
+    assert board.get(3).batch == 7
+
+
+async def test_an_outlook_is_no_progress(reporter):
+    """A partition that stands still is not made young by being looked at."""
+    before = reporter.status.updated_at
+    reporter.outlook(recoverable=False, reason="gone", blocked=(BlockedTopic("t", 5, 2),))
+    status = reporter.status
+    assert (status.recoverable, status.unrecoverable_reason) == (False, "gone")
+    assert status.blocked_by_open_transaction[0].offsets == 2
+    assert status.updated_at == before
+
+
+async def test_seconds_are_added_up_per_phase_of_a_recovery(reporter):
+    """Over attempts too; LIVE is no part of it."""
+    reporter.restore_started()
+    for phase in (Phase.FENCING, Phase.CLAIMING, Phase.FENCING, Phase.CLAIMING, Phase.LOCATING):
+        reporter.phase(phase)
+    spent = reporter.status.restore.seconds_per_phase
+    assert set(spent) == {"fencing", "claiming"}
+    assert all(0 <= seconds < 5 for seconds in spent.values())
+
+
+async def test_a_phase_that_cannot_follow_is_a_defect(reporter):
+    """From ASSIGNED nobody is LIVE at once."""
+    with pytest.raises(AssertionError, match="assigned cannot be followed by live"):
+        reporter.phase(Phase.LIVE)
+
+
+async def test_progress_gives_rate_and_time_left(reporter):
+    """None until something moved; gone with the phase it was of."""
+    reporter.restore_started()
+    reporter.phase(Phase.FENCING)
+    reporter.progress("bytes", 0, 0, 1000)
+    assert reporter.status.restore.progress.rate_per_second is None
+    reporter.progress("bytes", 0, 250, 1000)
+    progress = reporter.status.restore.progress
+    assert progress.percent == 25.0
+    assert progress.eta_seconds == pytest.approx(750 / progress.rate_per_second)
+    reporter.phase(Phase.CLAIMING)
+    assert reporter.status.restore.progress is None
+
+
+async def test_a_new_recovery_forgets_the_last_one(reporter):
+    """Snapshot, proof and seconds are those of the recovery that runs."""
+    reporter.restore_started()
+    reporter.snapshot_used(SnapshotUsed("s1", 4, 9, 100, 5000, 1.0))
+    reporter.proven(DigestProof("a", "a", 1))
+    reporter.restore_started()
+    restore = reporter.status.restore
+    assert (restore.snapshot, restore.proof, restore.seconds_per_phase) == (None, None, {})
+
+
+async def test_counts_add_up_over_batches(board, reporter):
+    """Applied and skipped records of this process."""
+    reporter.count(10, 1)
+    reporter.count(5, 0)
+    reporter.update()
+    assert (board.get(3).records_total, board.get(3).skipped_total) == (15, 1)
+
+
+async def test_a_restore_from_memory_says_what_became_of_the_batch_in_doubt(board, reporter):
+    """Of several attempts the first one: later ones find nothing in doubt any more."""
+    reporter.warm(Warm.MERGED, 7)
+    assert board.get(3).restore is None
+    reporter.restore_started()
+    reporter.warm(Warm.MERGED, 7)
+    reporter.warm(Warm.KEPT, 7)
+    assert (board.get(3).restore.warm, board.get(3).restore.entries) == ("merged", 7)

@@ -1,0 +1,270 @@
+"""A service inside an asyncio program, against a real broker."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+
+import httpx2
+import pytest
+
+from snapreplay.api.server import HttpServer
+from snapreplay.errors import StopError, UsageError
+from snapreplay.service import service as module
+from snapreplay.service.core.step_down import SteppedDown
+from snapreplay.service.service import NotLive, Service, run, running
+from snapreplay.service.topics.requirements import ensure_topics
+from tests.support import apps
+from tests.support.accepting import accepted
+from tests.support.stage import Stage, phase, processed, settings_for, until
+from tests.support.tampering import trim
+
+pytestmark = pytest.mark.kafka
+
+
+async def test_what_a_program_sees_of_a_running_service(stage, unique):
+    """LIVE in time, exactly once, a view of the last committed batch per partition, statuses by number."""
+    here = await stage(apps.ledger(unique("embed")), partitions=3)
+    await here.feed(300)
+    async with running(here.app, here.settings()) as service:
+        await service.wait_live(30)
+        await here.assert_exactly_once(service)
+        assert [s.partition for s in service.restore_status()] == [0, 1, 2]
+        view = service.view(0)
+        with pytest.raises(TypeError):
+            view["k0"] = {}  # type: ignore[index]
+        with pytest.raises(KeyError):
+            service.view(3)
+    with pytest.raises(KeyError):
+        service.view(0)
+
+
+async def test_a_program_can_take_snapshots(stage, unique):
+    """Waits until they are pointed to; all that are LIVE, or those it names."""
+    here = await stage(apps.ledger(unique("embed")), partitions=2)
+    await here.feed(100)
+    async with here.running() as service:
+        await here.all_processed(service)
+        operation = await asyncio.wait_for(service.trigger_snapshot(reason="before deploy"), 20)
+        assert (operation.state, operation.reason) == ("succeeded", "before deploy")
+        assert [part.state for part in operation.parts] == ["succeeded", "succeeded"]
+        operation = await asyncio.wait_for(service.trigger_snapshot([1]), 20)
+        assert [(part.partition, part.state) for part in operation.parts] == [(1, "skipped")]
+
+
+async def test_the_view_follows_committed_batches_only(stage, unique):
+    """What a handler is doing right now is not in it."""
+    here = await stage(apps.ledger(unique("view")))
+    async with here.running() as service:
+        view = service.view(0)
+        live = service._supervisor.runners[0]._live
+        live._fold.begin(live._positions)
+        live._store.view["k0"] = {"n": 1, "sum": 1}
+        assert "k0" not in view
+        live._fold.abandon()
+        await here.feed(40)
+        await here.all_processed(service)
+        assert view["k0"] == {"n": 2, "sum": 20}
+
+
+async def test_after_accept_a_retry_is_enough(stage, unique):
+    """The partition that failed is LIVE by what was accepted; the other one of the process runs on."""
+    here = await stage(apps.ledger(unique("retry")), partitions=2)
+    await here.send([("0:a", {"amount": 1}), ("1:a", {"amount": 1})] * 10)
+    async with here.running() as service:
+        await here.all_processed(service)
+    await here.send([("0:a", {"amount": 1})] * 10)
+    trim(here.bootstrap_servers, here.app.inputs[0].name, 0, 15)
+    async with running(here.app, here.settings()) as service:
+        failed = await phase(service, "failed")
+        epoch = (await phase(service, "live", 1)).owner_epoch
+        await accepted(here, failed.error.hint)
+        service.control.retry(0)
+        await until(lambda: service.control.operations()[0].state != "running", "its end")
+        assert service.control.operations()[0].state == "succeeded"
+        await processed(service, {0: 20, 1: 10})
+        zero, one = service.restore_status()
+        assert [decision.problem for decision in zero.decisions]
+        assert (zero.error, one.owner_epoch) == (None, epoch)
+
+
+async def test_who_stepped_down_takes_nothing_back_by_a_retry(stage, unique):
+    """A partition had failed before the process stepped down: what it would claim is the other one's now."""
+    here = await stage(apps.ledger(unique("retry")))
+    async with here.running() as service:
+        service._supervisor.runners[0].refuse(StopError("partitions were added"))
+        epoch = (await phase(service, "failed")).owner_epoch
+        service._membership._aside = SteppedDown(10.0)
+        operation = service.control.retry(0)
+        service._membership._aside = None
+        assert operation.state == "failed"
+        assert operation.parts[0].detail.startswith("stepped down for")
+        assert service.restore_status()[0].owner_epoch == epoch
+
+
+# ---- when it cannot ----------------------------------------------------------------------------
+
+
+async def test_what_is_refused_at_start_is_raised_where_it_is_waited_for(broker, unique):
+    """By name, with the command; stop is clean all the same."""
+    settings = settings_for(broker.bootstrap_servers)
+    async with running(apps.ledger(unique("nothing")), settings) as service:
+        with pytest.raises(UsageError, match="does not exist"):
+            await service.wait_live(30)
+        with pytest.raises(UsageError, match="does not exist"):
+            await service.wait_started()
+
+
+async def test_an_app_that_is_not_initialised_is_not_live(broker, unique):
+    """NotLive at once, with the partition's error and hint: it need not time out."""
+    here = Stage(broker.bootstrap_servers, apps.ledger(unique("fresh")))
+    await ensure_topics(here.app, here.settings(), here.cluster, create_io_partitions=1)
+    async with running(here.app, here.settings()) as service:
+        with pytest.raises(NotLive, match=r"a partition FAILED .*not even the genesis") as raised:
+            await asyncio.wait_for(service.wait_live(), 30)
+        assert "snapreplay init" in raised.value.hint
+
+
+async def test_waiting_ends_in_time_and_says_for_what(unique, free_port):
+    """No broker there: phase and reason are in the message."""
+    settings = settings_for(f"127.0.0.1:{free_port}")
+    async with running(apps.ledger(unique("absent")), settings) as service:
+        with pytest.raises(
+            NotLive, match=r"not LIVE after 0\.5 s .*none assigned.*KafkaConnection"
+        ):
+            await service.wait_live(0.5)
+
+
+async def test_an_incomplete_app_is_refused_before_anything_runs(unique):
+    """In the constructor: no thread, no socket."""
+    app = apps.ledger(unique("half"))
+    app.handlers.clear()
+    with pytest.raises(UsageError, match="has no handler"):
+        Service(app, settings_for("127.0.0.1:9"))
+    whole = Service(apps.ledger(unique("whole")), settings_for("127.0.0.1:9"))
+    with pytest.raises(UsageError, match="not started"):
+        await whole.wait_started()
+
+
+async def test_a_taken_port_is_refused_by_start(unique):
+    """And nothing is left running."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = settings_for("127.0.0.1:9", http={"port": taken.getsockname()[1]})
+        service = Service(apps.ledger(unique("port")), settings, HttpServer())
+        with pytest.raises(UsageError, match="is taken"):
+            await service.start()
+        await service.stop()
+    assert not service._background.alive
+
+
+async def test_http_is_up_before_the_cluster_is_reached(unique, free_port):
+    """It says what is waited for, and refuses what needs the cluster."""
+    settings = settings_for(f"127.0.0.1:{free_port}")
+    async with running(apps.ledger(unique("early")), settings, HttpServer()) as service:
+        host, port = service.http_address or ("", 0)
+        url = f"http://{host}:{port}"
+        async with httpx2.AsyncClient(base_url=url, trust_env=False) as client:
+            assert (await client.get("/healthz")).status_code == 200
+            assert (await client.get("/readyz")).status_code == 503
+            assert (await client.get("/restore-status")).json()["partitions"] == []
+            assert (await client.post("/trigger-snapshot", json={})).status_code == 503
+
+
+# ---- stopping ----------------------------------------------------------------------------------
+
+
+async def test_stop_hands_over_at_once(stage, unique):
+    """It leaves the group: another instance has the partitions long before a session would have run out."""
+    here = await stage(apps.ledger(unique("leave")), 2, group={"session_timeout_ms": 60_000})
+    one = here.service(instance_id="one")
+    await one.start()
+    await one.wait_live(30)
+    two = here.service(instance_id="two")
+    await two.start()
+    try:
+        await two.wait_live(30)
+        await one.stop()
+        await until(
+            lambda: {s.partition for s in two.restore_status() if s.phase == "live"} == {0, 1},
+            "all with the other one",
+            10,
+        )
+    finally:
+        await two.stop()
+
+
+async def test_leaving_the_group_takes_only_what_is_left_of_a_stop(stage, unique, monkeypatch):
+    """A partition that does not end uses up its share; the whole stays within timeouts.shutdown_ms."""
+    monkeypatch.setattr(module, "LEAVE_SECONDS_MIN", 0.1)
+    here = await stage(apps.ledger(unique("late")))
+    service = here.service(timeouts={"shutdown_ms": 2000}, snapshot={"before_stop": True})
+    await service.start()
+    await service.wait_live(30)
+    service._supervisor.runners[0]._live.hand_over = lambda **_: asyncio.sleep(3600)
+    loop, told = asyncio.get_running_loop(), []
+    leave, began = service._membership.leave, loop.time()
+
+    async def recorded(within_seconds):
+        told.append((loop.time() - began, within_seconds))
+        await leave(within_seconds)
+
+    monkeypatch.setattr(service._membership, "leave", recorded)
+    await service.stop()
+    ((after_seconds, within_seconds),) = told
+    assert after_seconds >= 1.4, "the partition had its share"
+    assert within_seconds <= max(0.1, 2.05 - after_seconds)
+
+
+async def test_stop_ends_everything(stage, unique):
+    """No task of ours, no thread; a second stop is nothing."""
+    here = await stage(apps.ledger(unique("stop")))
+    before = asyncio.all_tasks()
+    async with here.running() as service:
+        pass
+    await service.stop()
+    left = [task for task in asyncio.all_tasks() - before if not task.done()]
+    assert not left
+    assert not service._background.alive
+
+
+def test_run_raises_what_is_refused(broker, unique):
+    """The command line turns it into an exit code."""
+    with pytest.raises(UsageError, match="does not exist"):
+        run(apps.ledger(unique("nothing")), settings_for(broker.bootstrap_servers))
+
+
+OLD_GARBAGE = """
+import gc, weakref
+from snapreplay.service import service
+
+class Client: pass
+
+service._tune_collector()
+client = Client()
+client.itself, seen = client, weakref.ref(client)
+gc.collect()  # now it is old
+del client
+kept = [[] for _ in range(400_000)]
+assert seen() is None, "still there"
+"""
+
+
+def test_a_closed_client_does_not_stay_for_hours():
+    """Old objects in a cycle, as clients are, go within some 100,000 allocations: in a process of its own, as `run`."""
+    subprocess.run([sys.executable, "-c", OLD_GARBAGE], check=True)
+
+
+async def test_stop_ends_everything_also_after_a_defect(unique, monkeypatch):
+    """An app's own code may raise anything while the cluster is looked at: no thread, no port is left."""
+    app = apps.ledger(unique("defect"))
+    service = Service(app, settings_for("127.0.0.1:1"), HttpServer())
+
+    async def broken():
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(service, "_inspect", broken)
+    await service.start()
+    with pytest.raises(ZeroDivisionError):
+        await service.wait_started()
+    await service.stop()
+    assert not service._background.alive

@@ -1,0 +1,198 @@
+"""An app that could not run is refused when it is written down, with the way out."""
+
+import functools
+
+import pytest
+
+from snapreplay.app import names
+from snapreplay.app.app import APP_ID_MAX, App, fingerprint
+from snapreplay.app.topic import TOPIC_NAME_MAX, Topic
+from snapreplay.errors import UsageError
+from snapreplay.state.map import MapState
+
+payments, rates, balances = Topic("payments"), Topic("rates"), Topic("balances")
+
+
+def make(app_id="ledger", inputs=(payments,), outputs=(balances,), **given):
+    given.setdefault("state", lambda: MapState(str, int))
+    return App(app_id, inputs=inputs, outputs=outputs, **given)
+
+
+def handle(record, state, out):
+    state[record.key] = 1
+
+
+def refused(call, *words):
+    with pytest.raises(UsageError) as caught:
+        call()
+    for word in words:
+        assert word in str(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize("app_id", ["a", "x" * APP_ID_MAX, "A.b_c-9"])
+def test_legal_app_ids_are_taken(app_id):
+    """Also the longest one gives legal topic names."""
+    assert make(app_id).app_id == app_id
+    assert max(len(f"{app_id}-{suffix}") for suffix in names.OWN_SUFFIXES) <= TOPIC_NAME_MAX
+
+
+@pytest.mark.parametrize(
+    "app_id", ["", ".", "..", "a b", "a/b", "x" * (APP_ID_MAX + 1), "é", None, 3]
+)
+def test_illegal_app_ids_are_refused(app_id):
+    """The id is shown."""
+    refused(lambda: make(app_id), repr(app_id))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"inputs": []}, ["no inputs"]),
+        ({"inputs": ["payments"]}, ["'payments'", "Topic('payments')"]),
+        ({"inputs": [payments, Topic("payments")]}, ["payments", "twice in inputs"]),
+        ({"outputs": [balances, Topic("balances")]}, ["balances", "twice in outputs"]),
+        ({"outputs": [Topic("payments")]}, ["payments", "feed itself"]),
+        ({"inputs": [Topic("ledger-increments")]}, ["ledger-increments", "own topics"]),
+        ({"outputs": [Topic("ledger-dead-letters")]}, ["ledger-dead-letters", "own topics"]),
+        ({"version": ""}, ["version=''"]),
+        ({"schema_version": 0}, ["schema_version=0"]),
+        ({"schema_version": True}, ["schema_version=True"]),
+    ],
+)
+def test_topics_and_versions_are_checked(given, words):
+    """Each mistake is named with its value."""
+    refused(lambda: make(**given), *words)
+
+
+def test_handler_returns_the_function_and_registers_it():
+    """The decorated function can still be called and tested by itself."""
+    app = make()
+    assert app.handler(payments)(handle) is handle
+    assert app.handlers == {payments: handle}
+    app.validate()
+
+
+def test_handler_of_an_unknown_topic_is_refused():
+    """The inputs are listed; an equal name on another object is not the same topic."""
+    refused(lambda: make().handler(rates), "rates", "inputs: payments")
+    refused(lambda: make().handler(Topic("payments")), "same Topic object")
+
+
+def test_second_handler_of_a_topic_is_refused():
+    """Both functions are named with their places."""
+    app = make()
+    app.handler(payments)(handle)
+    refused(
+        lambda: app.handler(payments)(lambda r, s, o: None), "two handlers", "test_app.py", "handle"
+    )
+
+
+class AsyncCallable:
+    async def __call__(self, record, state, out): ...
+
+
+async def coroutine_handler(record, state, out): ...
+
+
+async def async_generator_handler(record, state, out):
+    yield
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        coroutine_handler,
+        async_generator_handler,
+        AsyncCallable(),
+        functools.partial(coroutine_handler),
+    ],
+)
+def test_async_handlers_are_refused_with_the_ways_out(function):
+    """The message says what to do instead."""
+    refused(lambda: make().handler(payments)(function), "async", "upstream", "another input")
+
+
+def generator_handler(record, state, out):
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("function", "word"),
+    [
+        (generator_handler, "generator"),
+        (lambda record: None, "cannot be called with"),
+        (lambda r, s, o, *, must: None, "must"),
+        (7, "not callable"),
+    ],
+)
+def test_what_cannot_be_called_as_a_handler_is_refused(function, word):
+    """Seen at decoration, not at the first record."""
+    refused(lambda: make().handler(payments)(function), word)
+
+
+class Counter:
+    """A handler that is an object."""
+
+    def __call__(self, record, state, out):
+        state["n"] = 1
+
+    def method(self, record, state, out):
+        state["m"] = 1
+
+
+@pytest.mark.parametrize(
+    "function",
+    [Counter(), Counter().method, functools.partial(handle), lambda r, s, o, more=1: None],
+)
+def test_anything_callable_with_three_arguments_is_a_handler(function):
+    """Objects, methods, partials and lambdas work."""
+    app = make()
+    app.handler(payments)(function)
+    app.validate()
+    assert app.version.startswith("code:")
+
+
+def test_validate_names_the_input_without_handler():
+    """With several inputs, the missing one is named."""
+    app = make(inputs=[payments, rates])
+    app.handler(payments)(handle)
+    refused(app.validate, "rates has no handler")
+
+
+SHARED = MapState(str, int)
+
+
+@pytest.mark.parametrize(
+    ("state", "word"),
+    [
+        (lambda: SHARED, "twice"),
+        (lambda: MapState, "class MapState"),
+        (dict, "cannot be the state"),
+    ],
+)
+def test_validate_refuses_a_factory_that_makes_no_new_state(state, word):
+    """A state shared by partitions would mix them."""
+    app = make(state=state)
+    app.handler(payments)(handle)
+    refused(app.validate, word)
+
+
+def test_a_given_version_stands_before_the_codes_own():
+    """Nobody need remember to raise it."""
+    assert make(version="v7").version == f"v7+{make().version}"
+
+
+def test_the_version_follows_the_handlers():
+    """A version read early is not kept when a handler comes later."""
+    app = make(inputs=[payments, rates])
+    before = app.version
+    app.handler(payments)(handle)
+    assert app.version != before
+
+
+def test_fingerprint_names_python_machine_and_codecs():
+    """One line, no addresses, the same in one process."""
+    assert fingerprint() == fingerprint()
+    for word in ("cpython-3.", "little", "msgspec-", "msgpack-"):
+        assert word in fingerprint()

@@ -1,0 +1,98 @@
+"""Whatever goes wrong with a record is told with its id, its cause and its place."""
+
+import asyncio
+import inspect
+
+import pytest
+
+from snapreplay.app.codecs import json, nullable, utf8
+from snapreplay.app.failure import answered, record_error
+from snapreplay.app.record import RawRecord
+from snapreplay.app.topic import Topic
+from snapreplay.errors import RecordError
+
+payments = Topic("payments", value=json(dict))
+
+
+def handler(record, state, out):
+    raise KeyError("amount")
+
+
+def raised():
+    try:
+        handler(None, None, None)
+    except KeyError as error:
+        return error
+    raise AssertionError
+
+
+def raw(key=b"ada", value=b"{}"):
+    return RawRecord("payments", 3, 1042, 0, key, value)
+
+
+def test_handler_errors_name_record_handler_type_and_message():
+    """The user's exception is the cause, its traceback is in the facts."""
+    cause = raised()
+    error = record_error(raw(), payments, handler, cause)
+    assert str(error.record_id) == "payments-3-1042"
+    for word in ("payments-3-1042", "handler (test_failure.py:", "KeyError: 'amount'"):
+        assert word in error.message
+    assert error.__cause__ is cause
+    assert error.facts["exception"] == "KeyError"
+    assert 'raise KeyError("amount")' in str(error.facts["traceback"])
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        (raw(key=b"\xff\xfe"), ["key is no utf8", r"b'\xff\xfe'"]),
+        (raw(value=b"[1]"), ["value is no json(dict)", "b'[1]'", "3 bytes"]),
+        (raw(value=b"x" * 1000), ["1000 bytes", "…"]),
+        (raw(value=None), ["it is null", "nullable(json(dict))"]),
+    ],
+)
+def test_undecodable_bytes_are_shown_with_what_was_expected(record, words):
+    """Side, codec and the first bytes stand in the message; a null says how to allow it."""
+    error = record_error(record, payments, handler, TypeError("from the loop"))
+    for word in ("payments-3-1042", *words):
+        assert word in str(error)
+    assert len(str(error)) < 400
+
+
+def test_null_is_no_fault_where_it_is_allowed():
+    """Then the handler's own error is told."""
+    topic = Topic("payments", key=nullable(utf8), value=nullable(json(dict)))
+    error = record_error(raw(key=None, value=None), topic, handler, raised())
+    assert "KeyError" in error.message
+
+
+def test_errors_of_state_and_output_get_the_record_id_once():
+    """They are raised where the record is not known."""
+    inner = RecordError("output to x has 5 bytes", hint="send less")
+    error = record_error(raw(), payments, handler, inner)
+    assert error is inner
+    assert record_error(raw(), payments, handler, error).message.count("payments-3-1042") == 1
+    assert str(error) == "payments-3-1042: output to x has 5 bytes (send less)"
+    assert error.args == (error.message,)
+
+
+def test_import_errors_of_a_codec_pass():
+    """A missing module is the process's fault, also while looking for the reason."""
+
+    def missing(data):
+        raise ImportError("no module")
+
+    topic = Topic("payments", value=type(utf8)("odd", missing, str.encode))
+    with pytest.raises(ImportError):
+        record_error(raw(), topic, handler, ValueError())
+
+
+def test_an_answer_that_is_a_coroutine_is_closed():
+    """A wrapped async handler is refused without a warning about a coroutine never awaited."""
+
+    async def forgotten():
+        await asyncio.sleep(0)
+
+    coroutine = forgotten()
+    assert "coroutine" in str(answered(coroutine))
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED

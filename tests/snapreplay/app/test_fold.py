@@ -1,0 +1,278 @@
+"""The fold, case by case; test_fold_batches.py holds its one law."""
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from snapreplay.app.anchor import anchor_of
+from snapreplay.app.app import App
+from snapreplay.app.codecs import utf8
+from snapreplay.app.fold import ErrorPolicy, Fold
+from snapreplay.app.input_ranges import OutOfOrder
+from snapreplay.app.ranges import InputRange, SkippedRange
+from snapreplay.errors import RecordError, UsageError
+from snapreplay.state.map import MapState
+from snapreplay.state.store import store_of
+from tests.support.fold_bench import START, Bench, doing, payments, rates, raw
+
+
+def test_applied_describes_the_batch():
+    """Ranges in the order applied, positions, anchors, outputs and stream time of a batch of two
+    inputs.
+    """
+    records = [
+        raw("payments", 3, {}, at=50),
+        raw("rates", 1, 7, at=40),
+        raw("payments", 6, {}, at=30),
+    ]
+    applied = Bench().batch(records)
+    assert applied.ranges == [
+        InputRange("payments", 0, 4, 1),
+        InputRange("rates", 0, 2, 1),
+        InputRange("payments", 4, 7, 1),
+    ]
+    assert applied.positions == {"payments": 7, "rates": 2}
+    assert applied.anchors == {"payments": anchor_of(records[2]), "rates": anchor_of(records[1])}
+    assert [one.value for one in applied.outputs] == [b"1", b"[7,2]", b"2"]
+    assert (applied.record_count, applied.stream_time_ms, applied.failure) == (3, 50, None)
+    assert len(applied.sealed.changes) == 2
+
+
+def test_skipped_record_leaves_nothing_and_becomes_a_dead_letter():
+    """Half of a record's effects never stay (review A6): no change, no output, no stream time. It
+    is the anchor: it was read from this input.
+    """
+    good, bad = raw("payments", 0, {}, at=10), doing(1, "raise", key=b"bob", at=99)
+    bench = Bench()
+    applied = bench.batch([good, bad])
+    only_good = Bench()
+    only_good.batch([good])
+    assert bench.store.digest == only_good.store.digest
+    assert applied.stream_time_ms == bench.store.stream_time_ms == 10
+    assert applied.anchors == {"payments": anchor_of(bad)}
+    assert applied.skipped == [SkippedRange("payments", 1, 2)]
+    assert (applied.record_count, applied.ranges) == (1, [InputRange("payments", 0, 2, 2)])
+    assert len(applied.outputs) == 1
+    [letter], [error] = applied.dead_letters, applied.errors
+    assert (letter.topic, letter.key, letter.value) == ("ledger-dead-letters", b"bob", bad.value)
+    assert dict(letter.headers)["__snapreplay.errors.offset"] == b"1"
+    assert dict(letter.headers)["__snapreplay.errors.exception"] == b"ValueError"
+    assert str(error.record_id) == "payments-0-1"
+
+
+def test_first_record_failing_gives_an_empty_batch_with_the_failure():
+    """Nothing is covered, nothing changed, and the failure says why."""
+    bench = Bench(ErrorPolicy.FAIL)
+    applied = bench.batch([doing(0, "raise", at=5), raw("payments", 1, {})])
+    assert (applied.ranges, applied.positions, applied.record_count) == ([], START, 0)
+    assert (applied.outputs, applied.sealed.changes, applied.stream_time_ms) == ([], {}, -1)
+    assert applied.failure is not None
+    assert isinstance(applied.failure.__cause__, ValueError)
+
+
+def test_errors_of_the_state_are_found_when_staged_and_named_by_isolate():
+    """`finish` does not know the record of a value that cannot be written; `isolate` does."""
+    records = [raw("payments", 0, {}), doing(1, "unwritable"), raw("payments", 2, {})]
+    bench = Bench()
+    bench.fold.begin(START)
+    bench.fold.feed(records)
+    with pytest.raises(RecordError):
+        bench.fold.finish()
+    bench.fold.abandon()
+    applied = bench.fold.isolate(START, records)
+    assert [str(one.record_id) for one in applied.errors] == ["payments-0-1"]
+
+
+def test_handler_sees_the_record_and_stream_time_before_it_is_called():
+    """Stream time is the highest timestamp so far, this record's included; key and value are
+    decoded.
+    """
+    seen = []
+    watching = App("watch", inputs=[payments], state=lambda: MapState(str, int))
+
+    @watching.handler(payments)
+    def on_record(record, state, out):
+        seen.append(
+            (record.id, record.key, record.value, record.timestamp_ms, state.stream_time_ms)
+        )
+
+    fold = Fold(watching, store_of(watching.state()), 5)
+    fold.begin({"payments": 0})
+    fold.feed([raw("payments", 0, {"a": 1}, at=7), raw("payments", 1, None, at=3)])
+    fold.feed([raw("payments", 2, {}, at=9)])
+    assert seen == [
+        ("payments-5-0", "ada", {"a": 1}, 7, 7),
+        ("payments-5-1", "ada", None, 3, 7),
+        ("payments-5-2", "ada", {}, 9, 9),
+    ]
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError, ImportError, asyncio.CancelledError, KeyboardInterrupt, SystemExit]
+)
+@pytest.mark.parametrize("isolated", [False, True])
+def test_errors_of_the_process_are_no_handler_errors(error, isolated):
+    """They pass: the record is not dead-lettered for them."""
+    breaking = App("breaking", inputs=[payments], state=lambda: MapState(str, int))
+
+    @breaking.handler(payments)
+    def on_record(record, state, out):
+        raise error
+
+    fold = Fold(breaking, store_of(breaking.state()), 0, policy=ErrorPolicy.DEAD_LETTER)
+    fold.begin({"payments": 0})
+    run = partial(fold.isolate, {"payments": 0}) if isolated else fold.feed
+    with pytest.raises(error):
+        run([raw("payments", 0, {})])
+
+
+def test_a_handler_that_returns_something_is_refused():
+    """It may be a wrapped coroutine whose body never ran: its record is not passed over in silence."""
+    applied = Bench().batch([doing(0, "answer"), doing(1, "ok")])
+    assert [str(one.record_id) for one in applied.errors] == ["payments-0-0"]
+    assert "returned a int" in applied.errors[0].message
+
+
+def test_pipelined_batches_build_on_the_sealed_one():
+    """The next batch is applied, and may fail and be isolated, while the last one still commits."""
+    piped, plain = Bench(), Bench()
+    first, second = (
+        [raw("payments", 0, {}, at=1)],
+        [doing(1, "raise"), raw("payments", 2, {}, at=2)],
+    )
+    piped.batch(first, merge=False)
+    piped.fold.begin(piped.positions)
+    with pytest.raises(RecordError):
+        piped.fold.feed(second)
+    piped.fold.abandon()
+    piped.store.merge()
+    piped.applied.append(piped.fold.isolate(piped.positions, second))
+    piped.store.merge()
+    piped.positions = piped.applied[-1].positions
+    for records in (first, second):
+        plain.batch(records)
+    assert piped.effect() == plain.effect()
+
+
+def test_abandon_puts_everything_back():
+    """State, outputs and stream time are those of the last batch."""
+    bench = Bench()
+    bench.batch([raw("payments", 0, {}, at=5)])
+    before = bench.effect()
+    bench.fold.begin(bench.positions)
+    bench.fold.feed([raw("payments", 1, {}, at=9)])
+    bench.fold.abandon()
+    assert bench.effect() == before
+    applied = bench.batch([])
+    assert (applied.outputs, applied.sealed.changes) == ([], {})
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_records_below_the_position_are_refused(offset):
+    """A record fed twice would be counted twice: the caller's bug, no handler error."""
+    bench = Bench()
+    bench.batch([raw("payments", 0, {}), raw("payments", 1, {})])
+    bench.fold.begin(bench.positions)
+    with pytest.raises(OutOfOrder):
+        bench.fold.feed([raw("payments", offset, {})])
+
+
+def test_a_record_twice_in_one_batch_is_refused():
+    """The position moves with every record, not with every batch."""
+    bench = Bench()
+    bench.fold.begin(bench.positions)
+    with pytest.raises(OutOfOrder):
+        bench.fold.feed([raw("payments", 0, {}), raw("payments", 0, {})])
+
+
+class Sum:
+    """State that is no map and cannot undo."""
+
+    def __init__(self):
+        self.total = 0
+
+    def snapshot(self):
+        yield b"total", self.total.to_bytes(8, "big")
+
+    def restore(self, entries):
+        self.total = int.from_bytes(dict(entries)[b"total"], "big")
+
+
+class UndoableSum(Sum):
+    def begin(self):
+        self.before = self.total
+
+    def rollback(self):
+        self.total = self.before
+
+
+def summing(factory):
+    summing_app = App("sum", inputs=[rates], state=factory)
+
+    @summing_app.handler(rates)
+    def on_rate(record, state, out):
+        state.total += record.value
+        if record.value < 0:
+            raise ValueError(record.value)
+
+    return summing_app
+
+
+def test_state_that_cannot_undo_refuses_dead_letters_and_isolation():
+    """Half a record would stay: refused by name, before any record."""
+    summing_app = summing(Sum)
+    with pytest.raises(UsageError, match="dead_letter"):
+        Fold(summing_app, store_of(Sum()), 0, policy=ErrorPolicy.DEAD_LETTER)
+    fold = Fold(summing_app, store_of(Sum()), 0)
+    with pytest.raises(UsageError, match="undo"):
+        fold.isolate({"rates": 0}, [raw("rates", 0, 1)])
+
+
+def test_abandoning_a_state_that_cannot_undo_makes_it_unusable():
+    """It holds half a batch: nothing may be sealed or written from it before it is restored."""
+    store = store_of(Sum())
+    fold = Fold(summing(Sum), store, 0)
+    fold.begin({"rates": 0})
+    with pytest.raises(RecordError):
+        fold.feed([raw("rates", 0, 5), raw("rates", 1, -1)])
+    fold.abandon()
+    with pytest.raises(RuntimeError):
+        fold.begin({"rates": 0})
+    store.clear()
+    fold.begin({"rates": 0})
+    fold.feed([raw("rates", 0, 5)])
+    assert store.view.total == 5
+
+
+def test_state_that_can_undo_is_isolated_like_a_map():
+    """begin and rollback are called per record: the failing one leaves nothing."""
+    store = store_of(UndoableSum())
+    fold = Fold(summing(UndoableSum), store, 0, policy=ErrorPolicy.DEAD_LETTER)
+    records = [raw("rates", offset, value) for offset, value in enumerate([5, -3, 7])]
+    fold.begin({"rates": 0})
+    with pytest.raises(RecordError):
+        fold.feed(records)
+    fold.abandon()
+    applied = fold.isolate({"rates": 0}, records)
+    assert store.view.total == 12
+    assert applied.skipped == [SkippedRange("rates", 1, 2)]
+
+
+def test_applied_is_not_changed_by_the_next_batch():
+    """The transaction of a batch is under way while the next one is applied."""
+    bench = Bench()
+    first = bench.batch([raw("payments", 0, {})])
+    kept = replace(first, outputs=list(first.outputs), positions=dict(first.positions))
+    bench.batch([raw("payments", 1, {}), doing(2, "raise")])
+    assert first == kept
+
+
+def test_codecs_decode_each_record_with_its_own_topic():
+    """Inputs of different types alternate within one call."""
+    applied = Bench().batch(
+        [raw("rates", 0, 3), raw("payments", 0, None), raw("rates", 1, 4)], slice_size=9
+    )
+    assert [one.value for one in applied.outputs] == [b"[3,1]", b"1", b"[4,2]"]
+    assert utf8.decode(applied.outputs[0].key or b"") == "ada"

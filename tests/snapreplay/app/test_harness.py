@@ -1,0 +1,229 @@
+"""The harness runs an app as a partition would, and a crash brings the same state back."""
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from snapreplay.app.app import App
+from snapreplay.app.fold import ErrorPolicy
+from snapreplay.app.harness import Diverged, Harness, Sent, record
+from snapreplay.app.lost_change import LostChange
+from snapreplay.app.record import RawRecord
+from snapreplay.app.topic import Topic
+from snapreplay.errors import RecordError, UsageError
+from snapreplay.state.map import MapState
+
+payments, balances = Topic("payments"), Topic("balances")
+
+
+def make(handler, state=lambda: MapState(str, dict, default=lambda: {"n": 0})):
+    app = App("ledger", inputs=[payments], outputs=[balances], state=state)
+    app.handler(payments)(handler)
+    return app
+
+
+def add(record, state, out):
+    state[record.key]["n"] += record.value
+    out.send(balances, key=record.key, value=state[record.key]["n"], headers=[("at", b"x")])
+    if record.value < 0:
+        raise ValueError(record.value)
+
+
+def test_feeding_changes_state_and_gives_outputs():
+    """Offsets rise by one, times by a millisecond, outputs come decoded."""
+    harness = Harness(make(add))
+    harness.feed(payments, key="ada", value=5)
+    fed = harness.feed_batch(
+        [record(payments, key="ada", value=2), record(payments, key="bob", value=1)]
+    )
+    assert [(one.offset, one.timestamp) for one in fed] == [(1, 2), (2, 3)]
+    assert dict(harness.state) == {"ada": {"n": 7}, "bob": {"n": 1}}
+    assert harness.state.stream_time_ms == 3
+    header = (("at", b"x"),)
+    assert harness.outputs(balances) == [
+        Sent("ada", 5, header, None, None),
+        Sent("ada", 7, header, None, None),
+        Sent("bob", 1, header, None, None),
+    ]
+    assert harness.outputs(Topic("other")) == []
+
+
+@given(
+    st.lists(st.sampled_from(["feed", "batch", "snapshot", "crash"]), max_size=20), st.integers()
+)
+@settings(max_examples=50)
+def test_crashes_and_snapshots_never_change_anything(actions, seed):
+    """Whatever happens in between, state and outputs are those of an undisturbed run."""
+    disturbed, plain = Harness(make(add)), Harness(make(add))
+    values = itertools.count()
+    for action in actions:
+        if action == "snapshot":
+            disturbed.snapshot()
+        elif action == "crash":
+            disturbed.crash(seed=seed)
+        else:
+            size = 1 if action == "feed" else 4
+            batch = [record(payments, key=f"k{next(values) % 5}", value=n) for n in range(size)]
+            for harness in (disturbed, plain):
+                harness.feed_batch(batch)
+    assert disturbed.digest == plain.digest
+    assert disturbed.state.stream_time_ms == plain.state.stream_time_ms
+    assert disturbed.all_outputs == plain.all_outputs
+
+
+def test_policy_fail_raises_after_the_good_prefix():
+    """As the service does: what came before the failing record is committed."""
+    harness = Harness(make(add))
+    with pytest.raises(RecordError, match="payments-0-1"):
+        harness.feed_batch([record(payments, key="ada", value=n) for n in (5, -1, 3)])
+    assert dict(harness.state) == {"ada": {"n": 5}}
+    assert harness.feed_batch([record(payments, key="ada", value=1)])[0].offset == 1
+    harness.crash()
+    assert dict(harness.state) == {"ada": {"n": 6}}
+
+
+def test_policy_dead_letter_skips_and_replay_skips_the_same():
+    """The letter and its reason can be looked at; a crash does not bring the record back."""
+    harness = Harness(make(add), policy=ErrorPolicy.DEAD_LETTER)
+    harness.feed_batch([record(payments, key="ada", value=n) for n in (5, -1, 3)])
+    harness.feed_batch([RawRecord("payments", -1, -1, -1, b"\xff", b"1")])
+    assert [str(one.record_id) for one in harness.errors] == ["payments-0-1", "payments-0-3"]
+    assert [one.topic for one in harness.dead_letters] == ["ledger-dead-letters"] * 2
+    harness.crash()
+    assert dict(harness.state) == {"ada": {"n": 8}}
+    assert len(harness.outputs(balances)) == 2
+
+
+def test_reading_the_state_changes_nothing():
+    """A test may look at a missing key: the default it made is forgotten."""
+    harness = Harness(make(add))
+    before = harness.digest
+    assert harness.state["nobody"] == {"n": 0}
+    harness.feed(payments, key="ada", value=0)
+    assert "nobody" not in dict(harness.state)
+    assert harness.digest.count == 1
+    assert before.count == 0
+
+
+def test_unknown_topics_and_unfinished_apps_are_refused():
+    """By name, at once."""
+    with pytest.raises(UsageError, match="other is no input"):
+        Harness(make(add)).feed(Topic("other"), key="a", value=1)
+    with pytest.raises(UsageError, match="no handler"):
+        Harness(App("ledger", inputs=[payments], state=lambda: MapState(str, int)))
+
+
+def test_limits_of_output_topics_can_be_given():
+    """So that a test can meet the limit of production."""
+    harness = Harness(make(add), output_limits={"balances": 50})
+    with pytest.raises(RecordError, match="takes 50"):
+        harness.feed(payments, key="ada", value=1)
+
+
+COUNTS = itertools.count()
+
+
+def counting_state(record, state, out):
+    state[record.key]["n"] = next(COUNTS)
+
+
+def counting_output(record, state, out):
+    out.send(balances, key=record.key, value=next(COUNTS))
+
+
+def failing_later(record, state, out):
+    if next(COUNTS) > 20:
+        raise ValueError("later")
+
+
+@pytest.mark.parametrize(
+    ("handler", "words"),
+    [
+        (counting_state, "another state"),
+        (counting_output, "other outputs"),
+    ],
+)
+def test_a_crash_finds_what_is_kept_outside_the_state(handler, words):
+    """Replay runs the handler again: the record whose effect differs is named."""
+    harness = Harness(make(handler))
+    harness.feed(payments, key="ada", value=1)
+    harness.feed(payments, key="ada", value=1)
+    with pytest.raises(Diverged, match=rf"payments-0-0 .*{words}"):
+        harness.crash()
+
+
+def test_a_record_refused_only_in_replay_is_reported():
+    """A handler that fails the second time is no dead letter: replay skips only what is listed."""
+    harness = Harness(make(failing_later), policy=ErrorPolicy.DEAD_LETTER)
+    while next(COUNTS) < 19:
+        pass
+    harness.feed(payments, key="ada", value=1)
+    with pytest.raises(Diverged, match="ValueError: later"):
+        harness.crash()
+
+
+def test_a_changed_get_default_is_reported():
+    """The harness watches every batch."""
+
+    def lossy(record, state, out):
+        state.get(record.key, {"n": 0})["n"] += 1
+
+    with pytest.raises(LostChange, match="payments-0-0"):
+        Harness(make(lossy)).feed(payments, key="ada", value=1)
+
+
+class Total:
+    """State that is no map, cannot undo, and shows in its outputs in which order it was restored."""
+
+    def __init__(self):
+        self.counts = {}
+
+    def snapshot(self):
+        return [(key.encode(), value.to_bytes(4, "big")) for key, value in self.counts.items()]
+
+    def restore(self, entries):
+        self.counts = {key.decode(): int.from_bytes(value, "big") for key, value in entries}
+
+
+def total(record, state, out):
+    state.counts[record.key] = state.counts.get(record.key, 0) + record.value
+    if record.value < 0:
+        raise ValueError(record.value)
+
+
+def first_key(record, state, out):
+    total(record, state, out)
+    out.send(balances, key=record.key, value=next(iter(state.counts)))
+
+
+def test_a_state_that_is_no_map_is_restored_after_a_failure():
+    """It cannot undo half a record: the harness restores it, as the service does."""
+    harness = Harness(make(total, Total))
+    harness.feed(payments, key="ada", value=5)
+    with pytest.raises(RecordError):
+        harness.feed_batch(
+            [record(payments, key="ada", value=1), record(payments, key="ada", value=-9)]
+        )
+    assert harness.state.counts == {"ada": 5}
+    harness.snapshot()
+    harness.feed(payments, key="bob", value=1)
+    harness.crash()
+    assert harness.state.counts == {"ada": 5, "bob": 1}
+
+
+def test_entries_come_back_in_another_order():
+    """An object that depends on the order of its entries is found by a crash with some seed."""
+    harness = Harness(make(first_key, Total))
+    for key in "abcdefgh":
+        harness.feed(payments, key=key, value=1)
+    harness.snapshot()
+    harness.feed(payments, key="a", value=1)
+    with pytest.raises(Diverged, match="other outputs"):
+        crash_often(harness)
+
+
+def crash_often(harness):
+    for seed in range(20):
+        harness.crash(seed=seed)

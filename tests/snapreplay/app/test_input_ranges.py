@@ -1,0 +1,111 @@
+"""Ranges cover the input without holes, in the order applied."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapreplay.app.anchor import anchor_of
+from snapreplay.app.input_ranges import InputRanges, OutOfOrder, out_of_order, without_skipped
+from snapreplay.app.ranges import InputRange, SkippedRange
+from snapreplay.app.record import RawRecord
+
+
+def at(topic, offset):
+    return RawRecord(topic, 0, offset, offset * 10, b"k", b"v%d" % offset)
+
+
+def test_range_starts_at_the_position_not_at_the_first_record():
+    """A transaction marker before the first record lies inside the range."""
+    coverage = InputRanges({"a": 10, "b": 0})
+    coverage.applied(at("a", 14), 3)
+    assert coverage.ranges == [InputRange("a", 10, 15, 3)]
+    assert coverage.positions == {"a": 15, "b": 0}
+    assert coverage.record_count == 3
+
+
+def test_neighbouring_runs_of_one_input_are_one_range():
+    """How a batch was cut into calls is not visible; a change of input is."""
+    coverage = InputRanges({"a": 0, "b": 5})
+    for topic, offset, count in [("a", 1, 2), ("a", 2, 1), ("b", 7, 1), ("a", 4, 2)]:
+        coverage.applied(at(topic, offset), count)
+    assert coverage.ranges == [
+        InputRange("a", 0, 3, 3),
+        InputRange("b", 5, 8, 1),
+        InputRange("a", 3, 5, 2),
+    ]
+
+
+def test_skipped_records_are_covered_but_not_counted():
+    """They count in the range (the reader sees them), not as applied, and are the anchor when they come last."""
+    coverage = InputRanges({"a": 0})
+    coverage.applied(at("a", 0), 1)
+    coverage.skip(at("a", 1))
+    assert coverage.ranges == [InputRange("a", 0, 2, 2)]
+    assert coverage.skipped == [SkippedRange("a", 1, 2)]
+    assert coverage.record_count == 1
+    assert coverage.anchors == {"a": anchor_of(at("a", 1))}
+
+
+def test_skipped_neighbours_are_one_range_also_over_gaps():
+    """A flood of dead letters does not make the increment grow; what was applied ends a range."""
+    coverage = InputRanges({"a": 0, "b": 0})
+    coverage.skip(at("a", 0))
+    coverage.skip(at("b", 0))
+    coverage.skip(at("a", 3))
+    coverage.applied(at("a", 4), 1)
+    coverage.skip(at("a", 5))
+    assert sorted((s.topic, s.start_offset, s.end_offset) for s in coverage.skipped) == [
+        ("a", 0, 4),
+        ("a", 5, 6),
+        ("b", 0, 1),
+    ]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 3), st.booleans()), max_size=30),
+)
+def test_ranges_are_adjacent_and_skips_are_exact(steps):
+    """For any sequence: ranges of an input join end to start, and exactly the skipped records lie
+    in skips.
+    """
+    coverage = InputRanges({"a": 100, "b": 200})
+    offset, applied, skipped = {"a": 99, "b": 199}, set(), set()
+    for topic, gap, is_skipped in steps:
+        offset[topic] += gap
+        if is_skipped:
+            coverage.skip(at(topic, offset[topic]))
+            skipped.add((topic, offset[topic]))
+        else:
+            coverage.applied(at(topic, offset[topic]), 1)
+            applied.add((topic, offset[topic]))
+    position = {"a": 100, "b": 200}
+    for one in coverage.ranges:
+        assert one.start_offset == position[one.topic] < one.end_offset
+        position[one.topic] = one.end_offset
+    assert position == coverage.positions
+    assert sum(one.record_count for one in coverage.ranges) == len(steps)
+    assert coverage.record_count == len(applied)
+    inside = {(s.topic, o) for s in coverage.skipped for o in range(s.start_offset, s.end_offset)}
+    assert skipped <= inside
+    assert not applied & inside
+
+
+def test_positions_given_are_not_changed():
+    """The caller's positions stay those of the batch before."""
+    positions = {"a": 0}
+    InputRanges(positions).applied(at("a", 0), 1)
+    assert positions == {"a": 0}
+
+
+def test_out_of_order_names_record_and_position():
+    """Feeding a record twice is stopped, with both numbers."""
+    with pytest.raises(OutOfOrder, match=r"a-0-3 .* is 5"):
+        raise out_of_order(at("a", 3), 5)
+
+
+def test_a_replay_leaves_out_what_was_skipped():
+    """Of the named input and offsets only, in the order applied; nothing skipped: all of it."""
+    records = [at("a", 0), at("b", 1), at("a", 1), at("a", 2), at("b", 2)]
+    skipped = [SkippedRange("a", 1, 3), SkippedRange("b", 2, 3)]
+    assert without_skipped(records, skipped) == [at("a", 0), at("b", 1)]
+    assert without_skipped(records, []) == records

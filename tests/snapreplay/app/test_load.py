@@ -1,0 +1,164 @@
+"""From a name to an app, and from each mistake to the way out."""
+
+import importlib
+import sys
+import textwrap
+import uuid
+
+import pytest
+
+from snapreplay.app.app import App
+from snapreplay.app.load import load_app, name_of
+from snapreplay.app.topic import Topic
+from snapreplay.errors import UsageError
+from snapreplay.state.map import MapState
+
+GOOD = """
+from snapreplay import App, MapState, Topic
+payments = Topic("payments")
+app = other = App("ledger", inputs=[payments], state=lambda: MapState(str, int))
+@app.handler(payments)
+def on_payment(record, state, out):
+    state[record.key] = 1
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A working directory of one's own, forgotten afterwards."""
+    path, modules = list(sys.path), set(sys.modules)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def write(folder, source, stem=None):
+    """A module of a name that nothing else has."""
+    name = stem or f"app_{uuid.uuid4().hex[:8]}"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.py").write_text(textwrap.dedent(source))
+    return name
+
+
+def refused(name, *words):
+    with pytest.raises(UsageError) as caught:
+        load_app(name)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_a_module_of_the_working_directory_is_found(here):
+    """With the default attribute, and with one named."""
+    name = write(here, GOOD)
+    assert load_app(name).app_id == "ledger"
+    assert load_app(f"{name}:other") is load_app(f"{name}:app")
+
+
+def test_a_file_is_imported_under_its_stem(here):
+    """Anybody else who imports that name gets the same module, so the same app."""
+    name = write(here / "sub", GOOD)
+    app = load_app(f"sub/{name}.py")
+    assert importlib.import_module(name).app is app
+    assert load_app(f"sub/{name}.py:other") is app
+
+
+def test_a_file_finds_its_neighbours(here):
+    """Modules beside the file can be imported, from wherever one starts."""
+    neighbour = write(here / "sub", "LIMIT = 5\n")
+    name = write(here / "sub", f"from {neighbour} import LIMIT\n{GOOD}")
+    assert load_app(str(here / "sub" / f"{name}.py")).app_id == "ledger"
+
+
+def test_an_app_of_another_directory_is_named_by_its_file(here):
+    """The name of an app is for another process to load it, started where this one was."""
+    name = write(here / "sub", GOOD)
+    app = load_app(f"sub/{name}.py")
+    assert name_of(app) == f"sub/{name}.py:app"
+    assert load_app(f"sub/{name}.py:app") is app
+
+
+def test_missing_modules_and_files_name_what_is_near(here):
+    """A typo is answered with the right name."""
+    name = write(here, GOOD)
+    refused(f"{name}x", f"did you mean {name}?")
+    refused(f"{name}x.py", f"did you mean {name}.py?")
+    refused("sub/none.py", "sub/none.py", "none")
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (
+            "import nowhere_at_all",
+            ["nowhere_at_all", "line 1: import nowhere_at_all", "install it"],
+        ),
+        ("x = 1\nraise ValueError('boom')", ["ValueError: boom", "line 2: raise ValueError"]),
+        ("x = (1\n", ["SyntaxError", "line 1"]),
+        ("import sys\nsys.exit(3)", ["SystemExit: 3", 'if __name__ == "__main__":']),
+    ],
+)
+def test_modules_that_cannot_be_imported_show_cause_and_line(here, source, words):
+    """The user's line, not the import system's."""
+    name = write(here, source)
+    refused(name, name, *words)
+    refused(f"{name}.py", name, *words)
+
+
+def test_missing_attribute_names_the_apps_of_the_module(here):
+    """Nearest name first; a thing that is no App says what it is."""
+    name = write(
+        here,
+        GOOD.replace("app = other", "ledger = application") + "number = 5\n".replace("@app", "@"),
+    )
+    (here / f"{name}.py").write_text(
+        GOOD.replace("app = other", "ledger = ledgers").replace("@app", "@ledger") + "number = 5\n"
+    )
+    refused(name, "has no 'app'", "ledger", f"{name}:ledger")
+    refused(f"{name}:ledgre", "did you mean ledger?")
+    refused(f"{name}:number", "int 'number'", "no App")
+
+
+@pytest.mark.parametrize("name", ["__main__", "__main__:app"])
+def test_main_is_refused(name):
+    """Another process would import another module under that name."""
+    refused(name, "__main__", "path/to/file.py")
+
+
+@pytest.mark.parametrize("name", ["", ":", ":app", "module:"])
+def test_incomplete_names_show_the_forms(name):
+    """The three forms stand in the hint."""
+    refused(name, "module:app", "path/to/file.py")
+
+
+def test_files_that_would_be_another_module_are_refused(here):
+    """A name of the standard library, no Python name, and a name already taken."""
+    refused(f"{write(here, GOOD, 'queue')}.py", "queue", "rename")
+    refused(f"{write(here, GOOD, 'wave')}.py", "wave", "rename")
+    refused(f"{write(here, GOOD, 'my-app')}.py", "my-app", "rename")
+    name = write(here / "one", GOOD)
+    write(here / "two", GOOD, name)
+    load_app(f"one/{name}.py")
+    refused(f"two/{name}.py", "taken by", "rename")
+
+
+def test_incomplete_apps_are_refused(here):
+    """No handler, and an async one: found before any broker is asked."""
+    refused(write(here, GOOD.replace("@app.handler(payments)\n", "")), "no handler")
+    refused(
+        write(here, GOOD.replace("def on_payment", "async def on_payment")), "async", "upstream"
+    )
+
+
+def test_apps_made_in_functions_have_no_name():
+    """Only what another process could import has one."""
+    topic = Topic("payments")
+    app = App("ledger", inputs=[topic], state=lambda: MapState(str, int))
+    assert name_of(app) is None
+
+    @app.handler(topic)
+    def on_payment(record, state, out): ...
+
+    assert name_of(app) is None

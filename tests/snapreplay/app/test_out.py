@@ -1,0 +1,149 @@
+"""Outputs are encoded by value, at once, and refused where Kafka would refuse them."""
+
+import msgspec
+import pytest
+
+from snapreplay.app.codecs import i64, json, nullable, raw
+from snapreplay.app.out import DEFAULT_LIMIT_BYTES, Out
+from snapreplay.app.record import Output
+from snapreplay.app.topic import Topic
+from snapreplay.errors import RecordError
+
+balances = Topic("balances")
+blobs = Topic("blobs", key=nullable(raw), value=raw)
+totals = Topic("totals", key=i64, value=json(int))
+
+
+def make(**limits):
+    return Out([balances, blobs, totals], limits)
+
+
+def refused(out, *args, **given):
+    before = list(out.staged)
+    with pytest.raises(RecordError) as caught:
+        out.send(*args, **given)
+    assert out.staged == before, "a refused output is staged"
+    return str(caught.value)
+
+
+def test_value_is_encoded_when_sent():
+    """What the handler does to the object afterwards does not reach the output (review A5)."""
+    out, account = make(), {"balance": 1}
+    out.send(balances, key="ada", value=account)
+    account["balance"] = 2
+    out.send(balances, key="ada", value=account)
+    assert [msgspec.json.decode(one.value) for one in out.staged] == [
+        {"balance": 1},
+        {"balance": 2},
+    ]
+
+
+def test_everything_given_is_staged():
+    """Nothing is added, nothing lost."""
+    out = make()
+    out.send(totals, key=5, value=7, partition=3, headers=[("h", b"x")], timestamp_ms=99)
+    assert out.staged == [
+        Output(
+            "totals",
+            (5).to_bytes(8, "big"),
+            b"7",
+            3,
+            same_key=False,
+            timestamp_ms=99,
+            headers=(("h", b"x"),),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("input_key", "key", "partition", "same"),
+    [
+        (b"ada", b"ada", None, True),
+        (b"ada", b"bob", None, False),
+        (b"ada", b"ada", 2, False),
+        (None, None, None, False),
+    ],
+)
+def test_same_key_says_that_the_inputs_partition_may_be_kept(input_key, key, partition, same):
+    """Only for equal key bytes, never for null keys, never against an explicit partition."""
+    out = make()
+    out.input_key = input_key
+    out.send(blobs, key=key, value=b"", partition=partition)
+    assert out.staged[0].same_key is same
+
+
+def test_null_goes_where_the_topic_takes_it():
+    """json() takes null (a tombstone); raw does not, and says how it would."""
+    out = make()
+    out.send(balances, key="ada", value=None)
+    assert out.staged[0].value is None
+    assert "nullable(raw)" in refused(out, blobs, key=None, value=None)
+    assert "key None" in refused(out, totals, key=None, value=1)
+
+
+def test_undeclared_topics_are_refused_with_the_nearest():
+    """A typo, another object of the same name, and no topic at all are three messages."""
+    out = make()
+    assert "did you mean balances" in refused(out, Topic("balance"), key="a", value=1)
+    assert "another Topic object" in refused(out, Topic("balances"), key="a", value=1)
+    assert "'balances'" in refused(out, "balances", key="a", value=1)
+
+
+@pytest.mark.parametrize("value", [object(), {1: 2}, {"a": object()}])
+def test_unencodable_values_are_named(value):
+    """Topic, value and codec stand in the message."""
+    text = refused(make(), balances, key="a", value=value)
+    assert "balances" in text
+    assert "json(Any)" in text
+
+
+def test_long_values_are_cut_in_messages():
+    """A megabyte of value does not become a megabyte of log."""
+    assert len(refused(make(), balances, key="a", value=[object(), "x" * 100_000])) < 500
+
+
+def test_size_limit_is_that_of_the_topic():
+    """Counted with overhead and headers; the message holds both numbers; the last fitting byte
+    fits.
+    """
+    out = make(blobs=1000)
+    overhead = 61 + 21 + 10
+    out.send(blobs, key=b"k" * 8, value=b"v" * (1000 - overhead - 8))
+    text = refused(out, blobs, key=b"k" * 8, value=b"v" * (1000 - overhead - 7))
+    assert "1,001 bytes" in text
+    assert "takes 1,000" in text
+    assert "1,0" in refused(out, blobs, key=None, value=b"v" * 800, headers=[("h", b"x" * 200)])
+
+
+def test_topics_without_known_limit_have_kafkas_default():
+    """Without a broker to ask, what no broker takes by default is refused."""
+    text = refused(make(), blobs, key=None, value=b"v" * DEFAULT_LIMIT_BYTES)
+    assert f"{DEFAULT_LIMIT_BYTES:,}" in text
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"partition": -1},
+        {"partition": True},
+        {"partition": "1"},
+        {"timestamp_ms": -5},
+        {"timestamp_ms": 1.5},
+        {"headers": [("h", "text")]},
+        {"headers": [(b"h", b"x")]},
+    ],
+)
+def test_bad_partitions_times_and_headers_are_refused(given):
+    """Found here, by record, and not by the producer, by batch."""
+    assert "output to balances" in refused(make(), balances, key="a", value=1, **given)
+
+
+def test_memory_errors_pass():
+    """Running out of memory is no property of the record."""
+
+    def exhausted(value):
+        raise MemoryError
+
+    topic = Topic("heavy", value=type(raw)("heavy", raw.decode, exhausted))
+    with pytest.raises(MemoryError):
+        Out([topic], {}).send(topic, key="a", value=b"")

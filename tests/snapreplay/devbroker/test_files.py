@@ -1,0 +1,103 @@
+"""Formatting a data directory, and the archive of classes."""
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from snapreplay.devbroker.errors import LocalBrokerUnavailable
+from snapreplay.devbroker.files import KafkaFiles, new_id
+
+META = "#\n#Sat Nov 21 01:39:41 UTC 2026\nnode.id=1\ndirectory.id=AAA\nversion=1\ncluster.id=BBB\n"
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> KafkaFiles:
+    """Files as jars.py lays them out, with a java of its own."""
+    root = tmp_path / "kafka"
+    (root / "formatted").mkdir(parents=True)
+    (root / "formatted" / "meta.properties").write_text(META)
+    (root / "formatted" / "bootstrap.checkpoint").write_bytes(b"features")
+    (root / "lib").mkdir()
+    for name in ("b.jar", "a.jar", "notes.txt"):
+        (root / "lib" / name).touch()
+    java = tmp_path / "java"
+    java.write_text("one")
+    return KafkaFiles(java, root)
+
+
+def meta(data_dir: Path) -> dict[str, str]:
+    """The fields of a data directory's meta.properties."""
+    lines = (data_dir / "meta.properties").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line)
+
+
+def test_each_data_directory_gets_its_own_ids(kafka: KafkaFiles, tmp_path: Path) -> None:
+    """Two brokers are two clusters, though both are copies of one formatted directory."""
+    kafka.format(tmp_path / "x", 1, "cluster-x")
+    kafka.format(tmp_path / "y", 2, "cluster-y")
+    x, y = meta(tmp_path / "x"), meta(tmp_path / "y")
+    assert (x["cluster.id"], x["node.id"], x["version"]) == ("cluster-x", "1", "1")
+    assert (y["cluster.id"], y["node.id"]) == ("cluster-y", "2")
+    assert x["directory.id"] != y["directory.id"]
+    assert (tmp_path / "x" / "bootstrap.checkpoint").read_bytes() == b"features"
+
+
+def test_a_formatted_directory_is_left_alone(kafka: KafkaFiles, tmp_path: Path) -> None:
+    """A directory that is given a second time keeps its cluster id and its data."""
+    kafka.format(tmp_path / "x", 1, "first")
+    kafka.format(tmp_path / "x", 1, "second")
+    assert meta(tmp_path / "x")["cluster.id"] == "first"
+
+
+def test_a_directory_that_cannot_be_used_is_named(kafka: KafkaFiles, tmp_path: Path) -> None:
+    """Not a traceback: somebody typed it."""
+    taken = tmp_path / "taken"
+    taken.touch()
+    with pytest.raises(LocalBrokerUnavailable, match=f"in {taken}: File exists"):
+        kafka.format(taken, 1, "CLUSTER")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("a,b", "a,b: Kafka reads a comma"), ("a\udcff", r"a\\udcff: its name is not UTF-8")],
+)
+def test_a_name_that_would_be_read_otherwise_is_refused(
+    kafka: KafkaFiles, tmp_path: Path, name: str, said: str
+) -> None:
+    """Kafka or Java would write elsewhere, without a word."""
+    with pytest.raises(LocalBrokerUnavailable, match=said):
+        kafka.format(tmp_path / name, 1, "CLUSTER")
+    assert not (tmp_path / name).exists()
+
+
+def test_the_class_path_is_all_jars_in_a_fixed_order(kafka: KafkaFiles) -> None:
+    """The archive of classes holds for one order only."""
+    lib = kafka.root / "lib"
+    assert kafka.class_path == f"{lib}/a.jar:{lib}/b.jar"
+
+
+def test_another_java_has_another_archive(kafka: KafkaFiles) -> None:
+    """An archive written by one Java is of no use to the next."""
+    before = kafka.class_archive
+    kafka.java.write_text("another")
+    assert kafka.class_archive != before
+
+
+def test_an_archive_is_taken_over_whole_or_not_at_all(kafka: KafkaFiles, tmp_path: Path) -> None:
+    """It appears under its name by a rename; a broker that wrote none is no error."""
+    kafka.keep_class_archive(tmp_path / "none")
+    assert not kafka.class_archive.exists()
+    (tmp_path / "made").write_bytes(b"classes")
+    kafka.keep_class_archive(tmp_path / "made")
+    assert kafka.class_archive.read_bytes() == b"classes"
+    assert not (tmp_path / "made").exists()
+    assert len(list(kafka.root.glob("classes-*"))) == 1
+
+
+def test_ids_are_sixteen_bytes_without_a_leading_dash() -> None:
+    """Kafka's tools would take a leading dash for an option."""
+    ids = {new_id() for _ in range(500)}
+    assert len(ids) == 500
+    assert all(len(base64.urlsafe_b64decode(text + "==")) == 16 for text in ids)
+    assert not any(text.startswith("-") for text in ids)

@@ -1,0 +1,199 @@
+"""Finding and fetching the broker's jars: by the real Maven, into directories of the test.
+
+That a directory is filled whole or not at all: tests/snapreplay/jars/test_cache.py.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from snapreplay.devbroker import jars
+from snapreplay.devbroker.errors import LocalBrokerUnavailable
+from snapreplay.jars import cache as directories
+
+DEADLINE_S = 60.0
+COMMAND = [sys.executable, "-m", "snapreplay.devbroker.jars"]
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty place for the jars, named by the environment; with what Java reads only if it is told how."""
+    place = tmp_path / "Größe 東京 dir" / "kafka"
+    monkeypatch.setenv(jars.JARS_DIR_VARIABLE, str(place))
+    return place
+
+
+def only_mvn(directory: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put an mvn before all others on the PATH."""
+    directory.mkdir()
+    (directory / "mvn").write_text(f"#!/bin/sh\n{script}\n")
+    (directory / "mvn").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
+
+
+def beside(root: Path) -> list[str]:
+    """The names of what lies in the cache beside the jars' directory, without the lock."""
+    return sorted(path.name for path in root.parent.iterdir() if path.suffix != ".lock")
+
+
+@pytest.mark.slow
+def test_the_command_fetches_once_and_tells_what_and_how_big(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first run says what it fetches and its size; the second fetches nothing, without Maven
+    and beside a class archive. Umlauts in the path and a locale without them are no obstacle."""
+    monkeypatch.setenv("LC_ALL", "C")
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")  # stale: Maven would stop at it
+    first = subprocess.run(
+        COMMAND, check=True, timeout=DEADLINE_S, capture_output=True, encoding="utf-8"
+    ).stdout.splitlines()
+    assert f"fetching Kafka {jars.kafka_version()} by Maven (about 39 MB, once)" in first[0]
+    megabytes = float(first[1].split(" MB")[0].split()[-1])
+    assert 35 < megabytes < 43, "the announced size is not true any more"
+    assert beside(root) == ["kafka"]
+    assert (root / "formatted" / "meta.properties").is_file()
+    assert not (root / "format.properties").exists()
+    only_mvn(tmp_path / "bin", "exit 9", monkeypatch)
+    jars.ensure(pytest.fail).class_archive.touch()
+    second = subprocess.run(
+        COMMAND, check=True, timeout=DEADLINE_S, capture_output=True, encoding="utf-8"
+    ).stdout.splitlines()
+    assert second == first[2:] == [f"local broker: Kafka {jars.kafka_version()} is in {root}"]
+
+
+def test_another_version_has_a_place_of_its_own(root: Path) -> None:
+    """Beside the usual one, filled for a pom.xml that differs in the version alone."""
+    assert jars.cache_dir("3.9.1") == root.with_name("kafka-3.9.1")
+    assert jars.cache_dir(jars.kafka_version()) == jars.cache_dir() == root
+    ours, other = jars.kafka_version().encode(), jars.pom("3.9.1")
+    assert other == jars.pom().replace(b"<version>%b<" % ours, b"<version>3.9.1<")
+    assert other != jars.pom()
+
+
+@pytest.mark.parametrize("given", ["--chekc", "4", "kafka"])
+def test_what_is_no_version_is_not_fetched(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A mistyped option is none; --help helps."""
+    with pytest.raises(SystemExit) as refused:
+        jars.main([given])
+    assert refused.value.code == 2
+    assert f"{given}" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as helped:
+        jars.main(["--help"])
+    assert helped.value.code == 0
+
+
+def test_a_failing_maven_is_quoted(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error holds what Maven said and how to go on; nothing half is left."""
+    only_mvn(tmp_path / "bin", "echo '[ERROR] no route to the repository'; exit 1", monkeypatch)
+    with pytest.raises(LocalBrokerUnavailable) as caught:
+        jars.ensure(lambda _line: None)
+    assert "exit code 1" in caught.value.message
+    assert "[ERROR] no route to the repository" in caught.value.message
+    assert jars.JARS_DIR_VARIABLE in caught.value.hint
+    assert "\n" not in caught.value.message + caught.value.hint
+    assert beside(root) == []
+
+
+def test_a_failing_storage_tool_is_quoted(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jars without the storage tool: what Java said, in one line; nothing half is left."""
+    only_mvn(tmp_path / "bin", "exit 0", monkeypatch)
+    with pytest.raises(LocalBrokerUnavailable) as caught:
+        jars.ensure(lambda _line: None)
+    assert "storage tool could not format a data directory (exit code 1)" in caught.value.message
+    assert "kafka.tools.StorageTool" in caught.value.message
+    assert "\n" not in caught.value.message
+    assert beside(root) == []
+
+
+def test_without_maven_the_error_names_the_package_and_the_alternative(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line says what is missing, one how to get it or do without."""
+    java = shutil.which("java")
+    assert java is not None
+    (tmp_path / "java").symlink_to(java)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LocalBrokerUnavailable, match="no mvn command to fetch them") as caught:
+        jars.ensure(pytest.fail)
+    assert "the jars of the local broker" in caught.value.message
+    assert "apt-get install maven" in caught.value.hint
+    assert jars.JARS_DIR_VARIABLE in caught.value.hint
+    assert len(str(caught.value).splitlines()) == 2
+    assert beside(root) == []
+
+
+def test_a_check_names_what_is_missing_and_fetches_nothing(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With Java and Maven it is silent; without Maven it says so, unless the jars are there."""
+    assert jars.main(["--check"]) == 0
+    java = shutil.which("java")
+    assert java is not None
+    (tmp_path / "java").symlink_to(java)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert jars.main(["--check"]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "no mvn command to fetch them" in printed.err
+    (tmp_path / "java").rename(tmp_path / "no-java")
+    assert jars.main(["--check"]) == 1
+    assert capsys.readouterr().err.splitlines()[1] == (
+        "apt-get install default-jre-headless; there is no mvn command either: apt-get install maven"
+    )
+    (tmp_path / "no-java").rename(tmp_path / "java")
+    assert not root.exists()
+    monkeypatch.delenv(jars.JARS_DIR_VARIABLE)
+    assert jars.main(["--check"]) == 0, "the checkout has them"
+
+
+def test_without_java_the_command_says_so_in_two_lines(root: Path) -> None:
+    """No traceback: what is missing, and the ways out."""
+    environment = {"PATH": "/nowhere", jars.JARS_DIR_VARIABLE: str(root)}
+    done = subprocess.run(
+        COMMAND, env=environment, timeout=DEADLINE_S, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    said = done.stderr.splitlines()
+    assert len(said) == 2
+    assert said[0].startswith("The local broker needs Java 17")
+    assert said[0].endswith("there is no java command")
+    assert said[1] == "apt-get install default-jre-headless"
+    assert not root.exists()
+
+
+def test_a_directory_that_cannot_be_made_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong SNAPREPLAY_JARS_DIR is said to be that."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(jars.JARS_DIR_VARIABLE, str(tmp_path / "file" / "kafka" / "jars"))
+    with pytest.raises(LocalBrokerUnavailable, match="cannot be kept") as caught:
+        jars.ensure()
+    assert jars.JARS_DIR_VARIABLE in caught.value.hint
+
+
+def test_a_checkout_keeps_its_jars_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make clean` removes them with everything else that was made."""
+    monkeypatch.delenv(jars.JARS_DIR_VARIABLE, raising=False)
+    assert jars.cache_dir() == Path(__file__).resolve().parents[3] / ".jars" / "kafka"
+
+
+def test_an_installed_package_keeps_each_version_by_itself(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two installations with two versions of Kafka do not replace each other's jars."""
+    monkeypatch.delenv(jars.JARS_DIR_VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    installed = tmp_path / "site-packages" / "snapreplay" / "snapshots" / "jars.py"
+    monkeypatch.setattr(directories, "__file__", str(installed))
+    assert jars.cache_dir() == tmp_path / "snapreplay" / f"kafka-{jars.kafka_version()}"

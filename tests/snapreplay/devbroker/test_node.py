@@ -1,0 +1,184 @@
+"""One broker process: what it does when its port is taken, when it dies, when it is too slow."""
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from snapreplay.devbroker import jars
+from snapreplay.devbroker.errors import LocalBrokerFailed, LocalBrokerUnavailable
+from snapreplay.devbroker.files import KafkaFiles, new_id
+from snapreplay.devbroker.node import LocalNode, PortTaken, StartDeadline
+from snapreplay.devbroker.ports import free_ports
+from snapreplay.devbroker.properties import Node
+
+pytestmark = pytest.mark.kafka
+DEADLINE_S = 30.0
+Start = Callable[..., LocalNode]
+
+
+@pytest.fixture(scope="session")
+def kafka() -> KafkaFiles:
+    """The real jars."""
+    return jars.ensure()
+
+
+@pytest.fixture
+def make_node(kafka: KafkaFiles) -> Iterator[Start]:
+    """Make a broker that is prepared but not launched; all are closed at the end."""
+    made: list[LocalNode] = []
+
+    def make(*, data_dir: Path | None = None, **extra: str) -> LocalNode:
+        address = Node(1, *free_ports(2))
+        made.append(LocalNode(kafka, address, 256))
+        settings = {name.replace("_", "."): value for name, value in extra.items()}
+        made[-1].prepare([address], new_id(), data_dir, settings)
+        return made[-1]
+
+    yield make
+    for node in made:
+        node.close()
+
+
+def patience(seconds: float = DEADLINE_S) -> StartDeadline:
+    """Some patience that nobody takes away."""
+    return StartDeadline(seconds, threading.Event())
+
+
+def test_a_taken_port_is_told_from_other_failures(make_node: Start) -> None:
+    """The caller can try other ports."""
+    node = make_node()
+    with socket.create_server(("127.0.0.1", node.address.port)):
+        node.launch()
+        with pytest.raises(PortTaken):
+            node.wait_started(patience())
+
+
+def test_another_program_on_the_port_does_not_pass_for_the_broker(make_node: Start) -> None:
+    """A port that accepts connections is not taken for a broker that is started."""
+    node = make_node()
+    with socket.create_server(("127.0.0.1", node.address.controller_port)):
+        node.launch()
+        with pytest.raises(PortTaken):
+            node.wait_started(patience())
+
+
+def test_a_restart_insists_on_its_port(make_node: Start) -> None:
+    """A port that is taken for a moment is waited for: the clients know no other."""
+    node = make_node()
+    before = node.bootstrap_server
+    squatter = socket.create_server(("127.0.0.1", node.address.port))
+    node.launch()
+    with pytest.raises(PortTaken):
+        node.wait_started(patience())
+    leaves = threading.Timer(1.0, squatter.close)
+    leaves.start()
+    node.restart(patience())
+    leaves.join()
+    assert node.bootstrap_server == before
+
+
+def test_a_restart_gives_up_in_the_end(make_node: Start) -> None:
+    """A port that stays taken is a failure with a name."""
+    node = make_node()
+    with (
+        socket.create_server(("127.0.0.1", node.address.port)),
+        pytest.raises(LocalBrokerFailed, match=r"stayed taken|not start in time") as caught,
+    ):
+        node.restart(patience(6.0))
+    assert "the port is taken by another program" in caught.value.message
+
+
+def test_a_broker_that_ends_by_itself_leaves_its_log(make_node: Start) -> None:
+    """Killed from outside (by the system, when memory is short), its log can still be read."""
+    node = make_node()
+    node.launch()
+    node.wait_started(patience())
+    os.kill(node.pid, signal.SIGKILL)
+    deadline = time.monotonic() + DEADLINE_S
+    while node._process.exit_code() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    with pytest.raises(LocalBrokerFailed, match="exit code -9"):
+        node._check_alive()
+    node.close()
+    assert node.log_path.exists()
+    assert not (node.log_path.parent / "data").exists()
+
+
+def test_a_killed_broker_leaves_nothing(make_node: Start) -> None:
+    """A crash that was wanted is no failure."""
+    node = make_node()
+    node.launch()
+    node.wait_started(patience())
+    node.kill()
+    node.close()
+    assert not node.log_path.parent.exists()
+
+
+def test_a_broker_that_is_too_slow_is_a_failure(make_node: Start) -> None:
+    """The wait ends at the deadline, with the log's last lines."""
+    node = make_node()
+    node.launch()
+    with pytest.raises(LocalBrokerFailed, match="did not start in time"):
+        node.wait_started(patience(0.05))
+
+
+def test_an_abandoned_start_ends_soon(make_node: Start) -> None:
+    """Who cancels need not wait for the deadline."""
+    node = make_node()
+    node.launch()
+    abandoned = threading.Event()
+    abandoned.set()
+    started = time.monotonic()
+    with pytest.raises(LocalBrokerFailed):
+        node.wait_started(StartDeadline(DEADLINE_S, abandoned))
+    assert time.monotonic() - started < 2
+
+
+def test_a_given_data_directory_in_use_is_refused_before_a_second_broker_touches_it(
+    make_node: Start, tmp_path: Path
+) -> None:
+    """Two brokers on one directory would destroy it; when the first is gone, it is free."""
+    data = tmp_path / "data"
+    first = make_node(data_dir=data)
+    first.launch()
+    first.wait_started(patience())
+    with pytest.raises(LocalBrokerUnavailable, match="another broker uses this data directory"):
+        make_node(data_dir=data)
+    first.kill()
+    second = make_node(data_dir=data)
+    second.launch()
+    second.wait_started(patience())
+
+
+def test_a_data_directory_of_another_node_is_a_failure_that_says_so(
+    make_node: Start, kafka: KafkaFiles, tmp_path: Path
+) -> None:
+    """The cause is named, not only the exit code."""
+    kafka.format(tmp_path / "data", 7, new_id())
+    node = make_node(data_dir=tmp_path / "data")
+    node.launch()
+    with pytest.raises(LocalBrokerFailed, match="the data directory belongs to another broker"):
+        node.wait_started(patience())
+
+
+def test_it_has_no_process_before_it_is_launched(make_node: Start) -> None:
+    """Asking too early is an error of the program, in words."""
+    with pytest.raises(RuntimeError, match="was not started"):
+        _ = make_node().pid
+
+
+def test_without_a_keeper_there_is_no_broker(
+    kafka: KafkaFiles, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When no further process can be started the error says so, and no directory is left."""
+    monkeypatch.setattr("sys.executable", "/does/not/exist")
+    with pytest.raises(LocalBrokerUnavailable, match="no process to keep it"):
+        LocalNode(kafka, Node(1, *free_ports(2)), 256)
+    assert list(temporary.iterdir()) == []

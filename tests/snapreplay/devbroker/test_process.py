@@ -1,0 +1,140 @@
+"""A kept process, seen from its owner: start, end, and what stays."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from snapreplay.devbroker.process import KeeperGone, KeptProcess
+
+DEADLINE_S = 10.0
+SLEEP = ["/bin/sh", "-c", "echo up; exec sleep 600"]
+STUBBORN = ["/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.1; done"]
+
+
+def eventually(condition: Callable[[], bool], what: str) -> None:
+    """Poll for a condition under a deadline."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process of this id is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def work_dir(tmp_path: Path) -> Path:
+    """A directory with something in it."""
+    made = tmp_path / "work"
+    made.mkdir()
+    (made / "file").touch()
+    return made
+
+
+@pytest.fixture
+def kept(work_dir: Path) -> Iterator[KeptProcess]:
+    """A keeper that is closed in any case."""
+    process = KeptProcess(work_dir)
+    yield process
+    process.close()
+
+
+def run(kept: KeptProcess, command: list[str], log: Path) -> int:
+    """Start a command and wait until it has said that it runs."""
+    pid = kept.run(command, log)
+    eventually(lambda: "up" in log.read_text(), "the command did not start")
+    return pid
+
+
+def test_the_output_is_appended_to_the_log(kept: KeptProcess, tmp_path: Path) -> None:
+    """A restart does not lose what the former run said."""
+    log = tmp_path / "log"
+    for word in ("one", "two"):
+        kept.run(["/bin/sh", "-c", f"echo {word}; echo {word} >&2; exit 7"], log)
+        eventually(lambda: kept.exit_code() == 7, "it did not end")
+    assert log.read_text() == "one\none\ntwo\ntwo\n"
+
+
+def test_a_command_that_cannot_be_started_is_an_error(kept: KeptProcess, tmp_path: Path) -> None:
+    """The reason comes back to the owner, and the keeper stays usable."""
+    with pytest.raises(KeeperGone, match="No such file"):
+        kept.run(["/does/not/exist"], tmp_path / "log")
+    assert kept.exit_code() is None
+
+
+def test_end_kills_what_ignores_sigterm(kept: KeptProcess, tmp_path: Path) -> None:
+    """The patience is bounded."""
+    pid = run(kept, STUBBORN, tmp_path / "log")
+    assert kept.end(grace_s=0.2) == -signal.SIGKILL
+    assert not is_running(pid)
+
+
+def test_end_without_patience_is_a_crash(kept: KeptProcess, tmp_path: Path) -> None:
+    """No SIGTERM comes first; ending twice gives the same answer."""
+    pid = run(kept, SLEEP, tmp_path / "log")
+    assert kept.end(grace_s=0.0) == kept.end(grace_s=5.0) == -signal.SIGKILL
+    assert not is_running(pid)
+
+
+def test_close_ends_the_command_and_removes_the_directory(
+    kept: KeptProcess, work_dir: Path, tmp_path: Path
+) -> None:
+    """Nothing stays, also when close is called twice."""
+    pid = run(kept, SLEEP, tmp_path / "log")
+    kept.close()
+    kept.close()
+    assert not is_running(pid)
+    assert not work_dir.exists()
+    with pytest.raises(KeeperGone):
+        kept.exit_code()
+
+
+def test_files_can_be_left(kept: KeptProcess, work_dir: Path) -> None:
+    """Somebody wants to read the log."""
+    kept.leave_files()
+    kept.close()
+    assert (work_dir / "file").exists()
+
+
+def test_the_end_of_the_starting_thread_is_not_the_end_of_the_command(
+    work_dir: Path, tmp_path: Path
+) -> None:
+    """A broker started from a worker thread lives on when that thread ends."""
+    made: list[KeptProcess] = []
+    pids: list[int] = []
+
+    def start() -> None:
+        made.append(KeptProcess(work_dir))
+        pids.append(run(made[0], SLEEP, tmp_path / "log"))
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    try:
+        assert made[0].exit_code() is None
+        assert is_running(pids[0])
+    finally:
+        made[0].close()
+
+
+def test_a_killed_keeper_takes_the_command_along(
+    kept: KeptProcess, work_dir: Path, tmp_path: Path
+) -> None:
+    """Not even then does the command stay; the owner is told, and removes the directory."""
+    pid = run(kept, SLEEP, tmp_path / "log")
+    os.kill(kept._keeper.pid, signal.SIGKILL)
+    eventually(lambda: not is_running(pid), "the command outlived its keeper")
+    with pytest.raises(KeeperGone):
+        kept.exit_code()
+    kept.close()
+    assert not work_dir.exists()

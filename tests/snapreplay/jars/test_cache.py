@@ -1,0 +1,214 @@
+"""A directory that is filled once, whole or not at all."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from snapreplay.jars import cache
+from snapreplay.jars.cache import (
+    JarsUnavailable,
+    copy_dependencies,
+    fill,
+    find_maven,
+    is_whole,
+    jars_dir,
+    run_tool,
+)
+
+POM = b"<project/>"
+DEADLINE_S = 60.0
+# Fills argv[1] when its standard input is closed, and says what it does.
+PROCESS = """
+import sys
+from pathlib import Path
+from snapreplay.jars.cache import fill
+
+def filler(folder):
+    (folder / "half.jar").write_bytes(b"1")
+    print("filling", flush=True)
+    sys.stdin.readline()
+
+print("asking", flush=True)
+print(fill(Path(sys.argv[1]), b"<project/>", filler))
+"""
+
+
+def filler(folder: Path) -> None:
+    """Two files, as Maven would leave them."""
+    (folder / "lib").mkdir()
+    (folder / "lib" / "a.jar").write_bytes(b"12345")
+    (folder / "b.jar").write_bytes(b"1")
+
+
+def a_process(root: Path) -> subprocess.Popen[str]:
+    """Another process that fills `root`."""
+    command = [sys.executable, "-c", PROCESS, str(root)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def next_line(process: subprocess.Popen[str]) -> str:
+    """What the process says next."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_it_is_filled_once(tmp_path) -> None:
+    """The second call finds it whole and does nothing."""
+    root = tmp_path / "deep" / "jars"
+    assert fill(root, POM, filler)
+    assert (root / "lib" / "a.jar").read_bytes() == b"12345"
+    assert not fill(root, POM, lambda _: pytest.fail("filled again"))
+
+
+BAD_STAMPS = {"half a stamp": '{"pom": ', "a list": "[1]", "an empty stamp": "{}"}
+
+
+@pytest.mark.parametrize("damage", ["missing", "shorter", "no stamp", *BAD_STAMPS, "other pom"])
+def test_what_is_not_whole_is_filled_again(tmp_path, damage) -> None:
+    """A file gone or cut, a stamp unreadable, another pom.xml."""
+    root, pom = tmp_path / "jars", POM
+    fill(root, POM, filler)
+    match damage:
+        case "missing":
+            (root / "b.jar").unlink()
+        case "shorter":
+            (root / "lib" / "a.jar").write_bytes(b"1")
+        case "no stamp":
+            (root / "stamp.json").unlink()
+        case "other pom":
+            pom = b"<project>new</project>"
+        case _:
+            (root / "stamp.json").write_text(BAD_STAMPS[damage])
+    assert not is_whole(root, pom)
+    assert fill(root, pom, filler)
+    assert is_whole(root, pom)
+    assert (root / "b.jar").read_bytes() == b"1"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".jars.lock", "jars"]
+
+
+def test_what_is_added_later_does_not_matter(tmp_path) -> None:
+    """A broker keeps its class archive beside the jars, and replaces it."""
+    root = tmp_path / "jars"
+    fill(root, POM, filler)
+    (root / "classes.jsa").write_bytes(b"1")
+    assert is_whole(root, POM)
+
+
+def test_a_failed_filling_leaves_nothing(tmp_path) -> None:
+    """Neither a directory that looks whole nor a half one beside it."""
+    root = tmp_path / "jars"
+
+    def failing(folder: Path) -> None:
+        filler(folder)
+        raise JarsUnavailable("no network")
+
+    with pytest.raises(JarsUnavailable):
+        fill(root, POM, failing)
+    assert not root.exists()
+    assert [path.name for path in tmp_path.iterdir()] == [".jars.lock"]
+
+
+def test_a_killed_filling_leaves_nothing_that_looks_whole(tmp_path) -> None:
+    """After a SIGKILL in the middle the next one begins anew, and sweeps up behind it."""
+    root = tmp_path / "jars"
+    with a_process(root) as victim:
+        assert [next_line(victim), next_line(victim)] == ["asking", "filling"]
+        victim.send_signal(signal.SIGKILL)
+        victim.wait(DEADLINE_S)
+    assert not root.exists()
+    assert list(tmp_path.glob(".jars.new-*/half.jar")) != []
+    assert fill(root, POM, filler)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".jars.lock", "jars"]
+    assert not (root / "half.jar").exists()
+
+
+def test_two_at_once_are_one(tmp_path) -> None:
+    """The second waits for the first, and finds the work done."""
+    root = tmp_path / "jars"
+    with a_process(root) as first, a_process(root) as second:
+        assert [next_line(first), next_line(second)] == ["asking", "asking"]
+        for process in (first, second):
+            assert process.stdin is not None
+            process.stdin.close()
+        said = [f"{next_line(process)} {next_line(process)}" for process in (first, second)]
+    assert sorted(said) == ["False ", "filling True"]
+    assert is_whole(root, POM)
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path) -> None:
+    """A file where a directory must be."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JarsUnavailable, match=r"file/jars cannot|in .*file/jars"):
+        fill(tmp_path / "file" / "jars", POM, filler)
+
+
+def test_the_directory_may_be_named(tmp_path, monkeypatch) -> None:
+    """By the variable; else it is that of this checkout."""
+    monkeypatch.setenv("SOME_JARS", str(tmp_path))
+    assert jars_dir("spark", "SOME_JARS") == tmp_path
+    monkeypatch.delenv("SOME_JARS")
+    assert jars_dir("spark", "SOME_JARS").parts[-2:] == (".jars", "spark")
+
+
+@pytest.mark.parametrize("home", ["/var/cache/somebody", None])
+@pytest.mark.parametrize(("version", "name"), [("", "spark"), ("4.2", "spark-4.2")])
+def test_an_installed_package_uses_the_cache_of_the_user(
+    tmp_path, monkeypatch, home, version, name
+) -> None:
+    """Site-packages are not written to."""
+    monkeypatch.delenv("SOME_JARS", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/home/app")
+    if home:
+        monkeypatch.setenv("XDG_CACHE_HOME", home)
+    installed = tmp_path / "site-packages" / "snapreplay" / "snapshots" / "jars.py"
+    monkeypatch.setattr(cache, "__file__", str(installed))
+    expected = Path(home or "/home/app/.cache") / "snapreplay" / name
+    assert jars_dir("spark", "SOME_JARS", version) == expected
+
+
+def test_maven_errors_are_one_line(tmp_path) -> None:
+    """A pom.xml that Maven refuses: its own first words, not its whole log."""
+    pom = tmp_path / "pom.xml"
+    pom.write_text("<project><nonsense/></project>")
+    with pytest.raises(JarsUnavailable) as caught:
+        copy_dependencies(find_maven("a test"), pom, tmp_path / "lib", "a test")
+    assert "could not fetch the jars of a test (exit code 1)" in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+def test_without_mvn_the_package_is_named(monkeypatch) -> None:
+    """Nothing runs; the hint is a command."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(JarsUnavailable) as caught:
+        find_maven("a test")
+    assert caught.value.hint == "apt-get install maven"
+
+
+def test_a_maven_that_hangs_is_ended(tmp_path, monkeypatch) -> None:
+    """No command waits for ever."""
+    maven = tmp_path / "mvn"
+    maven.write_text("#!/bin/sh\nexec sleep 600\n")
+    maven.chmod(0o755)
+    monkeypatch.setattr(cache, "_FETCH_DEADLINE_S", 0.3)
+    with pytest.raises(JarsUnavailable, match="the jars of a test in 0 s"):
+        copy_dependencies(str(maven), tmp_path / "pom.xml", tmp_path / "lib", "a test")
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("echo; echo first; echo '[ERROR] second'; exit 3", "[ERROR] second"),
+        ("echo; echo first >&2; echo second; exit 3", "first"),
+        ("exit 3", "nothing"),
+    ],
+)
+def test_a_failed_tool_is_quoted(script, said) -> None:
+    """Its first error, else its first words, from either output, and the caller's hint."""
+    with pytest.raises(JarsUnavailable) as caught:
+        run_tool(["sh", "-c", script], "It failed", hint="try again", deadline_s=DEADLINE_S)
+    assert caught.value.message == f"It failed (exit code 3): {said}"
+    assert caught.value.hint == "try again"

@@ -1,0 +1,118 @@
+"""A snapshot is read in bounded steps, with exact sums."""
+
+from zlib import crc32
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapreplay.state import cursor as cursor_module
+from snapreplay.state.contract import ShardSlice
+from snapreplay.state.cursor import EntryStream, ShardCursor, split
+from snapreplay.state.digest import EMPTY, MASK, Digest, digest_of
+from snapreplay.state.steps import all_of
+
+SHARDS = st.lists(
+    st.dictionaries(st.binary(max_size=6), st.binary(max_size=20), max_size=8), max_size=6
+)
+
+
+def raw_bytes(part: ShardSlice) -> int:
+    """Key and value bytes."""
+    return sum(len(key) + len(value) for key, value in part.entries.items())
+
+
+@given(SHARDS, st.integers(1, 80), st.integers(1, 10))
+def test_slices_are_the_image_in_bounded_steps(
+    shards: list[dict[bytes, bytes]], raw_bytes_max: int, entries_max: int
+) -> None:
+    """Nothing twice, nothing missing, never empty, and over a limit only by a single entry."""
+    found: list[dict[bytes, bytes]] = [{} for _ in shards]
+    digest = digest_of([])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cursor_module, "ENTRIES_MAX", entries_max)
+        cursor = ShardCursor([dict(shard) for shard in shards], digest)
+        sums = Digest(0, 0, 0)
+        while slices := all_of(cursor.slicing(raw_bytes_max)):
+            for part in slices:
+                assert part.entries
+                assert not part.entries.keys() & found[part.index].keys()
+                found[part.index] |= part.entries
+                sums = Digest(
+                    sums.count + len(part.entries),
+                    sums.a + part.digest_a & MASK,
+                    sums.b + part.digest_b & MASK,
+                )
+            entries = sum(len(part.entries) for part in slices)
+            assert entries <= entries_max
+            assert entries == 1 or sum(map(raw_bytes, slices)) <= raw_bytes_max
+        assert all_of(cursor.slicing(raw_bytes_max)) == []
+    assert found == shards
+    every = [digest_of(shard.items()) for shard in shards]
+    assert sums.count == sum(d.count for d in every)
+    assert sums.a == sum(d.a for d in every) & MASK
+    assert sums.b == sum(d.b for d in every) & MASK
+
+
+def test_parts_of_a_large_shard_are_filled() -> None:
+    """A part ends only where the next entry would not fit."""
+    shard = {b"%02d" % i: b"12345678" for i in range(10)}
+    cursor = ShardCursor([shard], digest_of(shard.items()))
+    parts = list(iter(lambda: all_of(cursor.slicing(35)), []))
+    assert [len(part.entries) for (part,) in parts] == [3, 3, 3, 1]
+
+
+def test_whole_shards_are_given_as_they_are() -> None:
+    """A restore takes the dict over: it is neither copied nor cut without need."""
+    shard = {b"a": b"1", b"b": b"2"}
+    (part,) = all_of(ShardCursor([{}, shard], digest_of(shard.items())).slicing(4))
+    assert part.index == 1
+    assert part.entries is shard
+
+
+def test_release_ends_the_reading_and_is_told_once() -> None:
+    """Whether the image was read to its end or not."""
+    told: list[ShardCursor] = []
+    cursor = ShardCursor([{b"a": b"1"}, {b"b": b"2"}], digest_of([]), told.append)
+    assert all_of(cursor.slicing(2))
+    cursor.release()
+    cursor.release()
+    assert told == [cursor]
+    assert all_of(cursor.slicing(2)) == []
+
+
+@given(st.dictionaries(st.binary(max_size=6), st.binary(max_size=6), min_size=2, max_size=9))
+def test_halves_have_exact_sums(entries: dict[bytes, bytes]) -> None:
+    """Both are true slices, the second one by subtraction."""
+    whole = digest_of(entries.items())
+    halves = split(ShardSlice(3, whole.a, whole.b, entries))
+    assert halves[0].entries | halves[1].entries == entries
+    for half in halves:
+        sums = digest_of(half.entries.items())
+        assert (half.index, half.digest_a, half.digest_b) == (3, sums.a, sums.b)
+        assert sums.count >= len(entries) // 2
+
+
+def test_a_single_entry_cannot_be_split() -> None:
+    """The writer must say that it is too large."""
+    with pytest.raises(ValueError, match="1 entry"):
+        split(ShardSlice(0, 0, 0, {b"a": b"1"}))
+
+
+@pytest.mark.parametrize("raw_bytes", [1, 40, 10_000])
+def test_a_stream_of_entries_is_an_image_of_them(raw_bytes):
+    """In slices of one shard each, whose sums add up to the digest; a block is no larger than asked for."""
+    entries = {b"%d" % number: b"v" * number for number in range(50)}
+    stream = EntryStream(iter(entries.items()), digest_of(entries.items()), 8)
+    cursor, sums = stream.mark(), EMPTY
+    read: dict[bytes, bytes] = {}
+    while slices := all_of(cursor.slicing(raw_bytes)):
+        sizes = [len(key) + len(value) for part in slices for key, value in part.entries.items()]
+        assert sum(sizes[:-1]) < raw_bytes
+        for part in slices:
+            assert {crc32(key) & 7 for key in part.entries} == {part.index}
+            sums = sums.plus(Digest(len(part.entries), part.digest_a, part.digest_b))
+            read |= part.entries
+    cursor.release()
+    assert read == entries
+    assert sums == stream.digest

@@ -1,0 +1,271 @@
+"""The state as handlers see it."""
+
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from snapreplay.errors import RecordError, StopError, UsageError
+from snapreplay.state.map import MapState
+from snapreplay.state.steps import all_of
+
+
+class Account(msgspec.Struct):
+    balance: int = 0
+    tags: list[str] = []
+
+
+def commit(state: MapState[Any, Any]) -> dict[bytes, bytes | None]:
+    """End a batch and begin the next one; returns its changes."""
+    store = state.__snapreplay_store__()
+    all_of(store.staging())
+    changes = all_of(store.sealing()).changes
+    store.merge()
+    store.begin()
+    return changes
+
+
+@pytest.fixture
+def state() -> MapState[str, dict[str, Any]]:
+    """Holds a: 1 and b: 2, committed."""
+    made: MapState[str, dict[str, Any]] = MapState(str, dict, default=lambda: {"n": 0})
+    made.update({"b": {"n": 2}, "a": {"n": 1}})
+    commit(made)
+    return made
+
+
+def test_a_missing_key_is_made_and_stored(state: MapState[str, dict[str, Any]]) -> None:
+    """As in a defaultdict; what is changed in place is kept."""
+    assert state["new"] == {"n": 0}
+    state["new"]["n"] += 5
+    commit(state)
+    assert state["new"] == {"n": 5}
+    assert len(state) == 3
+
+
+def test_every_missing_key_gets_its_own_default() -> None:
+    """Even if the function returns the same object each time, and deep inside."""
+    constant: dict[str, Any] = {"inner": []}
+    state: MapState[str, dict[str, Any]] = MapState(str, dict, default=lambda: constant)
+    state["a"]["inner"].append(1)
+    assert state["b"] == {"inner": []}
+    commit(state)
+    assert constant == {"inner": []}
+
+
+def test_a_struct_is_its_own_default() -> None:
+    """A class without required arguments is a function without arguments."""
+    state = MapState(str, Account, default=Account)
+    state["a"].balance += 1
+    state["a"].tags.append("x")
+    commit(state)
+    assert state["a"] == Account(1, ["x"])
+    assert state["b"] == Account()
+
+
+def test_without_default_a_missing_key_is_an_error() -> None:
+    """As in a dict; nothing is stored."""
+    state = MapState(int, int)
+    with pytest.raises(KeyError):
+        state[1]
+    state[1] = 5
+    state[1] += 1
+    assert dict(state) == {1: 6}
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda state: state.get("x"),
+        lambda state: "x" in state,
+        lambda state: state.pop("x", None),
+        lambda state: ("x", {"n": 0}) in state.items(),
+        lambda state: "x" in state.keys(),  # noqa: SIM118 - keys() is tested
+        lambda state: {"n": 7} in state.values(),
+        len,
+    ],
+)
+def test_looking_stores_nothing(
+    state: MapState[str, dict[str, Any]], look: Callable[[MapState[str, dict[str, Any]]], Any]
+) -> None:
+    """Only `state[k]`, `setdefault` and assignment do."""
+    assert look(state) in (None, False, 2)
+    assert list(state) == ["a", "b"]
+    assert commit(state) == {}
+
+
+def test_what_get_found_may_be_changed_in_place(state: MapState[str, dict[str, Any]]) -> None:
+    """It is the stored value, unlike its default."""
+    state.get("a", {})["n"] = 9
+    state.get("z", {})["n"] = 9
+    commit(state)
+    assert dict(state) == {"a": {"n": 9}, "b": {"n": 2}}
+
+
+def test_deleting(state: MapState[str, dict[str, Any]]) -> None:
+    """del, pop, popitem and clear; what is gone is gone, and may come back."""
+    del state["a"]
+    assert "a" not in state
+    assert len(state) == 1
+    with pytest.raises(KeyError):
+        del state["a"]
+    with pytest.raises(KeyError):
+        state.pop("a")
+    assert state.get("a") is None
+    assert state["a"] == {"n": 0}
+    assert state.pop("b") == {"n": 2}
+    assert state.popitem() == ("a", {"n": 0})
+    assert len(state) == 0
+    state["c"] = {"n": 3}
+    state.clear()
+    assert list(state) == []
+    assert set(commit(state).values()) == {None}
+    assert len(state) == 0
+
+
+def test_a_deleted_key_without_default_is_an_error() -> None:
+    """Deleted in this batch is as missing as never there."""
+    state = MapState(str, int)
+    state["a"] = 1
+    commit(state)
+    del state["a"]
+    with pytest.raises(KeyError):
+        state["a"]
+
+
+def test_setdefault_and_update(state: MapState[str, dict[str, Any]]) -> None:
+    """The given default, not the map's."""
+    assert state.setdefault("a", {"n": 9}) == {"n": 1}
+    state.setdefault("c", {"n": 9})["n"] += 1
+    state.update(d={"n": 4})
+    commit(state)
+    assert state["c"] == {"n": 10}
+    assert state["d"] == {"n": 4}
+
+
+def test_iteration_is_in_the_order_of_the_encoded_keys() -> None:
+    """Committed, staged and live ones alike, whatever order they came in."""
+    state = MapState(str, int)
+    store = state.__snapreplay_store__()
+    for key in ("long-key", "b"):
+        state[key] = 1
+    commit(state)
+    state["aa"] = 2
+    all_of(store.staging())
+    state["a"] = 3
+    state["b"] = 4
+    del state["long-key"]
+    expected = sorted(["a", "b", "aa"], key=msgspec.msgpack.encode)
+    assert list(state) == list(state.keys()) == expected == ["a", "b", "aa"]
+    assert list(state.items()) == [("a", 3), ("b", 4), ("aa", 2)]
+    assert list(state.values()) == [3, 4, 2]
+    assert list(reversed(list(state))) == expected[::-1]
+
+
+def test_changing_while_iterating_is_defined(state: MapState[str, dict[str, Any]]) -> None:
+    """Deleted keys are left out, added ones not seen, values reached may be changed in place."""
+    seen = []
+    for key, value in state.items():
+        seen.append(key)
+        value["n"] += 10
+        state["0" + key] = {"n": 0}
+        state.pop("b", None)
+    assert seen == ["a"]
+    commit(state)
+    assert dict(state) == {"a": {"n": 11}, "0a": {"n": 0}}
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda state: state[1],
+        lambda state: state.get(1),
+        lambda state: 1 in state,
+        lambda state: state.pop(1, None),
+        lambda state: state.setdefault(1, {}),
+        lambda state: state.__setitem__(1, {}),
+        lambda state: state.__delitem__(1),
+    ],
+)
+def test_a_key_of_another_type_is_refused_at_once(
+    state: MapState[str, dict[str, Any]], use: Callable[[Any], Any]
+) -> None:
+    """By every way in."""
+    with pytest.raises(
+        RecordError, match="state key 1 is of type int, the keys of this map are str"
+    ):
+        use(state)
+
+
+def test_true_is_not_the_key_one() -> None:
+    """They are equal and hash alike, but are two encodings."""
+    state = MapState(int, int)
+    state[1] = 5
+    with pytest.raises(RecordError, match="bool"):
+        state[True]
+    with pytest.raises(RecordError, match="float"):
+        1.0 in state  # noqa: B015 - it raises
+
+
+def test_a_key_beyond_64_bits_is_refused() -> None:
+    """By a RecordError that names it."""
+    state = MapState(int, int)
+    with pytest.raises(RecordError, match="18446744073709551616 cannot be encoded"):
+        state[2**64] = 1
+    with pytest.raises(RecordError, match="cannot be encoded"):
+        2**64 in state  # noqa: B015 - it raises
+    assert len(state) == 0
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: MapState(float, int),  # type: ignore[type-var]
+        lambda: MapState(str, 5),  # type: ignore[arg-type]
+        lambda: MapState(str, dict, default=lambda: {"a": (1, 2)}),
+        lambda: MapState(str, dict, default=lambda: {"a": object()}),
+        lambda: MapState(str, int, default=str),  # type: ignore[arg-type]
+        lambda: MapState(str, Account, default=dict),  # type: ignore[arg-type]
+    ],
+)
+def test_what_cannot_work_is_refused_at_construction(make: Callable[[], object]) -> None:
+    """Before any record is read."""
+    with pytest.raises(UsageError, match="MapState"):
+        make()
+
+
+def test_a_value_of_another_schema_stops(state: MapState[str, dict[str, Any]]) -> None:
+    """Bytes that a former version wrote and this one cannot read are no fault of the record."""
+    other = MapState(str, Account)
+    state["a"]["balance"] = "many"
+    other.__snapreplay_store__().apply_changes(commit(state))
+    with pytest.raises(StopError, match=r"state\['a'\] was written as another type"):
+        other["a"]
+    assert "a" in other
+
+
+def test_none_is_a_value() -> None:
+    """It is not the absence of one."""
+    state: MapState[str, Any] = MapState(str, Any)
+    state["a"] = None
+    assert len(commit(state)) == 1
+    assert "a" in state
+    assert state["a"] is None
+    assert state.pop("a", 5) is None
+    assert "a" not in state
+
+
+def test_the_stream_time_is_the_engines(state: MapState[str, dict[str, Any]]) -> None:
+    """Handlers read it; -1 before the first record."""
+    assert state.stream_time_ms == -1
+    state.__snapreplay_store__().stream_time_ms = 1_700_000_000_000
+    assert state.stream_time_ms == 1_700_000_000_000
+
+
+def test_it_is_a_mutable_mapping(state: MapState[str, dict[str, Any]]) -> None:
+    """For handlers that are typed by the protocol, and for people who print it."""
+    assert isinstance(state, MutableMapping)
+    assert state == {"a": {"n": 1}, "b": {"n": 2}}
+    assert repr(state) == "<MapState str → dict, 2 entries>"
+    assert bool(state)

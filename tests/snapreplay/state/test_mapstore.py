@@ -1,0 +1,354 @@
+"""The engine's side of a map, against a model that copies dicts."""
+
+import copy
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from snapreplay.errors import DamagedError, RecordError
+from snapreplay.state import shards as shards_module
+from snapreplay.state import staging as staging_module
+from snapreplay.state.contract import Cursor, Sealed, StateChanges, Store
+from snapreplay.state.digest import digest_of
+from snapreplay.state.map import MapState
+from snapreplay.state.steps import all_of
+
+Entries = dict[str, dict[str, Any]]
+
+KEYS = st.sampled_from([f"k{i}" for i in range(12)])
+VALUES = st.fixed_dictionaries(
+    {"n": st.integers(0, 3)}, optional={"l": st.lists(st.integers(0, 1), max_size=2)}
+)
+pack = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+def encoded(entries: Entries) -> dict[bytes, bytes]:
+    """As the store holds them."""
+    return {pack(key): pack(value) for key, value in entries.items()}
+
+
+def fresh() -> tuple[MapState[str, dict[str, Any]], Any]:
+    """A map of few, therefore crowded, shards, and its store."""
+    state: MapState[str, dict[str, Any]] = MapState(str, dict, default=lambda: {"n": 0})
+    store = state.__snapreplay_store__()
+    store.clear(4)
+    return state, store
+
+
+def fold(entries: dict[bytes, bytes], changes: StateChanges) -> dict[bytes, bytes]:
+    """What a reader of the log does."""
+    for key, value in changes.items():
+        if value is None:
+            del entries[key]
+        else:
+            entries[key] = value
+    return entries
+
+
+@contextmanager
+def one_key_a_step() -> Iterator[None]:
+    """So that there is something between."""
+    with patch.object(staging_module, "BLOCK", 1), patch.object(shards_module, "BLOCK", 1):
+        yield
+
+
+class Machine(RuleBasedStateMachine):
+    """`live`, `staged`, `sealed` and `committed` are whole copies of the state, one per layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state, self.store = fresh()
+        _, self.replica = fresh()
+        self.committed: Entries = {}
+        self.sealed: Entries | None = None
+        self.changes: StateChanges = {}
+        self.staged: Entries = {}
+        self.live: Entries = {}
+        self.cursor: Cursor | None = None
+        self.image: Entries = {}
+        self.read: dict[bytes, bytes] = {}
+
+    # -- what handlers do
+
+    @rule(key=KEYS, value=VALUES)
+    def put(self, key: str, value: dict[str, Any]) -> None:
+        self.state[key] = value
+        self.live[key] = copy.deepcopy(value)
+
+    @rule(key=KEYS)
+    def change_in_place(self, key: str) -> None:
+        self.state[key]["n"] += 1
+        self.live.setdefault(key, {"n": 0})["n"] += 1
+
+    @rule(key=KEYS)
+    def there_and_back(self, key: str) -> None:
+        if key in self.live:
+            self.state[key]["n"] += 1
+            self.state[key]["n"] -= 1
+
+    @rule(key=KEYS)
+    def delete(self, key: str) -> None:
+        assert self.state.pop(key, None) == self.live.pop(key, None)
+
+    @rule(key=KEYS)
+    def look(self, key: str) -> None:
+        assert (key in self.state) == (key in self.live)
+        assert self.state.get(key) == self.live.get(key)
+
+    # -- what the engine does
+
+    @rule()
+    def begin(self) -> None:
+        self.store.begin()
+        self.live = copy.deepcopy(self.staged)
+
+    @rule()
+    def stage(self) -> None:
+        all_of(self.store.staging())
+        self.staged = copy.deepcopy(self.live)
+
+    @rule(key=KEYS)
+    def fail_to_stage(self, key: str) -> None:
+        self.state[key] = {"bad": (1, 2)}
+        with pytest.raises(RecordError):
+            all_of(self.store.staging())
+        self.store.rollback()
+        self.live = copy.deepcopy(self.staged)
+
+    @precondition(lambda self: self.sealed is None)
+    @rule(is_released=st.booleans())
+    def seal(self, *, is_released: bool) -> None:
+        self.stage()
+        result = self.sealed_step_by_step(is_released=is_released)
+        self.sealed = copy.deepcopy(self.staged)
+        self.changes = dict(result.changes)
+        before, after = encoded(self.committed), encoded(self.sealed)
+        assert self.changes == {
+            key: after.get(key)
+            for key in before.keys() | after.keys()
+            if before.get(key) != after.get(key)
+        }
+        assert result.digest == digest_of(after.items())
+
+    @rule(steps=st.integers(0, 12))
+    def give_up_staging(self, steps: int) -> None:
+        with one_key_a_step():
+            touched = len(self.store.live)
+            staging = self.store.staging()
+            taken = len(list(islice(staging, min(steps, touched))))
+            assert taken == min(steps, touched)
+            staging.close()
+        self.store.rollback()
+        self.live = copy.deepcopy(self.staged)
+
+    @precondition(lambda self: self.sealed is None)
+    @rule(steps=st.integers(0, 12), is_released=st.booleans())
+    def give_up_sealing(self, steps: int, *, is_released: bool) -> None:
+        self.stage()
+        with one_key_a_step():
+            sealing = self.store.sealing()
+            for _ in islice(sealing, steps):
+                assert dict(self.store.committed_view()) == self.committed
+                for refused in (self.store.mark, self.store.merge):
+                    with pytest.raises(RuntimeError):
+                        refused()
+                if is_released and self.cursor is not None:
+                    self.give_up()
+            sealing.close()
+        self.drop()
+
+    def sealed_step_by_step(self, *, is_released: bool) -> Sealed:
+        with one_key_a_step():
+            sealing = self.store.sealing()
+            while True:
+                try:
+                    next(sealing)
+                except StopIteration as end:
+                    result: Sealed = end.value
+                    return result
+                if is_released and self.cursor is not None:
+                    self.give_up()
+                self.store.settle()
+
+    @precondition(lambda self: self.sealed is not None)
+    @rule()
+    def merge(self) -> None:
+        self.store.merge()
+        self.replica.apply_changes(self.changes)
+        assert self.sealed is not None
+        self.committed, self.sealed = self.sealed, None
+
+    @rule()
+    def drop(self) -> None:
+        self.store.drop()
+        self.sealed = None
+        self.staged = copy.deepcopy(self.committed)
+        self.live = copy.deepcopy(self.committed)
+
+    @precondition(lambda self: self.sealed is None and self.cursor is None)
+    @rule()
+    def mark(self) -> None:
+        self.cursor = self.store.mark()
+        self.image, self.read = copy.deepcopy(self.committed), {}
+
+    @precondition(lambda self: self.cursor is not None)
+    @rule(raw_bytes_max=st.integers(1, 60))
+    def read_on(self, raw_bytes_max: int) -> None:
+        assert self.cursor is not None
+        slices = all_of(self.cursor.slicing(raw_bytes_max))
+        for part in slices:
+            assert not part.entries.keys() & self.read.keys()
+            self.read |= part.entries
+            sums = digest_of(part.entries.items())
+            assert (part.digest_a, part.digest_b) == (sums.a, sums.b)
+        if not slices:
+            assert self.read == encoded(self.image)
+            assert self.cursor.digest == digest_of(self.read.items())
+            self.give_up()
+
+    @precondition(lambda self: self.cursor is not None)
+    @rule()
+    def give_up(self) -> None:
+        assert self.cursor is not None
+        self.cursor.release()
+        self.cursor = None
+
+    # -- what must hold at all times
+
+    @invariant()
+    def the_view_is_the_live_copy(self) -> None:
+        assert len(self.state) == len(self.live)
+        assert list(self.state) == sorted(self.live, key=pack)
+
+    @invariant()
+    def the_committed_view_and_the_replica_are_the_committed_copy(self) -> None:
+        assert dict(self.store.committed_view()) == self.committed
+        assert dict(self.replica.committed_view()) == self.committed
+        assert self.replica.digest == digest_of(encoded(self.committed).items())
+
+    @invariant()
+    def digest_and_size_are_true(self) -> None:
+        base = encoded(self.committed)
+        newest = base if self.sealed is None else encoded(self.sealed)
+        assert self.store.digest == digest_of(newest.items())
+        assert self.store.size_bytes == sum(len(k) + len(v) for k, v in newest.items())
+
+
+TestModel = Machine.TestCase
+TestModel.settings = settings(max_examples=60, stateful_step_count=40)
+
+
+def commit(store: Store) -> StateChanges:
+    """One batch, all in one."""
+    all_of(store.staging())
+    changes = all_of(store.sealing()).changes
+    store.merge()
+    return changes
+
+
+@pytest.mark.parametrize("batch", [1, 3, 7, 1000])
+def test_the_effect_of_a_batch_is_that_of_its_records(batch: int) -> None:
+    """Batches of any size, or single records staged into one batch, leave the same bytes."""
+    seed = 7
+    ops = [(f"k{random.Random(i * seed).randrange(20)}", i) for i in range(200)]
+    digests = []
+    for size, per_record in ((1000, False), (batch, False), (batch, True)):
+        state, store = fresh()
+        for i, (key, n) in enumerate(ops):
+            if n % 7 == 0:
+                state.pop(key, None)
+            else:
+                state[key]["n"] += n
+            if per_record:
+                all_of(store.staging())
+            if (i + 1) % size == 0:
+                commit(store)
+        commit(store)
+        digests.append(store.digest)
+    assert digests[0] == digests[1] == digests[2]
+    assert digests[0].count > 0
+
+
+def test_changes_are_ordered_by_first_touch_and_real() -> None:
+    """A→B→A over several stages is no change, nor is deleting what never was."""
+    state, store = fresh()
+    state["a"] = {"n": 1}
+    commit(store)
+    state["z"] = {"n": 1}
+    all_of(store.staging())
+    state["a"]["n"] = 2
+    state["new"] = {"n": 1}
+    all_of(store.staging())
+    state["a"]["n"] = 1
+    del state["new"]
+    state["b"] = {"n": 1}
+    state.pop("never", None)
+    assert list(commit(store)) == [pack("z"), pack("b")]
+    assert commit(store) == {}
+
+
+def test_sealing_twice_is_refused() -> None:
+    """One batch commits at a time; merging nothing is refused as well."""
+    _, store = fresh()
+    with pytest.raises(RuntimeError, match="no sealed batch"):
+        store.merge()
+    all_of(store.sealing())
+    with pytest.raises(RuntimeError, match="a sealed batch waits"):
+        all_of(store.sealing())
+    with pytest.raises(RuntimeError, match="committed batches only"):
+        store.mark()
+
+
+def test_a_snapshot_loads_into_an_equal_store() -> None:
+    """With the shard count of its manifest; the digest comes from the slices' sums."""
+    state, store = fresh()
+    for i in range(500):
+        state[f"k{i}"]["n"] = i
+    commit(store)
+    cursor = store.mark()
+    slices = [*iter(lambda: all_of(cursor.slicing(300)), [])]
+    copied = MapState(str, dict)
+    other = copied.__snapreplay_store__()
+    other.clear(store.shard_count)
+    for part in reversed(slices):
+        other.load(part)
+    other.loaded()
+    assert other.digest == store.digest
+    assert other.size_bytes == store.size_bytes
+    assert other.shard_count == 4
+    assert dict(copied) == dict(state)
+
+
+def test_clear_forgets_everything() -> None:
+    """Live, staged, sealed and committed; the view goes on working."""
+    state, store = fresh()
+    state["a"]["n"] = 1
+    all_of(store.staging())
+    all_of(store.sealing())
+    state["b"]["n"] = 1
+    store.stream_time_ms = 5
+    store.clear()
+    assert state.stream_time_ms == -1
+    assert len(state) == 0
+    assert store.digest == digest_of([])
+    assert store.size_bytes == 0
+    assert store.shard_count == 1024
+    state["c"]["n"] = 1
+    assert list(commit(store)) == [pack("c")]
+
+
+def test_an_impossible_shard_count_is_damage() -> None:
+    """It comes from a manifest."""
+    _, store = fresh()
+    for shard_count in (0, 3, -4, 2**20):
+        with pytest.raises(DamagedError, match="power of two"):
+            store.clear(shard_count)

@@ -1,0 +1,75 @@
+"""Reading every stored entry as a handler would, in steps."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from snapreplay.state.contract import StateChanges, Store
+from snapreplay.state.map import MapState
+from snapreplay.state.mapstore import CHECK_BYTES, CHECK_ENTRIES
+from snapreplay.state.steps import all_of
+from snapreplay.state.values import StoredValueUnreadable
+
+
+def commit(store: Store) -> StateChanges:
+    """One batch, all in one."""
+    all_of(store.staging())
+    changes = all_of(store.sealing()).changes
+    store.merge()
+    return changes
+
+
+def test_what_is_stored_is_read_in_steps_while_batches_are_merged() -> None:
+    """Every entry once; one that was replaced or deleted since it was seen does no harm any more."""
+    state: MapState[str, Any] = MapState(str, Any)
+    for number in range(3000):
+        state[f"k{number}"] = number
+    state["gone"], state["mended"] = "text", "text"
+    old = state.__snapreplay_store__()
+    changes = commit(old)
+    numbers: MapState[str, int] = MapState(str, int)
+    store = numbers.__snapreplay_store__()
+    store.apply_changes(changes)
+    entries = store._shards.entries
+    seen: list[tuple[bytes, bytes]] = []
+
+    def then_changed(index: int, most: int | None = None) -> list[tuple[bytes, bytes]]:
+        found = entries(index, most)
+        seen.extend(found)
+        for key in {"gone", "mended"} & {msgspec.msgpack.decode(key) for key, _ in found}:
+            value = None if key == "gone" else msgspec.msgpack.encode(1)
+            store.apply_changes({msgspec.msgpack.encode(key): value})
+        return found
+
+    store._shards.entries = then_changed  # type: ignore[assignment] # writes between two steps
+    steps = list(store.checking())
+    assert sum(steps) == len(seen) == 3002
+    assert max(steps) <= CHECK_ENTRIES
+
+
+def test_a_large_value_is_a_step_of_its_own() -> None:
+    """A step reads so many bytes at most, but for a single entry."""
+    store = MapState(str, str).__snapreplay_store__()
+    store.clear(1)
+    store.apply_changes(changes_of({f"k{n}": "x" * (CHECK_BYTES + 1) for n in range(20)}))
+    assert list(store.checking()) == [1] * 20
+    assert list(store.checking(3)) == [1] * 3
+
+
+def changes_of(entries: dict[str, Any]) -> StateChanges:
+    """Encoded."""
+    encode = msgspec.msgpack.encode
+    return {encode(key): encode(value) for key, value in entries.items()}
+
+
+def test_a_stored_value_that_does_not_fit_is_named() -> None:
+    """With its key and what the decoder says; a key likewise."""
+    numbers = MapState(str, int).__snapreplay_store__()
+    numbers.apply_changes(changes_of({"a": 1, "b": "text"}))
+    with pytest.raises(StoredValueUnreadable, match=r"state\['b'\].*Expected `int`, got `str`"):
+        list(numbers.checking())
+    keys = MapState(int, int).__snapreplay_store__()
+    keys.apply_changes(changes_of({"a": 1}))
+    with pytest.raises(StoredValueUnreadable, match="the stored key 'a' is no int: Expected `int`"):
+        list(keys.checking())

@@ -1,0 +1,218 @@
+"""Which values read back as themselves."""
+
+import datetime
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import inspect
+
+from snapreplay.state.round_trip import flat_check, is_shareable, parts_with_read_back, same, shown
+
+
+class Point(msgspec.Struct):
+    x: int = 0
+    f: float = 0.0
+    s: str | None = None
+
+
+class Fixed(msgspec.Struct, frozen=True):
+    x: int = 0
+
+
+class Nested(msgspec.Struct):
+    points: list[Point] = []
+
+
+class Repaired(msgspec.Struct):
+    x: int = 0
+
+    def __post_init__(self) -> None:
+        self.x += 1
+
+
+@dataclass
+class Data:
+    x: int = 0
+    y: str = ""
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+class Words(dict[str, int]):
+    """Equal to a dict, and read back as one."""
+
+
+Positive = Annotated[int, msgspec.Meta(gt=0)]
+
+
+def flat(declared: Any, *values: object) -> bool:
+    """Whether types alone say that the values are fine."""
+    return flat_check(inspect.type_info(declared))(values)
+
+
+@pytest.mark.parametrize(
+    ("declared", "value"),
+    [
+        (int, 1),
+        (str, "a"),
+        (float, math.nan),
+        (bytes, b""),
+        (bool, True),
+        (int | None, None),
+        (int | float, 1.5),
+        (dict, {"a": 1, "b": None, "c": 1.5}),
+        (dict, {}),
+        (dict[str, int], {"a": 1}),
+        (dict[str, int | None], {"a": None}),
+        (list, [1, "a", None]),
+        (list[int], [1, 2]),
+        (Any, 5),
+        (Any, {"a": 1}),
+        (Any, [1]),
+        (Point, Point(1, 2.0, "a")),
+        (Point, Point()),
+        (Fixed, Fixed(1)),
+        (Data, Data(1, "a")),
+    ],
+)
+def test_plain_values_are_known_by_their_types(declared: Any, value: object) -> None:
+    """The cheap way covers what states are mostly made of."""
+    assert flat(declared, value)
+    assert flat(declared, value, value)
+
+
+@pytest.mark.parametrize(
+    ("declared", "value"),
+    [
+        (int, True),
+        (int, 1.0),
+        (float, 1),
+        (str, Colour.RED),
+        (Positive, 1),
+        (Literal["a"], "a"),
+        (dict, {"a": [1]}),
+        (dict, {"a": (1, 2)}),
+        (dict, {"a": {"b": 1}}),
+        (dict, {1: 1}),
+        (dict, {Colour.RED: 1}),
+        (dict, {"a": Colour.RED}),
+        (dict, Words(a=1)),
+        (dict, [1]),
+        (dict[str, float], {"a": 1}),
+        (list, [[1]]),
+        (list[float], [1]),
+        (list, (1, 2)),
+        (Any, (1, 2)),
+        (Any, {"a": {}}),
+        (Point, Point(x=1.0)),  # type: ignore[arg-type]
+        (Point, Point(f=1)),
+        (Point, Point(s=b"a")),  # type: ignore[arg-type]
+        (Point, Fixed()),
+        (Nested, Nested()),
+        (Repaired, Repaired()),
+    ],
+)
+def test_everything_else_must_be_compared(declared: Any, value: object) -> None:
+    """False says "compare it", not "refuse it"; one such value among many is enough."""
+    assert not flat(declared, value)
+    fine = {int: 1, dict: {"a": 1}, list: [1], Point: Point()}.get(declared, value)
+    assert not flat(declared, fine, value, fine)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3)
+        | st.tuples(inner, inner)
+    ),
+    max_leaves=6,
+)
+
+
+@given(VALUES, st.sampled_from([Any, dict, list, dict[str, int], list[float], int, float | str]))
+def test_flat_values_read_back_exactly(value: Any, declared: Any) -> None:
+    """What passes by type also passes the comparison that it spares."""
+    if flat(declared, value):
+        try:
+            encoded = msgspec.msgpack.Encoder(order="deterministic").encode(value)
+        except (OverflowError, UnicodeEncodeError):
+            return
+        back = msgspec.msgpack.Decoder(declared).decode(encoded)
+        assert all(same(part, other) for _, part, other, _ in parts_with_read_back(value, back))
+
+
+@pytest.mark.parametrize(
+    ("value", "back", "path"),
+    [
+        ((1, 2), [1, 2], ""),
+        ({"a": (1, 2)}, {"a": [1, 2]}, "['a']"),
+        ({"a": [1, {2}]}, {"a": [1, [2]]}, "['a'][1]"),
+        (bytearray(b"x"), b"x", ""),
+        ({"a": True}, {"a": 1}, "['a']"),
+        (Point(f=5), Point(f=5.0), ".f"),
+        (Data(True), Data(1), ".x"),
+        (Nested([Point(f=5)]), Nested([Point(f=5.0)]), ".points[0].f"),
+        ({"a": Colour.RED}, {"a": "red"}, "['a']"),
+        ({Colour.RED: 1}, {"red": 1}, ""),
+        ([1, 2], [1], ""),
+        ({"a": 1}, {"b": 1}, ""),
+        ({1}, {1.0}, ""),
+        (0.5, 0.25, ""),
+    ],
+)
+def test_a_difference_is_found_and_placed(value: object, back: object, path: str) -> None:
+    """The path leads to the first part that is not the same."""
+    differing = [
+        found
+        for found, part, part_back, _ in parts_with_read_back(value, back)
+        if not same(part, part_back)
+    ]
+    assert differing[:1] == [path]
+
+
+def test_equal_is_not_enough_for_times() -> None:
+    """A time zone is part of a datetime, although comparison leaves it out."""
+    utc = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
+    there = utc.astimezone(datetime.timezone(datetime.timedelta(hours=2)))
+    assert utc == there
+    assert same(utc, utc)
+    assert not same(there, utc)
+
+
+def test_nan_reads_back_as_nan() -> None:
+    """Not equal to itself, but the same."""
+    assert same(math.nan, math.nan)
+    assert not same(math.nan, 1.0)
+    assert not same(1.0, math.nan)
+
+
+def test_mutable_parts_are_told() -> None:
+    """Dicts, lists, sets and unfrozen objects; not tuples, frozen objects or scalars."""
+    value = {"l": [(1, [2])], "s": {1}, "p": Point(), "f": Fixed(), "n": None, "x": "x"}
+    mutable = {path for path, *_, mutable in parts_with_read_back(value, value) if mutable}
+    assert mutable == {"", "['l']", "['l'][0][1]", "['s']", "['p']"}
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [(int, True), (str | None, True), (Fixed, True)]
+    + [(declared, False) for declared in (Any, dict, list[int], Point, Data, Nested)],
+)
+def test_only_immutable_types_are_shareable(declared: Any, *, expected: bool) -> None:
+    """One object may then stand under two keys."""
+    assert is_shareable(inspect.type_info(declared)) is expected
+
+
+def test_long_values_are_shortened_in_messages() -> None:
+    """A message is for people."""
+    assert shown((1, 2)) == "tuple (1, 2)"
+    assert len(shown("x" * 500)) < 70

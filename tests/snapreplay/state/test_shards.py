@@ -1,0 +1,227 @@
+"""The committed entries."""
+
+from zlib import crc32
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapreplay.errors import DamagedError
+from snapreplay.state import shards as shards_module
+from snapreplay.state.contract import ShardSlice
+from snapreplay.state.digest import digest_of
+from snapreplay.state.shards import Shards
+from snapreplay.state.steps import all_of
+
+KEYS = st.binary(max_size=2)
+CHANGES = st.dictionaries(KEYS, st.none() | st.binary(max_size=4), max_size=12)
+
+
+def begin(shards: Shards, changes: dict[bytes, bytes | None]) -> None:
+    """A batch that is neither kept nor undone."""
+    indexes = {key: crc32(key) & shards.mask for key in changes}
+    places = [(key, shards.lookups[index](key), index) for key, index in indexes.items()]
+    all_of(shards.writing(places, dict(changes)))
+
+
+def write(shards: Shards, changes: dict[bytes, bytes | None]) -> None:
+    """A committed batch."""
+    begin(shards, changes)
+    shards.keep()
+
+
+def content(shards: Shards) -> dict[bytes, bytes | None]:
+    """All entries, each looked up as the hot path does."""
+    return {key: shards.lookups[crc32(key) & shards.mask](key) for key in shards}
+
+
+STEPS = st.lists(st.one_of(CHANGES, st.sampled_from(["mark", "read", "release"])), max_size=25)
+
+
+@given(STEPS, st.sampled_from([1, 2, 8]), st.integers(1, 40), st.integers(1, 5))
+def test_writing_during_a_snapshot_does_not_change_its_image(
+    steps: list[dict[bytes, bytes | None] | str], shard_count: int, raw_bytes: int, settle: int
+) -> None:
+    """Marks, reads, writes and releases in any order; and no write is lost by the snapshot."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shards_module, "SETTLE_ENTRIES", settle)
+        shards, cursor = Shards(shard_count), None
+        model: dict[bytes, bytes] = {}
+        image: dict[bytes, bytes] = {}
+        read: dict[bytes, bytes] = {}
+        for step in steps:
+            if isinstance(step, dict):
+                write(shards, step)
+                model = {k: v for k, v in (model | step).items() if v is not None}
+            elif step == "mark" and cursor is None:
+                cursor, image, read = shards.mark(), dict(model), {}
+            elif step == "read" and cursor is not None:
+                for part in all_of(cursor.slicing(raw_bytes)):
+                    read |= part.entries
+            elif step == "release" and cursor is not None:
+                while slices := all_of(cursor.slicing(raw_bytes)):
+                    for part in slices:
+                        read |= part.entries
+                assert read == image
+                cursor.release()
+                cursor = None
+            assert content(shards) == model
+            assert shards.digest == digest_of(model.items())
+            assert shards.size_bytes == sum(len(k) + len(v) for k, v in model.items())
+
+
+@given(STEPS, CHANGES, st.sampled_from([1, 2, 8]))
+def test_a_batch_that_is_undone_never_was(
+    steps: list[dict[bytes, bytes | None] | str],
+    dropped: dict[bytes, bytes | None],
+    shard_count: int,
+) -> None:
+    """Before, during and after a snapshot; and who looks from outside does not see it at any time."""
+    shards, cursor = Shards(shard_count), None
+    for step in steps:
+        if step == "mark" and cursor is None:
+            cursor = shards.mark()
+        before = content(shards), shards.digest, shards.size_bytes
+        begin(shards, dropped)
+        if step == "release" and cursor is not None:
+            cursor.release()
+            cursor = None
+        assert shards.committed_digest == before[1]
+        assert {k: shards.committed_value(k) for k in shards.committed_keys()} == before[0]
+        assert all((shards.committed_value(k) is None) == (k not in before[0]) for k in dropped)
+        shards.undo()
+        assert (content(shards), shards.digest, shards.size_bytes) == before
+        if isinstance(step, dict):
+            write(shards, step)
+
+
+def test_one_batch_waits_at_a_time() -> None:
+    """And nothing is marked meanwhile: its image would hold what may never be committed."""
+    shards = Shards(2)
+    begin(shards, {b"a": b"1"})
+    with pytest.raises(RuntimeError, match="keep or undo"):
+        begin(shards, {b"b": b"1"})
+    with pytest.raises(RuntimeError, match="committed batches only"):
+        shards.mark()
+
+
+def test_only_one_cursor_at_a_time() -> None:
+    """Until it is released, which may be said twice."""
+    shards = Shards(2)
+    cursor = shards.mark()
+    with pytest.raises(RuntimeError, match="release"):
+        shards.mark()
+    cursor.release()
+    cursor.release()
+    shards.mark()
+
+
+def test_a_snapshot_folds_in_bounded_steps() -> None:
+    """Not all at once after the release: that would stop the processing."""
+    shards = Shards(64)
+    count = 3 * shards_module.SETTLE_ENTRIES
+    write(shards, {b"%d" % i: b"old" for i in range(count)})
+    cursor = shards.mark()
+    write(shards, {b"%d" % i: b"new" for i in range(count)})
+    cursor.release()
+    unsettled = [len(shards._unsettled)]
+    while shards._unsettled:
+        write(shards, {b"x": b"%d" % len(unsettled)})
+        unsettled.append(len(shards._unsettled))
+    assert 64 > unsettled[0] > unsettled[1] > unsettled[-1] == 0
+    assert set(content(shards).values()) == {b"new", b"%d" % (len(unsettled) - 1)}
+
+
+def test_a_mark_freezes_what_an_earlier_snapshot_has_left_to_fold_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The processing has not come to it when the next snapshot is due."""
+    monkeypatch.setattr(shards_module, "SETTLE_ENTRIES", 1)
+    shards = Shards(8)
+    earlier = shards.mark()
+    entries: dict[bytes, bytes | None] = {b"%d" % number: b"x" for number in range(40)}
+    write(shards, entries)
+    earlier.release()
+    assert shards._unsettled
+    image = [part.entries for part in all_of(shards.mark().slicing(10_000))]
+    assert {key: value for part in image for key, value in part.items()} == entries
+
+
+def test_what_is_left_to_fold_can_be_done_without_batches() -> None:
+    """In bounded steps too, so that the next mark has nothing to do; also while a batch waits."""
+    shards = Shards(64)
+    count = 3 * shards_module.SETTLE_ENTRIES
+    write(shards, {b"%d" % i: b"old" for i in range(count)})
+    cursor = shards.mark()
+    assert shards.settle(), "nothing to do while a snapshot is read"
+    write(shards, {b"%d" % i: b"new" for i in range(count)})
+    cursor.release()
+    index = crc32(b"x") & shards.mask
+    all_of(shards.writing([(b"x", None, index)], {b"x": b"1"}))
+    steps = 1
+    while not shards.settle():
+        steps += 1
+    assert steps >= 2
+    assert not shards._unsettled
+    shards.undo()
+    assert set(content(shards).values()) == {b"new"}
+    assert len(content(shards)) == count
+
+
+def test_the_image_is_that_of_the_mark_also_when_batches_come_between_two_steps() -> None:
+    """A shard is read per step, and every step finds all shards changed."""
+    shards = Shards(8)
+    keys = [b"%d" % number for number in range(100)]
+    write(shards, dict.fromkeys(keys, b"0"))
+    cursor = shards.mark()
+    slicing, number, slices = cursor.slicing(10_000), 0, None
+    while slices is None:
+        number += 1
+        write(shards, dict.fromkeys(keys, b"%d" % number))
+        try:
+            next(slicing)
+        except StopIteration as end:
+            slices = end.value
+    assert number > 8
+    assert [part.index for part in slices] == list(range(8))
+    image = {key: value for part in slices for key, value in part.entries.items()}
+    assert image == dict.fromkeys(keys, b"0")
+    assert all_of(cursor.slicing(10_000)) == []
+
+
+def test_a_cursor_of_cleared_entries_does_no_harm() -> None:
+    """A snapshot task that is cancelled late neither reads nor thaws what came after it."""
+    shards = Shards(2)
+    write(shards, {b"a": b"1"})
+    cursor = shards.mark()
+    shards.reset(2)
+    write(shards, {b"a": b"2"})
+    second = shards.mark()
+    assert [dict(part.entries) for part in all_of(cursor.slicing(100))] == [{b"a": b"1"}]
+    cursor.release()
+    write(shards, {b"a": b"3"})
+    assert [dict(part.entries) for part in all_of(second.slicing(100))] == [{b"a": b"2"}]
+
+
+def sliced(index: int, entries: dict[bytes, bytes]) -> ShardSlice:
+    """With true sums."""
+    sums = digest_of(entries.items())
+    return ShardSlice(index, sums.a, sums.b, entries)
+
+
+def test_parts_of_a_shard_are_joined() -> None:
+    """In any order; the count is that of the keys, so a key in two parts shows in the digest."""
+    shards = Shards(1)
+    shards.load([sliced(0, {b"a": b"1"})])
+    shards.load([sliced(0, {b"b": b"2"}), sliced(0, {b"c": b"3"})])
+    assert content(shards) == {b"a": b"1", b"b": b"2", b"c": b"3"}
+    assert shards.digest == digest_of([(b"a", b"1"), (b"b", b"2"), (b"c", b"3")])
+    shards.load([sliced(0, {b"a": b"1"})])
+    assert shards.digest.count == 3
+
+
+@pytest.mark.parametrize("index", [-1, 2, 1 - (crc32(b"a") & 1)])
+def test_a_slice_of_another_shard_is_damage(index: int) -> None:
+    """Its keys would never be found again."""
+    with pytest.raises(DamagedError, match="of another shard"):
+        Shards(2).load([sliced(index, {b"a": b"1"})])

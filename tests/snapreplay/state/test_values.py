@@ -1,0 +1,110 @@
+"""What a value codec says about a value that cannot be kept."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from snapreplay.errors import RecordError, StopError, UsageError
+from snapreplay.state.round_trip import Owners
+from snapreplay.state.values import ValueCodec
+
+
+class Account(msgspec.Struct):
+    balance: float = 0.0
+    history: list[Any] = []
+
+
+def verify(declared: Any, value: object, owners: Owners | None = None) -> None:
+    """Encode and check as staging does."""
+    codec: ValueCodec[Any] = ValueCodec(declared)
+    codec.verify("k", value, codec.pack(value), {} if owners is None else owners)
+
+
+@pytest.mark.parametrize(
+    ("declared", "value", "message"),
+    [
+        (dict, {"a": (1, 2)}, r"state\['k'\]\['a'\] is tuple \(1, 2\) but would read back as list"),
+        (dict, {"a": {1}}, r"state\['k'\]\['a'\] is set \{1\} but would read back as list \[1\]"),
+        (dict, {"a": bytearray(b"x")}, r"\['a'\] is bytearray .* but would read back as bytes"),
+        (float, 1, r"state\['k'\] is int 1 but would read back as float 1.0"),
+        (Account, Account(1), r"state\['k'\].balance is int 1 but would read back as float 1.0"),
+        (Account, Account(history=[[(1,)]]), r"\.history\[0\]\[0\] is tuple"),
+        (int, "a", "would not read back as .*int.*Expected `int`, got `str`"),
+    ],
+)
+def test_a_value_that_changes_is_refused_by_place_and_types(
+    declared: Any, value: object, message: str
+) -> None:
+    """The message says where, what, and what would become of it; the hint what to do."""
+    with pytest.raises(RecordError, match=message) as caught:
+        verify(declared, value)
+    assert caught.value.hint
+    assert caught.value.facts["key"] == "k"
+
+
+def test_declared_types_are_kept() -> None:
+    """A tuple or set that is declared reads back as one."""
+    verify(tuple[int, int], (1, 2))
+    verify(dict[str, tuple[int, ...]], {"a": (1, 2, 3)})
+    verify(set[str], {"a", "b"})
+    verify(Account, Account(1.5, [{"a": [1, None]}]))
+
+
+def test_an_object_in_two_places_of_a_value_is_refused() -> None:
+    """After the batch it would be two."""
+    shared: list[int] = []
+    with pytest.raises(
+        RecordError, match=r"\['k'\]\['b'\].* and state\['k'\]\['a'\] hold the same"
+    ):
+        verify(dict, {"a": shared, "b": shared})
+    verify(dict, {"a": [1], "b": [1]})
+
+
+def test_an_object_of_another_key_inside_a_value_is_refused() -> None:
+    """Both keys are named."""
+    shared = {"n": 1}
+    with pytest.raises(
+        RecordError, match=r"state\['k'\]\['a'\] and state\['other'\] hold the same"
+    ):
+        verify(dict, {"a": shared}, {id(shared): ("other", "")})
+
+
+def test_an_immutable_object_may_be_in_two_places() -> None:
+    """Nobody can tell whether it is one or two."""
+    shared = (1, 2)
+    verify(dict[str, tuple[int, int]], {"a": shared, "b": shared})
+
+
+@pytest.mark.parametrize("value", [2**64, "\ud800", {"a": object()}, {"a": {1: 2}}])
+def test_the_error_for_what_cannot_be_packed_names_key_and_type(value: object) -> None:
+    """`pack` raises msgspec's errors, `unencodable` makes ours of them."""
+    codec: ValueCodec[Any] = ValueCodec(Any)
+    with pytest.raises((TypeError, ValueError, OverflowError)) as caught:
+        codec.pack(value)
+    error = codec.unencodable("k", value, caught.value)
+    assert f"state['k']: a {type(value).__name__} cannot be encoded" in str(error)
+
+
+def test_bytes_of_another_type_stop_the_partition() -> None:
+    """Every record of that key would fail: dead letters would drain the input."""
+    error = ValueCodec(Account).misfit("k", msgspec.ValidationError("Expected `object`"))
+    assert isinstance(error, StopError)
+    assert "state['k']" in error.message
+    assert "deploy the version that wrote it" in error.hint
+
+
+@pytest.mark.parametrize(
+    "declared", [object(), 3, "nothing", dict[str, int] | list[int] | tuple[int]]
+)
+def test_types_that_cannot_be_decoded_are_refused(declared: Any) -> None:
+    """At construction, with the alternatives."""
+    with pytest.raises(UsageError, match="cannot be a value type") as caught:
+        ValueCodec(declared)
+    assert "Struct" in caught.value.hint
+
+
+def test_equal_dicts_are_equal_bytes() -> None:
+    """Whatever order their keys came in."""
+    codec: ValueCodec[Any] = ValueCodec(dict)
+    assert codec.pack({"a": 1, "b": 2}) == codec.pack({"b": 2, "a": 1})

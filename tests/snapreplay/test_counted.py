@@ -1,0 +1,51 @@
+"""Numbers of things in messages."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from snapreplay.counted import counted, counted_are
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "expected"),
+    [
+        (0, "offset", "0 offsets"),
+        (1, "offset", "1 offset"),
+        (2, "offset", "2 offsets"),
+        (1, "entry", "1 entry"),
+        (1_048_576, "entry", "1,048,576 entries"),
+        (2, "key", "2 keys"),
+        (1, "batch", "1 batch"),
+        (3, "batch", "3 batches"),
+        (2, "index", "2 indexes"),
+    ],
+)
+def test_a_noun_follows_its_number(count, noun, expected):
+    """Singular for one, plural for none and many, thousands apart."""
+    assert counted(count, noun) == expected
+
+
+def test_the_verb_follows_too():
+    """One is, two are."""
+    assert counted_are(1, "offset") == "1 offset is"
+    assert counted_are(2, "offset") == "2 offsets are"
+
+
+def test_no_message_counts_for_itself():
+    """A computed number directly before a plural would say "1 offsets" one day."""
+    nouns = (
+        "offsets|records|partitions|chunks|entries|batches|snapshots|replicas|brokers|jars|changes"
+    )
+    bare = re.compile(r"\{(len\([^{}]*\)|[a-z_.]*count|[^{}]* - [^{}]*)(:,)?\} (" + nouns + r")\b")
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for folder in ("api", "service", "snapshots")
+        for path in (ROOT / folder).rglob("*.py")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if bare.search(line)
+    ]
+    assert found == []

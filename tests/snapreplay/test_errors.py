@@ -1,0 +1,55 @@
+"""The error tree: the class is the reaction, and every error says what to do."""
+
+import importlib
+import pkgutil
+
+import pytest
+
+import snapreplay
+from snapreplay.errors import Reaction, RecordError, RecordId, SnapreplayError, StopError
+
+
+def every_error() -> list[type[SnapreplayError]]:
+    """All classes of the tree, in whatever module they live."""
+    for module in pkgutil.walk_packages(snapreplay.__path__, "snapreplay."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    found: list[type[SnapreplayError]] = []
+    waiting = [SnapreplayError]
+    while waiting:
+        children = waiting.pop().__subclasses__()
+        found += children
+        waiting += children
+    return found
+
+
+def test_every_error_has_a_reaction():
+    """Nobody may have to read a message to know what to do: not one class is without."""
+    without = [error.__qualname__ for error in every_error() if not hasattr(error, "reaction")]
+    assert without == []
+
+
+def test_a_subclass_never_changes_the_reaction_of_its_parent():
+    """`except StopError` must catch everything that stops, and nothing else."""
+    changed = [
+        error.__qualname__
+        for error in every_error()
+        for parent in error.__bases__
+        if hasattr(parent, "reaction") and parent.reaction is not error.reaction
+    ]
+    assert changed == []
+
+
+def test_an_error_shows_its_hint_and_keeps_its_facts():
+    """People get the sentence and the remedy, machines the values."""
+    error = StopError("offset 5 is gone", hint="raise retention.ms", offset=5)
+    assert str(error) == "offset 5 is gone (raise retention.ms)"
+    assert error.facts == {"offset": 5}
+    assert str(StopError("offset 5 is gone")) == "offset 5 is gone"
+
+
+@pytest.mark.parametrize("record_id", [None, RecordId("payments", 3, 1042)])
+def test_a_record_error_names_the_record(record_id):
+    """The handler-error policy needs to know which one, as soon as somebody does."""
+    error = RecordError("too large", record_id=record_id)
+    assert (error.record_id, error.reaction) == (record_id, Reaction.HANDLER_POLICY)

@@ -1,0 +1,60 @@
+"""Kafka's own command-line tools. A broker comes without most of them: one small jar more, fetched once by Maven."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from snapreplay.devbroker.jars import ensure, kafka_version
+from snapreplay.jars import cache
+
+DEADLINE_SECONDS = 60.0
+CLASSES = {
+    "kafka-configs.sh": "kafka.admin.ConfigCommand",
+    "kafka-reassign-partitions.sh": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
+}
+# What the tools need is in the broker's class path.
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>snapreplay</groupId>
+  <artifactId>kafka-tools</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId>
+      <artifactId>kafka-tools</artifactId>
+      <version>{version}</version>
+      <exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+
+def run(words: Sequence[str], stdin: str = "") -> str:
+    """A command as it is typed, "kafka-topics.sh --list …"; what it printed."""
+    kafka = ensure()
+    tools = kafka.root.with_name("kafka-tools")
+    cache.fill(tools, POM.format(version=kafka_version()).encode(), _fetch)
+    class_path = f"{kafka.class_path}:{tools / 'lib' / '*'}"
+    name, *arguments = words
+    done = subprocess.run(
+        [str(kafka.java), "-XX:TieredStopAtLevel=1", "-cp", class_path, CLASSES[name], *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout
+
+
+def _fetch(fresh: Path) -> None:
+    what = "Kafka's tools"
+    pom = fresh / "pom.xml"
+    pom.write_text(POM.format(version=kafka_version()))
+    cache.copy_dependencies(cache.find_maven(what), pom, fresh / "lib", what)
