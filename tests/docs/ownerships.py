@@ -13,12 +13,9 @@ from snapreplay.service.core.batch_failures import BatchFailures, HalfApplied, H
 from snapreplay.service.core.custody import IncrementsMissing, IncrementsReplaced
 from snapreplay.service.core.owners import NotAssigned, Superseded
 from snapreplay.service.core.ownership import Outcome, Ownership, Stage
-from snapreplay.service.core.refusals import DuplicateInstance, Expected
-from snapreplay.snapshots.format.records import Claim
+from snapreplay.service.core.refusals import DuplicateInstance
+from tests.docs.recoveries import NAMESAKE, THEIRS, US
 
-US = Expected("ledger", 1, "cluster", 0, 4, frozenset({"in"}), "log", "one", "p1", 1000)
-THEIRS = Claim("c2", "ledger", "cluster", "p2", "two", "host", 2, 2000)
-NAMESAKE = Claim("c2", "ledger", "cluster", "p2", "one", "host", 2, 2000)
 BEGINNING = Ownership(US, 1000, 60_000, BatchFailures(0))
 IN_DOUBT = kafka.CommitInDoubt("no answer")
 GONE = kafka.RefusedTopic("gone", topic="out", error="unknown")

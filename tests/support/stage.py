@@ -75,8 +75,17 @@ class Stage:
         identity = Identity.of_this_process(instance_id)
         return Context(self.app, settings, cluster, view, identity, partition, asyncio.Semaphore(2))
 
-    def service(self, app: App[Any] | None = None, http: Any = None, **tables: Any) -> Service:
-        return Service(app or self.app, self.settings(**tables), http)
+    def service(
+        self,
+        app: App[Any] | None = None,
+        http: Any = None,
+        cluster: KafkaCluster | None = None,
+        **tables: Any,
+    ) -> Service:
+        service = Service(app or self.app, self.settings(**tables), http)
+        if cluster is not None:
+            service._cluster = cluster
+        return service
 
     @asynccontextmanager
     async def running(self, app: App[Any] | None = None, **tables: Any) -> AsyncIterator[Any]:

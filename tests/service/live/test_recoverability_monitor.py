@@ -32,12 +32,9 @@ class Counting(KafkaCluster):
 async def watched(stage, unique):
     """A LIVE ledger and its cluster."""
     here = await stage(apps.ledger(unique("watch")))
-    service = here.service()
-    cluster = service._cluster = Counting(here.settings())
-    await service.start()
-    await service.wait_live(30)
-    yield here, service, cluster
-    await service.stop()
+    cluster = Counting(here.settings())
+    async with here.running(cluster=cluster) as service:
+        yield here, service, cluster
 
 
 async def test_it_is_not_looked_at_all_the_time(watched):

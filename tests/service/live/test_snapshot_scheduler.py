@@ -40,12 +40,9 @@ class SlowAppends(KafkaCluster):
 async def slow(stage, unique):
     """A LIVE ledger whose snapshots wait: (stage, service, cluster)."""
     here = await stage(apps.ledger(unique("slow")))
-    service = here.service()
-    cluster = service._cluster = SlowAppends(here.settings())
-    await service.start()
-    await service.wait_live(30)
-    yield here, service, cluster
-    await service.stop()
+    cluster = SlowAppends(here.settings())
+    async with here.running(cluster=cluster) as service:
+        yield here, service, cluster
 
 
 async def ended(service, operation):

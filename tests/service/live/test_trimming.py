@@ -119,15 +119,9 @@ class WithoutDelete(KafkaCluster):
 async def test_a_trim_that_fails_is_only_a_warning(stage, unique, caplog):
     """Processing goes on; the log says that the next snapshot tries again."""
     here = await stage(apps.ledger(unique("stuck")), retention={"snapshots_kept": 2})
-    service = here.service()
-    service._cluster = WithoutDelete(here.settings())
-    await service.start()
-    try:
-        await service.wait_live(30)
+    async with here.running(cluster=WithoutDelete(here.settings())) as service:
         with caplog.at_level(logging.WARNING, "snapreplay.partition"):
             await take_snapshots(here, service, 3)
         assert "the next snapshot tries again" in caplog.text
         await here.assert_exactly_once(service)
-    finally:
-        await service.stop()
     assert await starts(here) == [0, 0]

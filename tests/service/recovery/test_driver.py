@@ -186,15 +186,20 @@ async def test_what_fails_for_a_while_is_tried_again_with_patience(past):
     assert seen[0].message == "still none"
 
 
-async def test_only_so_many_load_at_once(past):
-    """A full restore needs CPU and memory: the next one waits for a place, and the place is given back."""
-    then = await past()
+async def without_a_place(then):
+    """A recovery that waits for a place to load: (context, driver, task)."""
     context = await then.here.context()
     await context.restores.acquire()
     await context.restores.acquire()
     engine, _, board = recoverer(context)
     task = asyncio.create_task(engine.recover())
     await until(lambda: board.get(0).phase == "loading", "loading")
+    return context, engine, task
+
+
+async def test_only_so_many_load_at_once(past):
+    """A full restore needs CPU and memory: the next one waits for a place, and the place is given back."""
+    context, _, task = await without_a_place(await past())
     await asyncio.sleep(0.1)
     assert not task.done()
     context.restores.release()
@@ -205,12 +210,7 @@ async def test_only_so_many_load_at_once(past):
 async def test_a_cancelled_recovery_leaves_nothing_open(past):
     """Stopped in the middle: the producer is discarded, the next one needs no time-out."""
     then = await past()
-    context = await then.here.context()
-    await context.restores.acquire()
-    await context.restores.acquire()
-    engine, _, board = recoverer(context)
-    task = asyncio.create_task(engine.recover())
-    await until(lambda: board.get(0).phase == "loading", "loading")
+    _, engine, task = await without_a_place(then)
     task.cancel()
     await asyncio.wait({task})
     assert engine._producer is None
