@@ -16,7 +16,7 @@ from snapreplay.service.core.ownership import Outcome, Ownership, Stage
 from snapreplay.service.core.refusals import DuplicateInstance
 from tests.docs.recoveries import NAMESAKE, THEIRS, US
 
-BEGINNING = Ownership(US, 1000, 60_000, BatchFailures(0))
+BEGINNING = Ownership(US, 1000, 60_000, BatchFailures(US.partition))
 IN_DOUBT = kafka.CommitInDoubt("no answer")
 GONE = kafka.RefusedTopic("gone", topic="out", error="unknown")
 
