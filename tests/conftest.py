@@ -21,7 +21,6 @@ BOOTSTRAP_VARIABLE = "SNAPREPLAY_TEST_BOOTSTRAP_SERVERS"
 # Half a minute and more each: what begins last must be short, or the other cores wait for it.
 LONGEST_FILES = (
     "simulation/test_simulation.py",
-    "snapshots/jobs/test_audit_checks.py",
     "checker/test_judge.py",
     "snapshots/jobs/test_audit.py",
     "deploy/test_image.py",

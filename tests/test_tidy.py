@@ -53,6 +53,14 @@ COVERED_BY: dict[str, tuple[str, str]] = {
         "tests/service/recovery/test_inputs.py",
         "an input that seems too short is asked for with it",
     ),
+    "snapshots/proof/": (
+        "tests/snapshots/proof/test_partition.py",
+        "each check has a fault there",
+    ),
+    "snapshots/jobs/logs.py": ("tests/snapshots/jobs/test_audit.py", "a job reads through it"),
+    "snapshots/jobs/tasks.py": ("tests/snapshots/jobs/test_audit.py", "a job runs in them"),
+    "snapreplay/spark.py": ("tests/snapshots/jobs/test_audit.py", "it begins there"),
+    "service/kafka/blocking.py": ("tests/snapshots/jobs/test_audit.py", "its tasks read with it"),
     "snapreplay/__init__.py": ("tests/test_packaging.py", "what it does is being importable"),
 }
 

@@ -11,14 +11,14 @@ from snapreplay.api.cli.options import BootstrapServers, Config, Output, Overrid
 from snapreplay.api.cli.output import Format, console, print_json, table
 from snapreplay.counted import counted
 from snapreplay.errors import UsageError
+from snapreplay.snapshots.proof.partition import Level
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rich.table import Table
 
-    from snapreplay.service.config.settings import Settings
-    from snapreplay.snapshots.jobs.report import AuditReport
+    from snapreplay.snapshots.proof.report import AuditReport
 
 
 def register(app: typer.Typer) -> None:
@@ -33,16 +33,21 @@ def audit(
     app_id: Annotated[
         str | None, typer.Option("--app-id", metavar="NAME", help="Audit without the app's code.")
     ] = None,
+    level: Annotated[
+        Level, typer.Option("--level", help="How much is proved; changes includes integrity.")
+    ] = Level.INTEGRITY,
     bootstrap_servers: BootstrapServers = None,
     config: Config = None,
     overrides: Overrides = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Prove with Spark, from the topics alone, that what was written is whole."""
+    from snapreplay.spark import audit as run_audit
+
     audited = _app_id(app, app_id)
     settings = settings_from(config, overrides, bootstrap_servers)
     with refused_unless_it_runs():
-        report = _run(audited, settings)
+        report = run_audit(settings, audited, level)
     print_report(report, output)
     raise typer.Exit(ExitCode.FINDINGS if report.findings else ExitCode.OK)
 
@@ -58,21 +63,6 @@ def _app_id(app: str | None, app_id: str | None) -> str:
     from snapreplay.app.load import load_app
 
     return load_app(str(app)).app_id
-
-
-def _run(app_id: str, settings: Settings) -> AuditReport:
-    try:
-        from snapreplay.snapshots.jobs.audit import audit as run_audit
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing not in {"pyspark", "pyarrow", "pandas"}:
-            raise
-        raise UsageError(
-            f"the audit needs Spark: {missing} is not installed",
-            hint="pip install 'snapreplay[spark]', and a Java runtime 17 or newer",
-        ) from error
-    kafka = {name: str(value) for name, value in settings.kafka.items()}
-    return run_audit(kafka.pop("bootstrap.servers"), app_id, kafka)
 
 
 def print_report(report: AuditReport, output: Format) -> None:

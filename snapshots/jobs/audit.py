@@ -1,35 +1,30 @@
-"""The audit: from the two topics alone, is what was written whole and right?
+"""The audit: from the own topics alone, is what was written whole and right?
 
-    python -m snapreplay.snapshots.jobs.audit --bootstrap-servers HOST:PORT --app-id APP
-
-Exit codes: 0 fine, 1 findings, 2 could not run. The logic is SQL (`audit_checks`); Python decodes
-bodies into columns, adds up the digest's halves, and prints.
+Each partition is proved by one task. Then the newest snapshots are read once more by a witness that shares no client
+with it.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 
-import msgspec
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import SparkSession
 
 from snapreplay.app import names
-from snapreplay.counted import counted
-from snapreplay.errors import RetryableError, SnapreplayError, StopError
-from snapreplay.snapshots.jobs import audit_checks as checks
-from snapreplay.snapshots.jobs.columns import decode_entries, decode_log, decode_snapshots, judged
-from snapreplay.snapshots.jobs.read import SPARK_ERRORS, Frozen, KafkaSource
-from snapreplay.snapshots.jobs.report import AuditReport, RecordedDecision, Violation
+from snapreplay.errors import RetryableError, StopError
+from snapreplay.snapshots.jobs.logs import LogReader, OpenReader, PartitionLogs, freeze
+from snapreplay.snapshots.jobs.read import SPARK_ERRORS, KafkaSource
 from snapreplay.snapshots.jobs.session import local_session
-from snapreplay.state.digest import MASK, Digest
+from snapreplay.snapshots.jobs.tasks import TaskFailed, for_each_partition
+from snapreplay.snapshots.jobs.witness import witnessed
+from snapreplay.snapshots.proof.partition import Level, Moment, PartitionReport, audit_partition
+from snapreplay.snapshots.proof.report import AuditReport, Violation
+from snapreplay.state.digest import EMPTY, Digest
 
-FINDINGS_MAX = 1000
-"""Of each check: a log that is wrong everywhere is as wrong with the first thousand."""
 _ATTEMPTS = 3
 
 
@@ -42,57 +37,48 @@ class Trimmed(RetryableError):
 
 
 def audit(
-    bootstrap_servers: str, app_id: str, kafka_options: Mapping[str, str] | None = None
+    open_reader: OpenReader,
+    kafka: Mapping[str, str],
+    app_id: str,
+    level: Level = Level.INTEGRITY,
 ) -> AuditReport:
     """Check everything that the two topics of `app_id` hold at this moment.
 
     A running owner may go on writing and trimming. Uses the Spark session of this process; without
-    one it starts one (about 5 s) and stops it again. `kafka_options`: the service's client
-    properties.
+    one it starts one (about 5 s) and stops it again.
+
+    Args:
+        kafka: the service's client properties, for the witness.
 
     Raises:
-        TopicMissing, ClusterUnavailable, JarsUnavailable, UsageError, Trimmed, SparkFailed: it could
-            not run.
+        TopicMissing, Unreachable, JarsUnavailable, UsageError, Trimmed, TaskFailed, SparkFailed: it could not run.
     """
     started = time.monotonic()
     with _session() as spark:
-        source = KafkaSource(spark, bootstrap_servers, kafka_options or {})
         for _ in range(_ATTEMPTS):
-            topics = freeze(source, app_id)
+            with open_reader() as reader:
+                moments = freeze(reader, app_id)
             try:
-                return _Audit(spark, source, topics, app_id).report(started)
-            except SPARK_ERRORS as error:
-                if not _trimmed_since(source, topics):
-                    raise SparkFailed(f"the audit stopped: {_first_line(error)}") from error
+                return _Audit(spark, kafka, app_id, moments).report(open_reader, level, started)
+            except (*SPARK_ERRORS, TaskFailed) as error:
+                with open_reader() as reader:
+                    if _same_starts(freeze(reader, app_id), moments):
+                        raise _told(error) from error
     raise Trimmed(
         f"the topics of {app_id!r} were trimmed {_ATTEMPTS} times while they were read",
         hint="take snapshots less often while auditing",
     )
 
 
-@dataclass(frozen=True)
-class Topics:
-    """Both topics between fixed offsets."""
-
-    log: Frozen
-    snaps: Frozen
+def _same_starts(now: Sequence[Moment], before: Sequence[Moment]) -> bool:
+    starts = [[(m.log_start, m.snapshots_start) for m in moments] for moments in (now, before)]
+    return starts[0] == starts[1]
 
 
-def freeze(source: KafkaSource, app_id: str) -> Topics:
-    """Starts first, then the log's end, then the snapshots' end: whatever the last increment
-    points to is then inside, and what was trimmed before the starts were asked for is not needed
-    by it."""
-    log, snaps = names.increments_topic(app_id), names.snapshots_topic(app_id)
-    log_starts, snaps_starts = source.starts(log), source.starts(snaps)
-    frozen_log = source.freeze(log, log_starts, "read_committed")
-    # Outside any transaction: a foreign open one must not hide what our pointers name.
-    return Topics(frozen_log, source.freeze(snaps, snaps_starts, "read_uncommitted"))
-
-
-def _trimmed_since(source: KafkaSource, topics: Topics) -> bool:
-    return any(
-        source.starts(frozen.topic) != list(frozen.starts) for frozen in (topics.log, topics.snaps)
-    )
+def _told(error: BaseException) -> BaseException:
+    if isinstance(error, TaskFailed):
+        return error
+    return SparkFailed(f"the audit stopped: {_first_line(error)}")
 
 
 @contextmanager
@@ -101,7 +87,7 @@ def _session() -> Iterator[SparkSession]:
     if running is not None:
         yield running
         return
-    spark = local_session("snapreplay audit")
+    spark = local_session("snapreplay audit", short_lived=True)
     try:
         yield spark
     finally:
@@ -109,115 +95,69 @@ def _session() -> Iterator[SparkSession]:
 
 
 class _Audit:
-    """One pass over both topics."""
+    """Of all partitions at one moment."""
 
     def __init__(
-        self, spark: SparkSession, source: KafkaSource, topics: Topics, app_id: str
+        self, spark: SparkSession, kafka: Mapping[str, str], app_id: str, moments: Sequence[Moment]
     ) -> None:
         self._spark = spark
-        self._source = source
-        self._topics = topics
-        self._names = {"log": topics.log.topic, "snaps": topics.snaps.topic, "app": app_id}
+        options = dict(kafka)
+        self._source = KafkaSource(spark, options.pop("bootstrap.servers"), options)
+        self._app_id = app_id
+        self._moments = moments
 
-    def report(self, started: float) -> AuditReport:
-        """Run all checks. `started` is the monotonic clock's at the beginning."""
-        self._make_views()
-        counted = self._counted(checks.COUNTS | checks.NOTES)
-        counts, notes = (
-            {name: counted[name] for name in part} for part in (checks.COUNTS, checks.NOTES)
-        )
-        findings = self._findings()
-        digests = self._wrong_digests(counts)
+    def report(self, open_reader: OpenReader, level: Level, started: float) -> AuditReport:
+        """`started` is the monotonic clock's at the beginning."""
+        work = partial(_audited, self._app_id, level)
+        parts = for_each_partition(self._spark, self._moments, open_reader, work, PartitionReport)
+        checked, digests = self._witness(parts)
+        findings = [*digests, *(each for part in parts for each in part.findings)]
         return AuditReport(
-            app_id=self._names["app"],
-            partition_count=len(self._topics.log.starts),
-            checked=counts,
-            findings=sorted(findings + digests),
-            notes=notes,
+            app_id=self._app_id,
+            partition_count=len(self._moments),
+            checked=_summed(part.checked for part in parts) | checked,
+            findings=sorted(set(findings)),
+            notes=_summed(part.notes for part in parts),
             seconds=round(time.monotonic() - started, 3),
-            decisions=[
-                RecordedDecision(*row) for row in self._spark.sql(checks.DECISIONS).collect()
-            ],
+            decisions=[each for part in parts for each in part.decisions],
         )
 
-    def _make_views(self) -> None:
-        """Each topic is read once for its columns; the values of changes a second time."""
-        topics, starts = self._topics, (self._topics.log.starts, self._topics.snaps.starts)
-        rows = [(number, *both) for number, both in enumerate(zip(*starts, strict=True))]
-        bounds = self._spark.createDataFrame(
-            rows, "partition INT, log_start LONG, snaps_start LONG"
-        )
-        raw = ("partition", "offset", "value", "headers")
-        # Partitions are read one behind the other in as many tasks as there are cores: with a task
-        # each, 32 small ones took more than twice as long (a consumer and a Python worker per task).
-        cores = self._spark.sparkContext.defaultParallelism
-        log = self._source.frame(topics.log, raw).coalesce(cores)
-        snaps = self._source.frame(topics.snaps, raw).coalesce(cores)
-        changes = judged(log, "value").where("kind = 2").select("partition", "offset", "value")
-        bounds.createOrReplaceTempView("bounds")
-        changes.createOrReplaceTempView("raw_changes")
-        _keep(decode_log(log), "log")
-        _keep(decode_snapshots(snaps), "snaps")
-        for name, query in checks.VIEWS.items():
-            view = self._spark.sql(query)
-            if name in checks.KEPT:
-                _keep(view, name)
-            else:
-                view.createOrReplaceTempView(name)
-
-    def _counted(self, queries: Mapping[str, str]) -> dict[str, int]:
-        columns = ", ".join(f"({query}) AS {name}" for name, query in queries.items())
-        (row,) = self._spark.sql(f"SELECT {columns}").collect()
-        return {name: int(row[name]) for name in queries}
-
-    def _findings(self) -> list[Violation]:
-        whole: DataFrame | None = None
-        for name, query in checks.CHECKS.items():
-            found = self._spark.sql(query, args=self._names).limit(FINDINGS_MAX)
-            named = found.selectExpr(f"'{name}' AS check", "*")
-            whole = named if whole is None else whole.unionAll(named)
-        return [Violation(*row) for row in whole.collect()] if whole is not None else []
-
-    def _wrong_digests(self, counts: dict[str, int]) -> list[Violation]:
-        """Hash every entry of the newest whole snapshot of each partition again."""
-        newest = self._spark.sql(checks.NEWEST).collect()
-        computed = self._computed(newest)
-        counts["snapshots_hashed"] = len(newest)
-        counts["entries_hashed"] = sum(digest.count for digest in computed.values())
-        return [
+    def _witness(self, parts: Sequence[PartitionReport]) -> tuple[dict[str, int], list[Violation]]:
+        topic = names.snapshots_topic(self._app_id)
+        newest = {part.partition: part.newest for part in parts if part.newest is not None}
+        digests = witnessed(self._spark, self._source, topic, len(self._moments), newest)
+        checked = {
+            "snapshots_hashed": len(newest),
+            "entries_hashed": sum(each.count for each in digests.values()),
+        }
+        wrong = [
             Violation(
                 "digest",
-                self._topics.snaps.topic,
-                row.partition,
-                row.offset,
-                f"the entries of snapshot {row.snapshot_id} have digest {found},"
-                f" its manifest says {row.entries_digest}",
+                topic,
+                partition,
+                each.manifest_offset,
+                wrong_entries(each.manifest.snapshot_id, found, each.manifest.entries_digest),
             )
-            for row in newest
-            if (found := str(computed.get(row.partition, Digest(0, 0, 0)))) != row.entries_digest
+            for partition, each in newest.items()
+            if (found := digests.get(partition, EMPTY)) != each.manifest.entries_digest
         ]
-
-    def _computed(self, newest: list[Row]) -> dict[int, Digest]:
-        refs = [
-            (row.partition, chunk.offset, row.snapshot_id, chunk.sequence)
-            for row in newest
-            for chunk in row.chunks
-        ]
-        if not refs:
-            return {}
-        frozen = _only(self._topics.snaps, [(partition, offset) for partition, offset, *_ in refs])
-        wanted = self._spark.createDataFrame(
-            refs, "partition INT, offset LONG, snapshot_id STRING, sequence LONG"
-        )
-        records = self._source.frame(frozen, ("partition", "offset", "value"))
-        chunks = records.join(wanted.hint("broadcast"), ["partition", "offset"])
-        decode_entries(chunks).createOrReplaceTempView("entries")
-        return {row.partition: _digest(row) for row in self._spark.sql(checks.DIGESTS).collect()}
+        return checked, wrong
 
 
-def _keep(frame: DataFrame, view: str) -> None:
-    """Compute it now and forget how: every query on top would otherwise be planned down to Kafka."""
-    frame.localCheckpoint().createOrReplaceTempView(view)
+def wrong_entries(snapshot_id: str, found: Digest, said: Digest) -> str:
+    return f"the entries of snapshot {snapshot_id} have digest {found}, its manifest says {said}"
+
+
+def _audited(app_id: str, level: Level, reader: LogReader, moment: Moment) -> PartitionReport:
+    logs = PartitionLogs(reader, app_id, moment.partition)
+    return audit_partition(app_id, moment, logs, level)
+
+
+def _summed(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(part)
+    return dict(total)
 
 
 def _first_line(error: BaseException) -> str:
@@ -226,58 +166,3 @@ def _first_line(error: BaseException) -> str:
     while java is not None and java.getCause() is not None:
         java = java.getCause()
     return str(error if java is None else java.toString()).splitlines()[0]
-
-
-def _only(whole: Frozen, refs: list[tuple[int, int]]) -> Frozen:
-    """The topic from the first to the last of these records, per partition; nothing of the others."""
-    starts, ends = list(whole.ends), list(whole.ends)
-    for number in {partition for partition, _ in refs}:
-        offsets = [offset for partition, offset in refs if partition == number]
-        starts[number], ends[number] = min(offsets), max(offsets) + 1
-    return Frozen(whole.topic, starts, ends, whole.isolation)
-
-
-def _digest(row: Row) -> Digest:
-    a, b = ((high << 32) + low for low, high in ((row.a_low, row.a_high), (row.b_low, row.b_high)))
-    return Digest(row.entries, a & MASK, b & MASK)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run it from a command line. Returns the exit code."""
-    parser = argparse.ArgumentParser(prog="snapreplay audit", description=audit.__doc__)
-    parser.add_argument("--bootstrap-servers", required=True)
-    parser.add_argument("--app-id", required=True)
-    parser.add_argument("--output", choices=("table", "json"), default="table")
-    given = parser.parse_args(arguments)
-    try:
-        report = audit(given.bootstrap_servers, given.app_id)
-    except SnapreplayError as error:
-        sys.stderr.write(f"the audit could not run: {error}\n")
-        return 2
-    text = msgspec.json.encode(report).decode() if given.output == "json" else as_text(report)
-    sys.stdout.write(text + "\n")
-    return report.exit_code
-
-
-def as_text(report: AuditReport) -> str:
-    """For people: what was checked, notes, findings with their place, verdict."""
-    lines = [
-        f"audit of {report.app_id}, {counted(report.partition_count, 'partition')}, {report.seconds:.1f} s"
-    ]
-    lines += [f"  checked  {count:>12,} {name}" for name, count in report.checked.items()]
-    lines += [f"  note     {count:>12,} {name}" for name, count in report.notes.items() if count]
-    lines += [
-        f"  {'DECIDED ' if d.by_owner else 'ACCEPTED'} {d.finding}: partition {d.partition} offset {d.offset},"
-        f" by {d.by}: {d.reason}"
-        f" ({d.decided})"
-        for d in report.decisions
-    ]
-    lines += [
-        f"  FINDING  {f.check}: {f.topic}-{f.partition} offset {f.offset}: {f.detail}"
-        for f in report.findings
-    ]
-    return "\n".join([*lines, "findings" if report.findings else "fine"])
-
-
-if __name__ == "__main__":
-    sys.exit(main())

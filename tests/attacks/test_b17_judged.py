@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from snapreplay.service.doctor.collect import examine
 from snapreplay.service.partition.topics_seen import TopicsSeen
 from snapreplay.service.topics.requirements import ensure_topics
-from snapreplay.snapshots.jobs.audit import audit
+from snapreplay.spark import audit
 from tests.checker import app, load, verify
 from tests.support.stage import Stage, phase, snapshot, until
 from tests.support.tampering import delete, recreate
@@ -70,7 +70,7 @@ async def test_everybody_finds_it_good(spark: SparkSession, healed: Stage) -> No
     assert verdict.counts["input records"] > 100
     doctor = await examine(healed.app, healed.settings())
     assert [each.check for each in doctor.findings] == ["brokers"]  # there is only one
-    report = audit(servers, app_id)
+    report = await asyncio.to_thread(audit, healed.settings(), app_id)
     assert report.findings == []
     assert [each.by_owner for each in report.decisions] == [True]
     assert report.notes["orphaned_increments"] == verdict.counts["orphaned increments"]

@@ -216,7 +216,7 @@ SURROUNDINGS = {
     "test_certificate_and_key_are_of_one_pair_and_an_encrypted_key_has_its_password",
     "service/kafka/errors.py::client_error": "tests/service/kafka/test_compression.py::"
     "test_a_codec_that_is_missing_stops_and_says_what_to_install",
-    "api/cli/audit_command.py::_run": f"{MACHINE}::test_spark_is_installed_by_the_extra_that_an_audit_names",
+    "snapreplay/spark.py::audit": f"{MACHINE}::test_spark_is_installed_by_the_extra_that_an_audit_names",
     "service/doctor/cluster_checks.py::client": f"{MACHINE}::test_what_the_client_lacks_is_installed",
     "snapreplay/devbroker/cluster.py::LocalCluster.start": f"{MACHINE}::"
     "test_a_broker_starts_again_once_nothing_listens_on_its_ports",

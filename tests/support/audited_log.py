@@ -1,5 +1,5 @@
-"""Both topics of an app as a service would have left them, written with our format on a real broker,
-and faults put into single partitions of it.
+"""Both topics of an app as a service would have left them, written with our format, and faults put into single
+partitions of it.
 
 Every partition has the same story, told in stages, all partitions side by side in one transaction per
 stage.
@@ -11,9 +11,6 @@ from dataclasses import dataclass, field
 from zlib import crc32
 
 import msgspec
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from snapreplay.app.ranges import Anchor, InputRange, SkippedRange
 from snapreplay.snapshots.format.changes import split_changes
@@ -22,11 +19,12 @@ from snapreplay.snapshots.format.envelope import decode, encode
 from snapreplay.snapshots.format.records import ChunkRef, Claim, Genesis, Manifest, Pointer
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.digest import digest_of
+from tests.support.audited_topics import Topics
 from tests.support.entries import ORIGIN, increment, manifest
 
-TOPIC_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 STAGES = ("claim", "genesis", "batch1", "batch2", "snapshot2", "batch3", "claim2", "batch4",
           "snapshot4", "batch5")  # fmt: skip
+SHARD_COUNT = 4
 GENESIS = Genesis("cluster-1", 3, {"payments": 0, "refunds": 7})
 
 
@@ -64,27 +62,19 @@ SILENCE = Fault("silence")
 class Story:
     """Writes the topics `<app_id>-increments` and `<app_id>-snapshots`."""
 
-    def __init__(self, bootstrap_servers: str, app_id: str, partition_count: int) -> None:
+    def __init__(self, topics: Topics, app_id: str, partition_count: int) -> None:
         self.app_id = app_id
+        self.topics = topics
         self.log, self.snaps = f"{app_id}-increments", f"{app_id}-snapshots"
         self.partitions = [Partition(app_id) for _ in range(partition_count)]
         self.faults: Mapping[int, Fault] = {}
-        self.admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-        common = {"bootstrap.servers": bootstrap_servers, "linger.ms": 0}
-        self._transactional = Producer(common | {"transactional.id": f"{app_id}-test"})
-        self._plain = Producer(common | {"enable.idempotence": True})
-        topics = [
-            NewTopic(name, partition_count, 1, config=TOPIC_CONFIG)
-            for name in (self.log, self.snaps)
-        ]
-        for created in self.admin.create_topics(topics).values():
-            created.result(30)
-        self._transactional.init_transactions(30)
+        topics.create((self.log, self.snaps), partition_count)
 
     def tell(self, faults: Mapping[int, Fault]) -> None:
         """All stages in order, with these faults by partition."""
         self.faults = faults
-        self._abort_something()
+        aborted = {number: [b"aborted"] for number in range(len(self.partitions))}
+        self.topics.abort(self.log, aborted)  # markers and aborted records take offsets everywhere
         told = [n for n in range(len(self.partitions)) if faults.get(n) is not SILENCE]
         for stage in STAGES:
             values = {number: self._values(stage, number) for number in told}
@@ -94,42 +84,14 @@ class Story:
 
     def append(self, stage: str, values: Mapping[int, list[bytes]]) -> dict[int, list[int]]:
         """Write records: the log's in one transaction, the snapshots' outside. Returns their offsets."""
-        outside = stage.startswith("snapshot")
-        producer, topic = (self._plain, self.snaps) if outside else (self._transactional, self.log)
-        offsets: dict[int, list[int]] = {number: [] for number in values}
-        if not outside:
-            producer.begin_transaction()
-        for number, records in values.items():
-            for value in records:
-                producer.produce(topic, value, partition=number, on_delivery=noted(offsets[number]))
-        producer.flush(30)
-        if not outside:
-            producer.commit_transaction(30)
-        assert [len(records) for records in values.values()] == [len(o) for o in offsets.values()]
-        return offsets
+        if stage.startswith("snapshot"):
+            return self.topics.append(self.snaps, values)
+        return self.topics.commit(self.log, values)
 
     def trim(self, number: int, log_offset: int, snaps_offset: int) -> None:
         """Delete what lies below these offsets of a partition."""
-        before = [
-            TopicPartition(self.log, number, log_offset),
-            TopicPartition(self.snaps, number, snaps_offset),
-        ]
-        for deleted in self.admin.delete_records(before).values():
-            deleted.result(30)
-
-    def open_transaction(self, number: int) -> None:
-        """A transaction that is not committed: it holds back the last stable offset."""
-        self._transactional.begin_transaction()
-        self._transactional.produce(self.log, b"not yet", partition=number)
-        self._transactional.flush(30)
-
-    def _abort_something(self) -> None:
-        """A transaction that never was: markers and aborted records take offsets everywhere."""
-        self._transactional.begin_transaction()
-        for number in range(len(self.partitions)):
-            self._transactional.produce(self.log, b"aborted", partition=number)
-        self._transactional.flush(30)
-        self._transactional.abort_transaction(30)
+        self.topics.trim(self.log, number, log_offset)
+        self.topics.trim(self.snaps, number, snaps_offset)
 
     def _fault(self, stage: str, number: int) -> Fault:
         fault = self.faults.get(number, NO_FAULT)
@@ -177,6 +139,7 @@ class Story:
             entry_count=digest.count,
             digest=digest,
             entries_digest=digest,
+            shard_count=SHARD_COUNT,
         )
         spoilt = self._fault(f"manifest{stage[-1]}", number).manifest(written)
         (offset,) = self.append("snapshot", {number: [encode(spoilt)]})[number]
@@ -185,16 +148,6 @@ class Story:
             written.snapshot_id, offset, offsets[0], partition.batch, partition.last_offset, digest
         )
         partition.pointers = [pointer, *partition.pointers]
-
-
-def noted(offsets: list[int]):
-    """A delivery callback that keeps the offset, or raises."""
-
-    def note(error, message) -> None:
-        assert error is None, error
-        offsets.append(message.offset())
-
-    return note
 
 
 def claim_of(partition: Partition) -> bytes:
@@ -253,10 +206,9 @@ def increment_of(partition: Partition, *, ranges: bool, **fields) -> bytes:
 
 def snapshot_of(partition: Partition, snapshot_id: str) -> list[bytes]:
     """The chunks of the whole state, several of them."""
-    entries = list(partition.state.items())
     slices = []
-    for index in range(4):
-        part = dict(entries[index::4])
+    for index in range(SHARD_COUNT):
+        part = {k: v for k, v in partition.state.items() if crc32(k) & (SHARD_COUNT - 1) == index}
         digest = digest_of(part.items())
         slices.append(ShardSlice(index, digest.a, digest.b, part))
     values = ChunkWriter(snapshot_id, "default", 1500).encode(slices)

@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from snapreplay.api.cli.audit_command import print_report
 from snapreplay.api.cli.output import Format
-from snapreplay.snapshots.jobs.report import AuditReport, RecordedDecision, Violation
+from snapreplay.snapshots.proof.partition import Level
+from snapreplay.snapshots.proof.report import AuditReport, RecordedDecision, Violation
 
 CLEAN = AuditReport("ledger", 4, {"increments": 1200}, [], {"orphans": 1}, 8.25)
 FOUND = AuditReport(
@@ -116,7 +118,7 @@ def test_crash_is_not_taken_for_findings(invoke, monkeypatch):
     def broken(*arguments):
         raise RuntimeError("the JVM is gone")
 
-    monkeypatch.setattr("snapreplay.snapshots.jobs.audit.audit", broken)
+    monkeypatch.setattr("snapreplay.spark.audit", broken)
     result = invoke("audit", "--app-id", "ledger")
     assert result.exit_code == 2
     assert "the JVM is gone" in result.stderr
@@ -124,13 +126,15 @@ def test_crash_is_not_taken_for_findings(invoke, monkeypatch):
 
 def test_service_settings_reach_the_audit(invoke, monkeypatch):
     """Cluster, app id and the client's other properties are those of the settings."""
-    seen: list[object] = []
+    seen: list[Any] = []
 
     def audit(*arguments):
         seen.extend(arguments)
         return CLEAN
 
-    monkeypatch.setattr("snapreplay.snapshots.jobs.audit.audit", audit)
+    monkeypatch.setattr("snapreplay.spark.audit", audit)
     options = ["--bootstrap-servers", "k:1", "--set", "kafka.client.id=me"]
-    assert invoke("audit", "--app-id", "ledger", *options).exit_code == 0
-    assert seen == ["k:1", "ledger", {"client.id": "me"}]
+    assert invoke("audit", "--app-id", "ledger", "--level", "changes", *options).exit_code == 0
+    settings, app_id, level = seen
+    assert settings.kafka == {"bootstrap.servers": "k:1", "client.id": "me"}
+    assert (app_id, level) == ("ledger", Level.CHANGES)

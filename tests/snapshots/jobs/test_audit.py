@@ -1,34 +1,43 @@
-"""The audit of what a service left behind, whole and running."""
+"""The audit by Spark, of what a service left behind on a real broker."""
 
-import msgspec
 import pytest
 
+from snapreplay.service.config.settings import load_settings
 from snapreplay.snapshots.jobs import audit as module
-from snapreplay.snapshots.jobs.audit import Topics, as_text, freeze, main
-from snapreplay.snapshots.jobs.report import AuditReport, RecordedDecision, Violation
-from tests.support.audited_log import Story
+from snapreplay.snapshots.jobs.logs import TopicMissing, freeze
+from snapreplay.snapshots.proof.partition import Level
+from snapreplay.spark import audit
+from tests.snapshots.proof.faults import another_value, other_changes
+from tests.support.audited_log import Fault, Story, flipped
+from tests.support.audited_topics import BrokerTopics
 
-pytestmark = pytest.mark.timeout(
-    300
-)  # whichever is first pays for Spark's start and for what all share
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
-def story(broker, unique):
-    """A whole log of three partitions, whose owner is in the middle of its next transaction."""
-    story = Story(broker.bootstrap_servers, unique("audited"), 3)
-    story.tell({})
-    story.open_transaction(0)
-    return story
+def settings(broker):
+    return load_settings({"kafka.bootstrap.servers": broker.bootstrap_servers})
 
 
-def test_a_whole_log_is_fine(spark, broker, story, capsys) -> None:
-    """Exit code 0, nothing found, everything looked at: aborted transactions and markers are no
-    gaps, an open transaction is neither looked at nor waited for.
-    """
-    arguments = ["--bootstrap-servers", broker.bootstrap_servers, "--app-id", story.app_id]
-    assert main([*arguments, "--output", "json"]) == 0
-    report = msgspec.json.decode(capsys.readouterr().out, type=AuditReport)
+@pytest.fixture
+def told(broker, unique):
+    """Makes logs with faults, by partition."""
+
+    def tell(faults, partition_count=1):
+        topics = BrokerTopics(broker.bootstrap_servers, unique("teller"))
+        story = Story(topics, unique("audited"), partition_count)
+        story.tell(faults)
+        return story
+
+    return tell
+
+
+def test_a_whole_log_is_fine(spark, settings, told) -> None:
+    """Everything is looked at. Aborted transactions and markers are no gaps, an open transaction is neither looked at
+    nor waited for."""
+    story = told({}, 3)
+    story.topics.open_transaction(story.log, {0: [b"not yet"]})
+    report = audit(settings, story.app_id, Level.CHANGES)
     assert report.findings == []
     assert (report.app_id, report.partition_count) == (story.app_id, 3)
     written = [partition.written for partition in story.partitions]
@@ -40,68 +49,56 @@ def test_a_whole_log_is_fine(spark, broker, story, capsys) -> None:
         "manifests": 6,
         "chunks": sum(len(w["snapshot2"]) + len(w["snapshot4"]) for w in written),
         "input_records": 60,
+        "batches_proven": 18,
+        "changes_folded": sum(len(p.state) + 3 for p in story.partitions) + 3 * 3,
         "snapshots_hashed": 3,
         "entries_hashed": sum(len(partition.state) for partition in story.partitions),
     }
     assert set(report.notes.values()) == {0}
 
 
+def test_each_level_finds_its_faults(spark, settings, told) -> None:
+    """A damaged record, a batch whose changes are not its digest, and a snapshot that is not its digest. The witness
+    finds the last one at every level."""
+    story = told(
+        {
+            0: Fault("batch3", values=lambda values: [flipped(values[0]), *values[1:]]),
+            1: Fault("batch3", values=other_changes),
+            2: Fault("snapshot4", values=another_value),
+        },
+        4,
+    )
+    by_level = {level: audit(settings, story.app_id, level) for level in Level}
+    found = {
+        level: {(each.check, each.partition) for each in report.findings}
+        for level, report in by_level.items()
+    }
+    assert found[Level.INTEGRITY] == {("envelope", 0), ("changes", 0), ("digest", 2)}
+    assert found[Level.CHANGES] == found[Level.INTEGRITY] | {("batch_digest", 1)}
+    assert {report.exit_code for report in by_level.values()} == {1}
+
+
 @pytest.mark.slow
-def test_an_owner_that_trims_meanwhile_is_waited_out(spark, broker, unique, monkeypatch) -> None:
+def test_an_owner_that_trims_meanwhile_is_waited_out(spark, settings, told, monkeypatch) -> None:
     """What was trimmed between fixing the offsets and reading is read again from the new starts."""
-    story = Story(broker.bootstrap_servers, unique("trimming"), 1)
-    story.tell({})
-    frozen: list[Topics] = []
+    story = told({})
+    moments = []
 
     def freeze_then_trim(*arguments):
-        frozen.append(freeze(*arguments))
+        moments.append(freeze(*arguments))
         pointer = story.partitions[0].pointers[0]
         story.trim(0, pointer.increment_offset, pointer.first_chunk_offset)
-        return frozen[-1]
+        return moments[-1]
 
     monkeypatch.setattr(module, "freeze", freeze_then_trim)
-    report = module.audit(broker.bootstrap_servers, story.app_id)
+    report = audit(settings, story.app_id)
     assert report.findings == []
     assert report.notes["trimmed_pointers"] == 1
-    assert [topics.log.starts == [0] for topics in frozen] == [True, False]
+    assert [each.log_start == 0 for (each,) in moments] == [True, False, False]
 
 
-def test_an_app_that_is_not_there_cannot_be_audited(spark, broker, unique, capsys) -> None:
-    """Exit code 2, with the topic's name: no findings is not the same as nothing looked at."""
+def test_an_app_that_is_not_there_is_named(spark, settings, unique) -> None:
+    """No findings is not the same as nothing looked at."""
     name = unique("nobody")
-    assert main(["--bootstrap-servers", broker.bootstrap_servers, "--app-id", name]) == 2
-    assert f"{name}-increments" in capsys.readouterr().err
-
-
-def test_findings_are_printed_with_their_place() -> None:
-    """The table names check, topic, partition, offset and what is wrong."""
-    finding = Violation("chain", "a-increments", 3, 17, "batch 5 names offset 9")
-    text = as_text(
-        AuditReport("a", 4, {"increments": 1234}, [finding], {"foreign_records": 0}, 1.0)
-    )
-    assert "FINDING  chain: a-increments-3 offset 17: batch 5 names offset 9" in text
-    assert "1,234 increments" in text
-    assert text.endswith("findings")
-    assert "ACCEPTED" not in text
-    assert "foreign" not in text
-
-
-def test_decisions_are_printed_though_nothing_was_found() -> None:
-    """A clean audit of a log that an operator intervened in says so."""
-    decision = RecordedDecision(
-        3, 17, "input-gap-1", "goes on at offset 130", "known outage", "ada@here"
-    )
-    text = as_text(AuditReport("a", 4, {}, [], {}, 1.0, [decision]))
-    assert "ACCEPTED input-gap-1: partition 3 offset 17, by ada@here: known outage" in text
-    assert "goes on at offset 130" in text
-    assert text.endswith("fine")
-
-
-def test_what_an_owner_decided_is_told_from_what_was_accepted() -> None:
-    """Nobody has accepted anything."""
-    decision = RecordedDecision(
-        3, 17, "increments-replaced-1", "is written", "the only copy", "process 7"
-    )
-    text = as_text(AuditReport("a", 4, {}, [], {}, 1.0, [decision]))
-    assert "DECIDED  increments-replaced-1: partition 3 offset 17, by process 7" in text
-    assert "ACCEPTED" not in text
+    with pytest.raises(TopicMissing, match=f"{name}-increments.*another app id"):
+        audit(settings, name)

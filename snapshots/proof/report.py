@@ -1,4 +1,4 @@
-"""What an audit found. Plain values, importable without Spark."""
+"""What an audit found. Pure."""
 
 from __future__ import annotations
 

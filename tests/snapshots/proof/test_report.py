@@ -1,6 +1,6 @@
 """The verdict as a value."""
 
-from snapreplay.snapshots.jobs.report import AuditReport, Violation
+from snapreplay.snapshots.proof.report import AuditReport, Violation
 
 
 def test_findings_decide_the_exit_code() -> None:

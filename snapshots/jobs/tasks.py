@@ -1,0 +1,65 @@
+"""One task of Spark per state partition, or per few of them: a client is opened in it, and a value comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+import msgspec
+import pandas  # noqa: F401 - else Spark misses it in the middle of a job, as an error of its own
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from snapreplay.errors import SnapreplayError, StopError
+from snapreplay.snapshots.jobs.logs import LogReader, OpenReader
+from snapreplay.snapshots.proof.partition import Moment
+
+T = TypeVar("T")
+
+_RESULT = pa.schema({"value": pa.binary(), "problem": pa.string(), "hint": pa.string()})
+_TASKS_PER_CORE = 4
+"""A task costs a client and a Python worker: with one for each of 200 small partitions, nothing else counts."""
+
+
+class TaskFailed(StopError):
+    """A task could not read or judge its partition."""
+
+
+def for_each_partition(
+    spark: SparkSession,
+    moments: Sequence[Moment],
+    open_reader: OpenReader,
+    work: Callable[[LogReader, Moment], object],
+    kind: type[T],
+) -> list[T]:
+    """What `work` gives for each partition, in one job. `work` is sent to the executors, its values must encode.
+
+    Raises:
+        TaskFailed: the first failure, in its own words.
+    """
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with open_reader() as reader:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    rows = [_row(work, reader, moments[number])]
+                    yield pa.RecordBatch.from_pylist(rows, schema=_RESULT)
+
+    count = len(moments)
+    tasks = min(count, _TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
+    numbers = spark.range(0, count, 1, tasks)
+    rows = numbers.mapInArrow(run, from_arrow_schema(_RESULT)).collect()
+    for row in rows:
+        if row.problem is not None:
+            raise TaskFailed(row.problem, hint=row.hint or "")
+    return [msgspec.msgpack.decode(bytes(row.value), type=kind) for row in rows]
+
+
+def _row(
+    work: Callable[[LogReader, Moment], object], reader: LogReader, moment: Moment
+) -> dict[str, object]:
+    try:
+        return {"value": msgspec.msgpack.encode(work(reader, moment))}
+    except SnapreplayError as error:
+        return {"problem": f"partition {moment.partition}: {error.message}", "hint": error.hint}

@@ -1,0 +1,1 @@
+"""What must hold in the two logs of a partition, judged record by record. Pure."""

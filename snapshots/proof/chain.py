@@ -1,0 +1,79 @@
+"""What must hold between an increment and the one before it. Each function gives what does not, in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from snapreplay.snapshots.format.records import Increment
+
+
+class Found(NamedTuple):
+    """An increment and its offset in the increments topic."""
+
+    offset: int
+    increment: Increment
+
+
+def broken_chain(before: Found | None, found: Found) -> Iterator[str]:
+    """Batches follow each other without a gap, and each names the one before it."""
+    increment = found.increment
+    if before is None or increment.begins_anew:
+        return
+    follows = before.increment.batch + 1, before.offset
+    if (increment.batch, increment.previous_offset) != follows:
+        yield (
+            f"batch {increment.batch} names offset {increment.previous_offset} as its predecessor, but batch"
+            f" {before.increment.batch} at {before.offset} precedes it"
+        )
+
+
+def broken_ranges(before: Found | None, found: Found) -> Iterator[str]:
+    """Each range begins where the one before it of its topic ended, and the positions are where they end."""
+    batch, increment = found.increment.batch, found.increment
+    positions = _positions_before(before, increment)
+    ends: dict[str, int] = {}
+    for each in increment.ranges:
+        expected = ends.get(each.topic, positions.get(each.topic, each.start_offset))
+        if each.start_offset != expected or each.end_offset < each.start_offset:
+            yield (
+                f"batch {batch} covers {each.topic} from {each.start_offset} to {each.end_offset}, the range before it"
+                f" ended at {expected}"
+            )
+        ends[each.topic] = max(each.end_offset, ends.get(each.topic, each.end_offset))
+    for topic, position in increment.positions.items() if positions else ():
+        known = [end for end in (positions.get(topic), ends.get(topic)) if end is not None]
+        if known and position != max(known):
+            yield f"batch {batch} ends {topic} at position {position}, its ranges end at {max(known)}"
+
+
+def _positions_before(before: Found | None, increment: Increment) -> Mapping[str, int]:
+    """Empty where they are not known."""
+    if increment.begins_anew:
+        return {}
+    if before is not None:
+        return before.increment.positions
+    return increment.genesis.start_offsets if increment.batch == 0 else {}
+
+
+def wrong_counts(found: Found) -> Iterator[str]:
+    """A record of a range is applied or skipped."""
+    increment = found.increment
+    held = sum(each.record_count for each in increment.ranges)
+    if increment.record_count > held or (not increment.skipped and increment.record_count != held):
+        yield (
+            f"batch {increment.batch} applied {increment.record_count} records, its ranges hold {held}"
+        )
+
+
+def wrong_epoch(
+    found: Found, highest_epoch: int | None, last_claim: int | None, log_start: int
+) -> Iterator[str]:
+    """An increment belongs to the newest claim before it. `highest_epoch`: of the increments before it."""
+    epoch = found.increment.owner_epoch
+    if highest_epoch is not None and epoch < highest_epoch:
+        yield f"owner epoch {epoch} after epoch {highest_epoch}"
+    elif last_claim is not None and last_claim > epoch:
+        yield f"written under owner epoch {epoch} after the claim at {last_claim}"
+    elif epoch >= log_start and last_claim != epoch:
+        yield f"owner epoch {epoch} is the offset of no claim before it"

@@ -1,0 +1,232 @@
+"""The increments topic of one partition: a chain, each batch with its changes, each owner with its claim. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+
+from snapreplay.app import names
+from snapreplay.snapshots.format.changes import joined_crc32
+from snapreplay.snapshots.format.records import ChangesRecord, Claim, Increment, Pointer
+from snapreplay.snapshots.proof.chain import (
+    Found,
+    broken_chain,
+    broken_ranges,
+    wrong_counts,
+    wrong_epoch,
+)
+from snapreplay.snapshots.proof.findings import Findings, Place
+from snapreplay.snapshots.proof.orphans import Step
+from snapreplay.snapshots.proof.records import CHANGES, CLAIM, INCREMENT, Condition, Judged
+from snapreplay.snapshots.proof.report import RecordedDecision
+from snapreplay.state.digest import Digest
+
+
+@dataclass
+class Pointed:
+    """A pointer, in whichever increments it stands.
+
+    Attributes:
+        seen_at: offset of the first one.
+        is_newest: the last increment points to it first.
+        topic_ids: of the snapshots topic, as these increments know it.
+    """
+
+    pointer: Pointer
+    seen_at: int
+    is_newest: bool = False
+    topic_ids: set[str] = field(default_factory=set)
+
+
+Fold = Callable[[Found, list[Judged]], None]
+"""What else is done with a batch: its increment and its changes records."""
+
+
+def unfolded(found: Found, changes: list[Judged]) -> None:
+    """Nothing else."""
+
+
+class IncrementsProof:
+    """Give it each record in order, then `finish`."""
+
+    def __init__(
+        self,
+        place: Place,
+        findings: Findings,
+        orphans: Collection[int] = (),
+        fold: Fold = unfolded,
+    ) -> None:
+        """`orphans`: increments that lead nowhere. They are found from `steps`, after a first reading."""
+        self.counts = dict.fromkeys(("claims", "increments", "changes_records", "input_records"), 0)
+        self.foreign_records = 0
+        self.steps: list[Step] = []
+        self.decisions: list[RecordedDecision] = []
+        self.batches: dict[int, tuple[int, Digest | None]] = {}
+        """Offset → batch and digest of every increment that is no orphan."""
+        self.begun_at: set[int] = set()
+        """Owner epochs of the increments with which the chain begins anew."""
+        self.pointed: dict[Pointer, Pointed] = {}
+        self._place = place
+        self._findings = findings
+        self._orphans = orphans
+        self._fold = fold
+        self._first: Found | None = None
+        self._last: Found | None = None
+        self._highest_epoch: int | None = None
+        self._last_claim: int | None = None
+        self._changes: list[Judged] = []
+
+    def add(self, record: Judged) -> None:
+        """The next record of the topic."""
+        condition = record.condition
+        if condition is Condition.FOREIGN:
+            self.foreign_records += 1
+            return
+        self._findings.of_condition(self._place.increments, record)
+        if record.kind == CHANGES:
+            self.counts["changes_records"] += 1
+            self._changes.append(record)
+        elif record.kind == CLAIM:
+            self._claim(record)
+        elif record.kind == INCREMENT:
+            if isinstance(record.entry, Increment):
+                self._increment(Found(record.offset, record.entry))
+            self._changes = []
+
+    def finish(self) -> None:
+        """All records have been given."""
+        self._nobodys_changes()
+        first = self._first
+        if first is None:
+            self._find("genesis", -1, "no increment, not even the genesis")
+        elif (
+            self._place.log_start == 0
+            and first.increment.batch != 0
+            and not first.increment.begins_anew
+        ):
+            says = f"the log is whole, but its first increment is batch {first.increment.batch}"
+            self._find("genesis", first.offset, says)
+        self._only_of_this_topic()
+
+    @property
+    def last(self) -> Found | None:
+        """The last increment that is no orphan."""
+        return self._last
+
+    def _claim(self, record: Judged) -> None:
+        self._nobodys_changes()
+        if isinstance(record.entry, Claim):
+            self.counts["claims"] += 1
+            self.steps.append(Step(record.offset, is_claim=True))
+            self._of_this_app(record.offset, record.entry.app_id)
+            self._last_claim = record.offset
+
+    def _increment(self, found: Found) -> None:
+        offset, increment = found
+        self._of_this_app(offset, increment.origin.app_id)
+        self.steps.append(_step(found))
+        if offset in self._orphans:
+            return
+        self._first = self._first or found
+        self.counts["increments"] += 1
+        self.counts["input_records"] += increment.record_count
+        self._compare(found)
+        self._note(found)
+        self._fold(found, self._changes)
+        self._highest_epoch = max(increment.owner_epoch, self._highest_epoch or 0)
+        self._last = found
+
+    def _compare(self, found: Found) -> None:
+        before, epoch = self._last, self._highest_epoch
+        start = self._place.log_start
+        for check, wrong in (
+            ("chain", broken_chain(before, found)),
+            ("ranges", broken_ranges(before, found)),
+            ("ranges", wrong_counts(found)),
+            ("epochs", wrong_epoch(found, epoch, self._last_claim, start)),
+        ):
+            for says in wrong:
+                self._find(check, found.offset, says)
+        for offset, says in _wrong_changes(found, self._changes, start):
+            self._find("changes", offset, says)
+
+    def _note(self, found: Found) -> None:
+        offset, increment = found
+        self.batches[offset] = increment.batch, increment.digest
+        if increment.begins_anew:
+            self.begun_at.add(increment.owner_epoch)
+        topic_id = increment.topic_ids.get(names.snapshots_topic(increment.origin.app_id), "")
+        for pointer in increment.pointers:
+            self.pointed.setdefault(pointer, Pointed(pointer, offset)).topic_ids.add(topic_id)
+        if increment.decision is not None:
+            words = (increment.decision.get(n, "") for n in ("finding", "decided", "reason", "by"))
+            self.decisions.append(RecordedDecision(self._place.partition, offset, *words))
+
+    def _only_of_this_topic(self) -> None:
+        """Pointers into a snapshots topic that was deleted lead nowhere, and nobody follows them."""
+        if self._last is None:
+            return
+        last = self._last.increment
+        topic_id = last.topic_ids.get(names.snapshots_topic(last.origin.app_id), "")
+        self.pointed = {p: each for p, each in self.pointed.items() if topic_id in each.topic_ids}
+        for pointer in last.pointers[:1]:
+            self.pointed[pointer].is_newest = True
+
+    def _of_this_app(self, offset: int, app_id: str) -> None:
+        if app_id != self._place.app_id:
+            self._find("origin", offset, f"written by app {app_id}")
+
+    def _nobodys_changes(self) -> None:
+        for record in self._changes:
+            self._find("changes", record.offset, "changes without an increment behind them")
+        self._changes = []
+
+    def _find(self, check: str, offset: int, says: str) -> None:
+        self._findings.add(check, self._place.increments, offset, says)
+
+
+def _step(found: Found) -> Step:
+    offset, increment = found
+    log_id = increment.topic_ids.get(names.increments_topic(increment.origin.app_id), "")
+    return Step(
+        offset,
+        is_claim=False,
+        previous_offset=increment.previous_offset,
+        owner_epoch=increment.owner_epoch,
+        log_id=log_id,
+        begins_anew=increment.begins_anew,
+        begun_by_owner=increment.begun_by_owner,
+    )
+
+
+def _wrong_changes(
+    found: Found, changes: list[Judged], log_start: int
+) -> Iterator[tuple[int, str]]:
+    """(offset, what is wrong) of the changes records directly before an increment."""
+    offset, increment = found
+    ref = increment.changes
+    if ref is not None and increment.previous_offset + 1 >= log_start:
+        entries = sum(_entry_count(each) for each in changes)
+        crc = joined_crc32([each.value for each in changes])
+        if (ref.record_count, ref.entry_count, ref.crc32) != (len(changes), entries, crc):
+            yield (
+                offset,
+                f"batch {increment.batch} speaks of {ref.record_count} changes records, {ref.entry_count} entries,"
+                f" crc32 {ref.crc32:08x}; before it are {len(changes)}, {entries}, {crc:08x}",
+            )
+    for each in changes:
+        entry = each.entry if isinstance(each.entry, ChangesRecord) else None
+        part, batch = (entry.part, entry.batch) if entry is not None else (-1, increment.batch)
+        if ref is None or batch != increment.batch or part >= ref.record_count:
+            speaks_of = "none" if ref is None else f"{ref.record_count} records"
+            yield (
+                each.offset,
+                f"changes of batch {batch} part {part} before the increment of batch {increment.batch}, which speaks"
+                f" of {speaks_of}",
+            )
+
+
+def _entry_count(record: Judged) -> int:
+    if not isinstance(record.entry, ChangesRecord):
+        return 0
+    return sum(map(len, record.entry.stores.values()))

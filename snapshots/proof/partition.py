@@ -1,0 +1,196 @@
+"""Both logs of one partition between fixed offsets, proved. Pure but for what `Logs` does."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from snapreplay.errors import DamagedError
+from snapreplay.snapshots.format.chunks import read_chunk
+from snapreplay.snapshots.format.records import Manifest
+from snapreplay.snapshots.proof.findings import Findings, Place
+from snapreplay.snapshots.proof.fold import Folding
+from snapreplay.snapshots.proof.increments import Fold, IncrementsProof, unfolded
+from snapreplay.snapshots.proof.orphans import orphans
+from snapreplay.snapshots.proof.records import MANIFEST, Slices, judge
+from snapreplay.snapshots.proof.report import RecordedDecision, Violation
+from snapreplay.snapshots.proof.snapshots import SnapshotsProof, is_trimmed
+from snapreplay.state.shards import Shards
+
+
+class Level(StrEnum):
+    """How much is proved; each level includes the one before it."""
+
+    INTEGRITY = "integrity"  # what was written is there, whole, in one chain
+    CHANGES = "changes"  # every batch's digest and every snapshot's, from the recorded changes
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """A partition's two logs at one moment: half-open ranges of offsets, `start <= end`."""
+
+    partition: int
+    log_start: int
+    log_end: int
+    snapshots_start: int
+    snapshots_end: int
+
+
+class Logs(Protocol):
+    """The two logs of one partition."""
+
+    def increments(self, start_offset: int, end_offset: int) -> Slices:
+        """Committed records only."""
+
+    def snapshots(self, start_offset: int, end_offset: int) -> Slices:
+        """All records: they are written outside any transaction."""
+
+
+class Newest(msgspec.Struct, frozen=True):
+    """The newest snapshot that is pointed to; every chunk of it is what its manifest says."""
+
+    manifest_offset: int
+    manifest: Manifest
+
+
+class PartitionReport(msgspec.Struct, frozen=True):
+    """Of one partition; see `AuditReport`. `newest` is None where it is not whole, or where there is none."""
+
+    partition: int
+    checked: dict[str, int]
+    notes: dict[str, int]
+    findings: list[Violation]
+    decisions: list[RecordedDecision]
+    newest: Newest | None
+
+
+def audit_partition(app_id: str, moment: Moment, logs: Logs, level: Level) -> PartitionReport:
+    """Read both logs, and the increments once more where some of them lead nowhere."""
+    place = Place(app_id, moment.partition, moment.log_start, moment.snapshots_start)
+    findings = Findings(moment.partition)
+    snapshots = SnapshotsProof(place, findings)
+    for records in logs.snapshots(moment.snapshots_start, moment.snapshots_end):
+        for record in records:
+            hashes = level is not Level.INTEGRITY
+            is_manifest = record.value is not None and record.value[5:6] == bytes([MANIFEST])
+            snapshots.add(judge(record, decoded=hashes or is_manifest))
+    first = len(findings.found)
+    audit = _Audit(place, moment, logs, snapshots, level)
+    proof, folding = audit.read(findings, frozenset())
+    if lost := orphans(proof.steps):
+        findings = Findings(moment.partition, findings.found[:first])
+        proof, folding = audit.read(findings, frozenset(lost))
+    snapshots.compare(proof)
+    if level is not Level.INTEGRITY:
+        _compare_hashes(place, findings, snapshots, proof)
+    return _report(place, findings, proof, snapshots, folding)
+
+
+class _Audit:
+    def __init__(
+        self, place: Place, moment: Moment, logs: Logs, snapshots: SnapshotsProof, level: Level
+    ) -> None:
+        self._place = place
+        self._moment = moment
+        self._logs = logs
+        self._snapshots = snapshots
+        self._level = level
+
+    def read(
+        self, findings: Findings, lost: frozenset[int]
+    ) -> tuple[IncrementsProof, Folding | None]:
+        folding = self._folding(findings)
+        fold: Fold = unfolded if folding is None else folding
+        proof = IncrementsProof(self._place, findings, lost, fold)
+        for records in self._logs.increments(self._moment.log_start, self._moment.log_end):
+            for record in records:
+                proof.add(judge(record))
+        proof.finish()
+        return proof, folding
+
+    def _folding(self, findings: Findings) -> Folding | None:
+        if self._level is Level.INTEGRITY:
+            return None
+        bases = {
+            offset: manifest.increment_offset
+            for offset, manifest in self._snapshots.manifests.items()
+            if self._snapshots.is_whole(manifest)
+        }
+        return Folding(self._place, findings, bases, self._load)
+
+    def _load(self, manifest_offset: int) -> Shards:
+        manifest = self._snapshots.manifests.get(manifest_offset)
+        if manifest is None:
+            raise DamagedError(f"no manifest at offset {manifest_offset}")
+        state = Shards(manifest.shard_count)
+        refs = {ref.offset: ref for ref in manifest.chunks}
+        for records in self._logs.snapshots(min(refs, default=manifest_offset), manifest_offset):
+            for record in records:
+                ref = refs.pop(record.offset, None)
+                if ref is not None:
+                    chunk = read_chunk(record.value or b"", ref, manifest.snapshot_id)
+                    state.load(chunk.slices)
+        if refs:
+            raise DamagedError(f"snapshot {manifest.snapshot_id} lacks {len(refs)} of its chunks")
+        return state
+
+
+def _compare_hashes(
+    place: Place, findings: Findings, snapshots: SnapshotsProof, proof: IncrementsProof
+) -> None:
+    for pointer in proof.pointed:
+        manifest = snapshots.manifests.get(pointer.manifest_offset)
+        found = snapshots.hashed(manifest) if manifest is not None else None
+        if manifest is not None and found is not None and found != manifest.entries_digest:
+            says = (
+                f"the entries of snapshot {manifest.snapshot_id} have digest {found}, its manifest says"
+                f" {manifest.entries_digest}"
+            )
+            findings.add("digest", place.snapshots, pointer.manifest_offset, says)
+
+
+def _report(
+    place: Place,
+    findings: Findings,
+    proof: IncrementsProof,
+    snapshots: SnapshotsProof,
+    folding: Folding | None,
+) -> PartitionReport:
+    pointed = proof.pointed.values()
+    offsets = {each.pointer.manifest_offset for each in pointed}
+    checked = {
+        **proof.counts,
+        "pointers": len(proof.pointed),
+        "manifests": len(snapshots.manifests),
+        "chunks": snapshots.chunk_count,
+    }
+    notes = {
+        "foreign_records": proof.foreign_records + snapshots.foreign_records,
+        "orphaned_increments": sum(not step.is_claim for step in proof.steps)
+        - proof.counts["increments"],
+        "trimmed_pointers": sum(is_trimmed(each, place) for each in pointed),
+        "unpointed_manifests": sum(offset not in offsets for offset in snapshots.manifests),
+        "unlisted_chunks": snapshots.unlisted_chunks(proof),
+    }
+    if folding is not None:
+        checked["batches_proven"] = folding.batches_proven
+        checked["changes_folded"] = folding.changes_folded
+        notes["batches_without_changes"] = folding.batches_without_changes
+    return PartitionReport(
+        place.partition,
+        checked,
+        notes,
+        sorted(findings.found),
+        proof.decisions,
+        _newest(proof, snapshots),
+    )
+
+
+def _newest(proof: IncrementsProof, snapshots: SnapshotsProof) -> Newest | None:
+    for each in proof.pointed.values():
+        offset = each.pointer.manifest_offset
+        manifest = snapshots.manifests.get(offset)
+        if each.is_newest and manifest is not None and snapshots.is_whole(manifest):
+            return Newest(offset, manifest)
+    return None

@@ -1,0 +1,201 @@
+"""The snapshots topic of one partition: what is pointed to is there, whole, and of the batch that it says. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+from zlib import crc32
+
+from snapreplay.snapshots.format.records import Chunk, ChunkRef, Manifest
+from snapreplay.snapshots.proof.findings import Findings, Place
+from snapreplay.snapshots.proof.increments import IncrementsProof, Pointed
+from snapreplay.snapshots.proof.records import CHUNK, Condition, Judged
+from snapreplay.state.digest import EMPTY, Digest, digest_of
+
+
+class _Measured(NamedTuple):
+    """A record of the topic that is no manifest. `digest`: of a chunk's entries, if they were hashed."""
+
+    is_chunk: bool
+    is_whole: bool
+    size_bytes: int
+    crc32: int
+    snapshot_id: str = ""
+    digest: Digest | None = None
+
+
+class SnapshotsProof:
+    """Give it each record in order; compare with the increments then."""
+
+    def __init__(self, place: Place, findings: Findings) -> None:
+        self.manifests: dict[int, Manifest] = {}
+        """By offset, those that can be read."""
+        self.foreign_records = 0
+        self._place = place
+        self._findings = findings
+        self._measured: dict[int, _Measured] = {}
+
+    def add(self, record: Judged) -> None:
+        """The next record of the topic. A chunk is hashed where it was decoded."""
+        if record.condition is Condition.FOREIGN:
+            self.foreign_records += 1
+        self._findings.of_condition(self._place.snapshots, record)
+        if isinstance(record.entry, Manifest):
+            self.manifests[record.offset] = record.entry
+            return
+        chunk = record.entry if isinstance(record.entry, Chunk) else None
+        self._measured[record.offset] = _Measured(
+            record.kind == CHUNK,
+            record.condition is Condition.OK,
+            len(record.value),
+            crc32(record.value),
+            chunk.snapshot_id if chunk is not None else "",
+            _hashed(chunk) if chunk is not None else None,
+        )
+
+    @property
+    def chunk_count(self) -> int:
+        return sum(each.is_chunk and each.is_whole for each in self._measured.values())
+
+    def compare(self, log: IncrementsProof) -> None:
+        """Every pointer of the increments with what it points to."""
+        listed: set[int] = set()
+        for pointed in log.pointed.values():
+            manifest = self.manifests.get(pointed.pointer.manifest_offset)
+            for check, topic, offset, says in self._wrong(pointed, manifest, log):
+                self._findings.add(check, topic, offset, says)
+            if manifest is not None and pointed.pointer.manifest_offset not in listed:
+                listed.add(pointed.pointer.manifest_offset)
+                self._compare_chunks(pointed.pointer.manifest_offset, manifest)
+
+    def hashed(self, manifest: Manifest) -> Digest | None:
+        """What the entries of all its chunks add up to; None when one of them is missing or was not hashed."""
+        total = EMPTY
+        for ref in manifest.chunks:
+            found = self._measured.get(ref.offset)
+            if found is None or not _is_as_listed(found, ref) or not found.is_whole:
+                return None
+            if found.digest is None:
+                return None
+            if found.snapshot_id == manifest.snapshot_id:
+                total = total.plus(found.digest)
+        return total
+
+    def is_whole(self, manifest: Manifest) -> bool:
+        """Whether every chunk is there and is what the manifest says."""
+        found = [(self._measured.get(ref.offset), ref) for ref in manifest.chunks]
+        return all(m is not None and m.is_whole and _is_as_listed(m, ref) for m, ref in found)
+
+    def unlisted_chunks(self, log: IncrementsProof) -> int:
+        """Chunks of no snapshot that is pointed to."""
+        pointed = {each.manifest_offset for each in log.pointed}
+        listed = {
+            ref.offset
+            for offset, manifest in self.manifests.items()
+            if offset in pointed
+            for ref in manifest.chunks
+        }
+        return sum(m.is_chunk and m.is_whole and o not in listed for o, m in self._measured.items())
+
+    def _wrong(
+        self, pointed: Pointed, manifest: Manifest | None, log: IncrementsProof
+    ) -> Iterator[tuple[str, str, int, str]]:
+        place, pointer, seen_at = self._place, pointed.pointer, pointed.seen_at
+        if pointer.manifest_offset >= place.snapshots_start:
+            at = f"{pointer.manifest_offset} of {place.snapshots}"
+            for wrong in _wrong_pointer(pointed, manifest):
+                says = f"points to snapshot {pointer.snapshot_id} at offset {at}, {wrong}"
+                yield "pointers", place.increments, seen_at, says
+        if pointer.increment_offset >= place.log_start:
+            for says in _wrong_batch(pointed, log):
+                yield "pointers", place.increments, seen_at, says
+        if pointed.is_newest and is_trimmed(pointed, place):
+            yield (
+                "retention",
+                place.increments,
+                seen_at,
+                f"the newest snapshot, {pointer.snapshot_id}, needs {place.snapshots} from offset"
+                f" {pointer.first_chunk_offset} (starts at {place.snapshots_start}) and {place.increments} after"
+                f" {pointer.increment_offset} (starts at {place.log_start})",
+            )
+
+    def _compare_chunks(self, manifest_offset: int, manifest: Manifest) -> None:
+        counted, entries = manifest.entry_count, manifest.entries_digest
+        if counted != entries.count or (manifest.digest is not None and manifest.digest != entries):
+            says = (
+                f"snapshot {manifest.snapshot_id} lists {counted} entries, entries digest {entries}, digest"
+                f" {manifest.digest}"
+            )
+            self._findings.add("manifests", self._place.snapshots, manifest_offset, says)
+        for place, ref in enumerate(manifest.chunks):
+            if ref.sequence != place:
+                says = (
+                    f"snapshot {manifest.snapshot_id} lists chunk {ref.sequence} in place {place}"
+                )
+                self._findings.add("manifests", self._place.snapshots, manifest_offset, says)
+            found = self._measured.get(ref.offset)
+            if ref.offset >= self._place.snapshots_start and (
+                found is None or not found.is_chunk or not _is_as_listed(found, ref)
+            ):
+                says = (
+                    f"chunk {ref.sequence} of snapshot {manifest.snapshot_id} (manifest at"
+                    f" {manifest_offset}) {_instead(found, ref)}"
+                )
+                self._findings.add("chunks", self._place.snapshots, ref.offset, says)
+
+
+def is_trimmed(pointed: Pointed, place: Place) -> bool:
+    """Whether the logs no longer hold all that a restore from this snapshot needs."""
+    pointer = pointed.pointer
+    return (
+        pointer.first_chunk_offset < place.snapshots_start
+        or pointer.increment_offset + 1 < place.log_start
+    )
+
+
+def _wrong_pointer(pointed: Pointed, manifest: Manifest | None) -> Iterator[str]:
+    pointer = pointed.pointer
+    if manifest is None:
+        yield "where no manifest is"
+    elif manifest.snapshot_id != pointer.snapshot_id:
+        yield f"the manifest there is of {manifest.snapshot_id}"
+    else:
+        first = min((ref.offset for ref in manifest.chunks), default=pointer.manifest_offset)
+        told = (manifest.batch, manifest.increment_offset, manifest.digest, first)
+        said = (pointer.batch, pointer.increment_offset, pointer.digest, pointer.first_chunk_offset)
+        if told != said:
+            yield "its manifest tells another batch, increment, digest or first chunk"
+
+
+def _wrong_batch(pointed: Pointed, log: IncrementsProof) -> Iterator[str]:
+    """A snapshot that a decision wrote is of no batch of the log: it stands at its claim."""
+    pointer = pointed.pointer
+    found = log.batches.get(pointer.increment_offset)
+    if found == (pointer.batch, pointer.digest) or pointer.increment_offset in log.begun_at:
+        return
+    there = "where no increment is"
+    if found is not None:
+        there = f"which is batch {found[0]} with digest {found[1] or 'none'}"
+    yield f"points to a snapshot of batch {pointer.batch} at increment {pointer.increment_offset}, {there}"
+
+
+def _is_as_listed(found: _Measured, ref: ChunkRef) -> bool:
+    return found.is_chunk and (found.size_bytes, found.crc32) == (ref.size_bytes, ref.crc32)
+
+
+def _instead(found: _Measured | None, ref: ChunkRef) -> str:
+    if found is None:
+        return "is missing"
+    if not found.is_chunk:
+        return "is another kind of record"
+    return (
+        f"has {found.size_bytes} bytes, crc32 {found.crc32:08x}; written were {ref.size_bytes},"
+        f" {ref.crc32:08x}"
+    )
+
+
+def _hashed(chunk: Chunk) -> Digest:
+    total = EMPTY
+    for part in chunk.slices:
+        total = total.plus(digest_of(part.entries.items()))
+    return total

@@ -1,0 +1,171 @@
+"""Every check finds the fault made for it, where it was made, and nothing else.
+
+One log, one fault per partition: partitions do not know each other.
+"""
+
+import pytest
+
+from snapreplay.snapshots.format.envelope import encode
+from snapreplay.snapshots.format.records import Chunk
+from snapreplay.snapshots.proof.partition import Level, Moment, audit_partition
+from snapreplay.snapshots.proof.report import RecordedDecision
+from tests.snapshots.proof.faults import CASES
+from tests.support.audited_log import Story, batch_of, claim_of, increment_of, snapshot_of
+from tests.support.audited_topics import MemoryTopics
+
+NUMBERS = {name: number for number, name in enumerate(CASES)}
+TRIMMED, TRIMMED_MORE, TRIMMED_TOO_FAR, UNTOUCHED, ORPHANS, ACCEPTED, CUT, CUT_UNHEALED, ANEW = (
+    range(len(CASES), len(CASES) + 9)
+)
+DECISION = {"finding": "input-gap-1", "decided": "goes on", "reason": "outage", "by": "ada@here"}
+OWN_DECISION = {"finding": "increments-replaced-1", "decided": "d", "reason": "r", "by": "process"}
+
+
+class Logs:
+    """`proof.Logs` of one partition of a story in memory."""
+
+    def __init__(self, story, partition):
+        self._story, self._partition = story, partition
+
+    def increments(self, start_offset, end_offset):
+        topics = self._story.topics
+        return topics.read(self._story.log, self._partition, start_offset, end_offset)
+
+    def snapshots(self, start_offset, end_offset):
+        topics = self._story.topics
+        return topics.read(self._story.snaps, self._partition, start_offset, end_offset)
+
+
+@pytest.fixture(scope="module")
+def story():
+    """The log with all faults in it, some of its partitions trimmed, one with orphans and strangers."""
+    story = Story(MemoryTopics(), "faulty", len(CASES) + 9)
+    story.tell({number: CASES[name].fault for name, number in NUMBERS.items()})
+    stray = encode(Chunk("stray", 0, "default", []))
+    story.append("snapshot", {ORPHANS: [stray, b"a stranger's record"]})
+    story.append("batch", {ORPHANS: [b"another stranger's"]})
+    begin_anew(story, ACCEPTED, DECISION, skipped=10)
+    for number in (CUT, CUT_UNHEALED):
+        write_behind_a_cut(story, number)
+    begin_anew(story, CUT, OWN_DECISION)
+    begin_anew(story, CUT_UNHEALED, DECISION)
+    begin_anew(story, ANEW, OWN_DECISION)
+    for number, kept in ((TRIMMED, 1), (TRIMMED_MORE, 0), (TRIMMED_TOO_FAR, 0)):
+        pointer = story.partitions[number].pointers[kept]
+        too_far = number == TRIMMED_TOO_FAR
+        story.trim(number, pointer.increment_offset, pointer.first_chunk_offset + too_far)
+    return story
+
+
+def begin_anew(story, number, decision, skipped=0):
+    """A decision as `snapreplay accept` and owners write it: claim, snapshot, and an increment that begins the chain
+    anew, with positions that may be others than those of the batch before; then a batch as ever."""
+    partition = story.partitions[number]
+    (epoch,) = story.append("claim", {number: [claim_of(partition)]})[number]
+    partition.epoch = partition.last_offset = epoch
+    partition.pointers = []
+    chunks = snapshot_of(partition, f"snapshot9-{number}")
+    offsets = story.append("snapshot9", {number: chunks})[number]
+    story._write_manifest("snapshot9", number, chunks, offsets)
+    partition.batch += 1
+    payments, refunds = partition.positions["payments"], partition.positions["refunds"]
+    partition.positions = {"payments": payments + skipped, "refunds": refunds}
+    decided = increment_of(partition, ranges=False, decision=decision)
+    (partition.last_offset,) = story.append("batch6", {number: [decided]})[number]
+    partition.written["decision"] = [partition.last_offset]
+    partition.batch += 1
+    story.append("batch7", {number: batch_of(partition)})
+
+
+def write_behind_a_cut(story, number):
+    """Two batches of an owner that does not know that the log has lost its last 1,000 offsets and three batches."""
+    partition = story.partitions[number]
+    partition.batch += 3
+    partition.epoch += 1000
+    partition.last_offset += 1000
+    partition.positions = {"payments": partition.positions["payments"] + 5, "refunds": 100}
+    for stage in ("behind_a_cut", "behind_it"):
+        partition.batch += 1
+        (*_, partition.last_offset) = story.append("batch", {number: batch_of(partition)})[number]
+        partition.written[stage] = [partition.last_offset]
+
+
+@pytest.fixture(scope="module")
+def reports(story):
+    """Partition → report."""
+    return [
+        audit_partition(
+            story.app_id,
+            Moment(n, *story.topics.bounds(story.log, n), *story.topics.bounds(story.snaps, n)),
+            Logs(story, n),
+            Level.CHANGES,
+        )
+        for n in range(len(story.partitions))
+    ]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_fault_is_found_where_it_is(reports, story, name) -> None:
+    """By the check made for it, at topic, partition and offset, saying what is wrong."""
+    case, number = CASES[name], NUMBERS[name]
+    written = story.partitions[number].written.get(case.stage)
+    offset = written[case.index] if written else case.index
+    topic = story.log if case.topic == "log" else story.snaps
+    found = reports[number].findings
+    named = [f for f in found if (f.check, f.topic, f.offset) == (case.check, topic, offset)]
+    assert named, found
+    assert any(case.says in finding.detail for finding in named), named
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nothing_else_is_found(reports, name) -> None:
+    """A fault does not set off checks that it does not concern."""
+    case = CASES[name]
+    assert {f.check for f in reports[NUMBERS[name]].findings} == {case.check} | case.also
+
+
+def test_a_partition_without_a_fault_is_proved_batch_by_batch(reports) -> None:
+    """Genesis, four batches with changes, one without a record."""
+    assert reports[UNTOUCHED].findings == []
+    assert reports[UNTOUCHED].checked["batches_proven"] == 6
+
+
+def test_what_the_owner_trimmed_is_no_finding(reports) -> None:
+    """Logs that begin at the retention floor, of two snapshots or of one, are whole."""
+    for number, proven in ((TRIMMED, 4), (TRIMMED_MORE, 2)):
+        assert reports[number].findings == []
+        assert reports[number].checked["batches_proven"] == proven
+    assert reports[TRIMMED_MORE].notes["trimmed_pointers"] == 1
+
+
+def test_a_newest_snapshot_that_was_trimmed_is_a_finding(reports, story) -> None:
+    """One chunk too far, and the state cannot be restored from it."""
+    (finding,) = reports[TRIMMED_TOO_FAR].findings
+    assert (finding.check, finding.topic) == ("retention", story.log)
+    assert finding.offset == story.partitions[TRIMMED_TOO_FAR].written["batch5"][-1]
+
+
+def test_orphans_and_strangers_are_only_counted(reports) -> None:
+    """Nobody points to them: worth knowing, no fault."""
+    report = reports[ORPHANS]
+    assert report.findings == []
+    assert report.notes["foreign_records"] == 2
+    assert report.notes["unlisted_chunks"] == 1
+
+
+def test_decisions_are_no_findings_and_are_told(reports, story) -> None:
+    """The chain begins anew where an operator or its owner said so; whoever reads a clean audit knows of it."""
+    for number, decision in ((ACCEPTED, DECISION), (CUT, OWN_DECISION), (ANEW, OWN_DECISION)):
+        assert reports[number].findings == []
+        (offset,) = story.partitions[number].written["decision"]
+        (told,) = reports[number].decisions
+        assert told == RecordedDecision(number, offset, *decision.values())
+        assert told.by_owner is (decision is OWN_DECISION)
+    assert reports[CUT].notes["orphaned_increments"] == 2
+
+
+def test_what_lies_behind_a_cut_is_excused_by_its_owner_only(reports, story) -> None:
+    """Whoever else begins the chain anew does not say that the log was cut."""
+    (offset,) = story.partitions[CUT_UNHEALED].written["behind_a_cut"]
+    found = [f.check for f in reports[CUT_UNHEALED].findings if f.offset == offset]
+    assert {"chain", "epochs", "ranges"} <= set(found)
