@@ -5,16 +5,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from snapreplay.errors import UsageError
+from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.blocking import BlockingReader
 from snapreplay.snapshots.proof.partition import Level
 
 if TYPE_CHECKING:
-    from snapreplay.service.config.settings import Settings
+    from pyspark.sql import SparkSession
+
     from snapreplay.snapshots.proof.report import AuditReport
+
+
+def register(spark: SparkSession) -> None:
+    """Make `spark.read.format("snapreplay")` known; see `snapshots.jobs.source.TopicsSource` for its options."""
+    from snapreplay.snapshots.jobs.source import TopicsSource  # noqa: PLC0415 - Spark is an extra
+
+    spark.dataSource.register(
+        type("Topics", (TopicsSource,), {"open_cluster": staticmethod(_reader)})
+    )
+
+
+def _reader(kafka: Mapping[str, str]) -> BlockingReader:
+    return BlockingReader(Settings(kafka=dict(kafka)))
 
 
 def audit(settings: Settings, app_id: str, level: Level = Level.INTEGRITY) -> AuditReport:

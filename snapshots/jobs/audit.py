@@ -21,7 +21,8 @@ from snapreplay.snapshots.jobs.read import SPARK_ERRORS, KafkaSource
 from snapreplay.snapshots.jobs.session import local_session
 from snapreplay.snapshots.jobs.tasks import TaskFailed, for_each_partition
 from snapreplay.snapshots.jobs.witness import witnessed
-from snapreplay.snapshots.proof.partition import Level, Moment, PartitionReport, audit_partition
+from snapreplay.snapshots.proof.moment import Moment
+from snapreplay.snapshots.proof.partition import Level, PartitionReport, audit_partition
 from snapreplay.snapshots.proof.report import AuditReport, Violation
 from snapreplay.state.digest import EMPTY, Digest
 

@@ -13,7 +13,7 @@ from typing import Protocol
 from snapreplay.app import names
 from snapreplay.app.record import InputRecord
 from snapreplay.errors import UsageError
-from snapreplay.snapshots.proof.partition import Moment
+from snapreplay.snapshots.proof.moment import Moment
 from snapreplay.snapshots.proof.records import Slices
 
 

@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from snapreplay.errors import SnapreplayError, StopError
 from snapreplay.snapshots.jobs.logs import LogReader, OpenReader
-from snapreplay.snapshots.proof.partition import Moment
+from snapreplay.snapshots.proof.moment import Moment
 
 T = TypeVar("T")
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from zlib import crc32
 
 from snapreplay.errors import DamagedError, SnapreplayError
-from snapreplay.snapshots.format.changes import check_changes
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.findings import Findings, Place
 from snapreplay.snapshots.proof.records import Judged
-from snapreplay.state.shards import Shards
-from snapreplay.state.steps import all_of
+from snapreplay.snapshots.proof.state import Entries
 
-Load = Callable[[int], Shards]
+Load = Callable[[int], Entries]
 """The state of the snapshot whose manifest has this offset.
 
 Raises:
@@ -39,7 +36,7 @@ class Folding:
         self._bases = bases
         self._by_increment = {increment: manifest for manifest, increment in bases.items()}
         self._load = load
-        self._state: Shards | None = None
+        self._state: Entries | None = None
 
     def __call__(self, found: Found, changes: list[Judged]) -> None:
         increment = found.increment
@@ -48,14 +45,14 @@ class Folding:
             for pointer in increment.pointers[:1]:
                 self._state = self._loaded(pointer.manifest_offset)
         elif self._state is not None:
-            self._fold(found, changes)
+            self._fold(self._state, found, changes)
         elif increment.batch == 0:
-            self._state = Shards()
+            self._state = Entries()
         elif found.offset in self._by_increment:
             self._state = self._loaded(self._by_increment[found.offset])
         self._compare(found)
 
-    def _fold(self, found: Found, changes: list[Judged]) -> None:
+    def _fold(self, state: Entries, found: Found, changes: list[Judged]) -> None:
         increment = found.increment
         if increment.changes is None:
             if increment.ranges:
@@ -63,22 +60,9 @@ class Folding:
                 self.batches_without_changes += 1
             return
         try:
-            for stores in check_changes(increment.changes, [each.value for each in changes]):
-                for store in stores.values():
-                    self._apply(store)
+            self.changes_folded += state.apply(increment.changes, [each.value for each in changes])
         except SnapreplayError:
             self._state = None  # which record it is stands among the findings already
-
-    def _apply(self, changes: dict[bytes, bytes | None]) -> None:
-        state = self._state
-        if state is None:
-            return
-        self.changes_folded += len(changes)
-        mask, lookups = state.mask, state.lookups
-        indexes = [crc32(key) & mask for key in changes]
-        slots = [(key, lookups[i](key), i) for key, i in zip(changes, indexes, strict=True)]
-        all_of(state.writing(slots, dict(changes)))
-        state.keep()
 
     def _compare(self, found: Found) -> None:
         increment = found.increment
@@ -95,7 +79,7 @@ class Folding:
         )
         self._state = None
 
-    def _loaded(self, manifest_offset: int) -> Shards | None:
+    def _loaded(self, manifest_offset: int) -> Entries | None:
         if manifest_offset not in self._bases:
             return None  # as above
         try:

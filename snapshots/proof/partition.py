@@ -1,23 +1,22 @@
-"""Both logs of one partition between fixed offsets, proved. Pure but for what `Logs` does."""
+"""The audit of one partition. Pure but for what `Logs` does."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Protocol
 
 import msgspec
 
 from snapreplay.errors import DamagedError
-from snapreplay.snapshots.format.chunks import read_chunk
 from snapreplay.snapshots.format.records import Manifest
 from snapreplay.snapshots.proof.findings import Findings, Place
 from snapreplay.snapshots.proof.fold import Folding
 from snapreplay.snapshots.proof.increments import Fold, IncrementsProof, unfolded
+from snapreplay.snapshots.proof.moment import Logs, Moment
 from snapreplay.snapshots.proof.orphans import orphans
-from snapreplay.snapshots.proof.records import MANIFEST, Slices, judge
+from snapreplay.snapshots.proof.records import MANIFEST, judge
 from snapreplay.snapshots.proof.report import RecordedDecision, Violation
 from snapreplay.snapshots.proof.snapshots import SnapshotsProof, is_trimmed
-from snapreplay.state.shards import Shards
+from snapreplay.snapshots.proof.state import Entries, load_chunks
 
 
 class Level(StrEnum):
@@ -25,26 +24,6 @@ class Level(StrEnum):
 
     INTEGRITY = "integrity"  # what was written is there, whole, in one chain
     CHANGES = "changes"  # every batch's digest and every snapshot's, from the recorded changes
-
-
-class Moment(msgspec.Struct, frozen=True):
-    """A partition's two logs at one moment: half-open ranges of offsets, `start <= end`."""
-
-    partition: int
-    log_start: int
-    log_end: int
-    snapshots_start: int
-    snapshots_end: int
-
-
-class Logs(Protocol):
-    """The two logs of one partition."""
-
-    def increments(self, start_offset: int, end_offset: int) -> Slices:
-        """Committed records only."""
-
-    def snapshots(self, start_offset: int, end_offset: int) -> Slices:
-        """All records: they are written outside any transaction."""
 
 
 class Newest(msgspec.Struct, frozen=True):
@@ -119,21 +98,11 @@ class _Audit:
         }
         return Folding(self._place, findings, bases, self._load)
 
-    def _load(self, manifest_offset: int) -> Shards:
+    def _load(self, manifest_offset: int) -> Entries:
         manifest = self._snapshots.manifests.get(manifest_offset)
         if manifest is None:
             raise DamagedError(f"no manifest at offset {manifest_offset}")
-        state = Shards(manifest.shard_count)
-        refs = {ref.offset: ref for ref in manifest.chunks}
-        for records in self._logs.snapshots(min(refs, default=manifest_offset), manifest_offset):
-            for record in records:
-                ref = refs.pop(record.offset, None)
-                if ref is not None:
-                    chunk = read_chunk(record.value or b"", ref, manifest.snapshot_id)
-                    state.load(chunk.slices)
-        if refs:
-            raise DamagedError(f"snapshot {manifest.snapshot_id} lacks {len(refs)} of its chunks")
-        return state
+        return load_chunks(self._logs, manifest_offset, manifest)
 
 
 def _compare_hashes(

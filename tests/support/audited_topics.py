@@ -8,6 +8,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from snapreplay.app.names import increments_topic, snapshots_topic
 from snapreplay.app.record import InputRecord, RawRecord
 
 CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
@@ -144,3 +145,20 @@ class MemoryTopics:
     def _mark(self, topic: str, values: Values) -> None:
         for number, records in values.items():
             self._logs[topic, number].end += bool(records)
+
+
+class MemoryLogs:
+    """`proof.Logs` of one partition."""
+
+    def __init__(self, topics: MemoryTopics, app_id: str, partition: int) -> None:
+        self._topics = topics
+        self._app_id = app_id
+        self._partition = partition
+
+    def increments(self, start_offset: int, end_offset: int) -> Iterator[Sequence[InputRecord]]:
+        topic = increments_topic(self._app_id)
+        return self._topics.read(topic, self._partition, start_offset, end_offset)
+
+    def snapshots(self, start_offset: int, end_offset: int) -> Iterator[Sequence[InputRecord]]:
+        topic = snapshots_topic(self._app_id)
+        return self._topics.read(topic, self._partition, start_offset, end_offset)

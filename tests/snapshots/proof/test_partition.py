@@ -7,11 +7,12 @@ import pytest
 
 from snapreplay.snapshots.format.envelope import encode
 from snapreplay.snapshots.format.records import Chunk
-from snapreplay.snapshots.proof.partition import Level, Moment, audit_partition
+from snapreplay.snapshots.proof.moment import Moment
+from snapreplay.snapshots.proof.partition import Level, audit_partition
 from snapreplay.snapshots.proof.report import RecordedDecision
 from tests.snapshots.proof.faults import CASES
 from tests.support.audited_log import Story, batch_of, claim_of, increment_of, snapshot_of
-from tests.support.audited_topics import MemoryTopics
+from tests.support.audited_topics import MemoryLogs, MemoryTopics
 
 NUMBERS = {name: number for number, name in enumerate(CASES)}
 TRIMMED, TRIMMED_MORE, TRIMMED_TOO_FAR, UNTOUCHED, ORPHANS, ACCEPTED, CUT, CUT_UNHEALED, ANEW = (
@@ -19,21 +20,6 @@ TRIMMED, TRIMMED_MORE, TRIMMED_TOO_FAR, UNTOUCHED, ORPHANS, ACCEPTED, CUT, CUT_U
 )
 DECISION = {"finding": "input-gap-1", "decided": "goes on", "reason": "outage", "by": "ada@here"}
 OWN_DECISION = {"finding": "increments-replaced-1", "decided": "d", "reason": "r", "by": "process"}
-
-
-class Logs:
-    """`proof.Logs` of one partition of a story in memory."""
-
-    def __init__(self, story, partition):
-        self._story, self._partition = story, partition
-
-    def increments(self, start_offset, end_offset):
-        topics = self._story.topics
-        return topics.read(self._story.log, self._partition, start_offset, end_offset)
-
-    def snapshots(self, start_offset, end_offset):
-        topics = self._story.topics
-        return topics.read(self._story.snaps, self._partition, start_offset, end_offset)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +83,7 @@ def reports(story):
         audit_partition(
             story.app_id,
             Moment(n, *story.topics.bounds(story.log, n), *story.topics.bounds(story.snaps, n)),
-            Logs(story, n),
+            MemoryLogs(story.topics, story.app_id, n),
             Level.CHANGES,
         )
         for n in range(len(story.partitions))

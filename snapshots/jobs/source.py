@@ -1,0 +1,184 @@
+"""`spark.read.format("snapreplay")`: an app's own topics as DataFrames, by Spark's Python Data Source API.
+
+The client is in the task: no jars, no shuffle, one task per state partition. The offsets are fixed when the DataFrame
+is made, so two actions on it see one moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any, ClassVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from snapreplay.errors import UsageError
+from snapreplay.snapshots.jobs.logs import LogReader, PartitionLogs, freeze
+from snapreplay.snapshots.jobs.views import ROWS_MAX, VIEWS, View, as_json
+from snapreplay.snapshots.proof.moment import Moment
+from snapreplay.snapshots.proof.state import At
+
+OpenCluster = Callable[[Mapping[str, str]], AbstractContextManager[LogReader]]
+"""A reader by the client's properties, `bootstrap.servers` among them."""
+
+_OPTIONS = frozenset(
+    {"app.id", "view", "stored", "partitions", "at.batch", "at.offset", "at.timestamp"}
+)
+
+
+class UnknownOption(UsageError):
+    """An option of the source does not exist, or has an impossible value."""
+
+
+class TopicsSource(DataSource):
+    """Options:
+
+    app.id: whose topics.
+    kafka.*: properties of the client; `kafka.bootstrap.servers` is one of them.
+    view: `state` (the default), `changes`, `increments`, `snapshots` or `claims`.
+    stored: keys and values as `json` text (the default) or `raw` bytes.
+    partitions: such as `0,3`; the default is all.
+    at.batch, at.offset, at.timestamp: the last batch to count; the default is the latest. `at.offset` is the next
+        offset of the increments topic, `at.timestamp` is ISO 8601 and means when the batch was written.
+    """
+
+    open_cluster: ClassVar[OpenCluster]
+
+    @classmethod
+    def name(cls) -> str:
+        return "snapreplay"
+
+    def schema(self) -> StructType:
+        """Spark keeps this object as it is after this call: the moment is fixed here."""
+        self.asked = _asked(self.options)
+        self.moments = self._frozen()
+        return from_arrow_schema(self.asked.arrow)
+
+    def reader(self, schema: StructType) -> TopicsReader:  # noqa: ARG002 - Spark passes it by name
+        if not hasattr(self, "moments"):  # a schema of the user's own
+            self.schema()
+        return TopicsReader(type(self).open_cluster, self.asked, self.moments)
+
+    def _frozen(self) -> list[Moment]:
+        with type(self).open_cluster(self.asked.kafka) as reader:
+            moments = freeze(reader, self.asked.app_id)
+        numbers = self.asked.partitions
+        if numbers is not None and not numbers <= set(range(len(moments))):
+            raise UnknownOption(
+                f"option partitions={sorted(numbers)}: {self.asked.app_id!r} has partitions 0 to {len(moments) - 1}"
+            )
+        return [each for each in moments if numbers is None or each.partition in numbers]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The options, read. `partitions`: None means all."""
+
+    app_id: str
+    kafka: Mapping[str, str]
+    view: str
+    is_raw: bool
+    partitions: set[int] | None
+    at: At
+
+    @property
+    def arrow(self) -> pa.Schema:
+        return VIEWS[self.view].schema(pa.binary() if self.is_raw else pa.string())
+
+
+class _Partition(InputPartition):
+    def __init__(self, moment: Moment) -> None:
+        super().__init__(moment.partition)
+        self.moment = moment
+
+
+class TopicsReader(DataSourceReader):
+    """One Spark partition per state partition."""
+
+    def __init__(self, open_cluster: OpenCluster, asked: _Asked, moments: list[Moment]) -> None:
+        self._open_cluster = open_cluster
+        self._asked = asked
+        self._moments = moments
+
+    def partitions(self) -> list[InputPartition]:
+        return [_Partition(moment) for moment in self._moments]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Errors are those of `proof.state`, and of the client."""
+        if not isinstance(partition, _Partition):
+            return  # Spark's own, where there are none
+        asked, moment = self._asked, partition.moment
+        view: View = VIEWS[asked.view]
+        with self._open_cluster(asked.kafka) as reader:
+            logs = PartitionLogs(reader, asked.app_id, moment.partition)
+            rows = view.rows(moment, logs, asked.at)
+            while block := list(islice(rows, ROWS_MAX)):
+                yield self._batch(block, moment.partition)
+
+    def _batch(self, rows: list[dict[str, Any]], partition: int) -> pa.RecordBatch:
+        schema = self._asked.arrow
+        for row in rows:
+            row["partition"] = partition
+            if not self._asked.is_raw and "key" in row:
+                row["key"], row["value"] = as_json(row["key"]), as_json(row["value"])
+        return pa.RecordBatch.from_pylist(rows, schema=schema)
+
+
+def _asked(options: Mapping[str, str]) -> _Asked:
+    """
+    Raises:
+        UnknownOption: names it.
+    """
+    own = {name.lower(): value for name, value in options.items()}
+    kafka = {n.removeprefix("kafka."): v for n, v in own.items() if n.startswith("kafka.")}
+    for name in own:
+        if name not in _OPTIONS and not name.startswith("kafka."):
+            raise UnknownOption(
+                f"option {name!r} is none of {', '.join(sorted(_OPTIONS))}, kafka.*"
+            )
+    for name in ("app.id", "kafka.bootstrap.servers"):
+        if not own.get(name):
+            raise UnknownOption(f"option {name!r} is missing")
+    numbers = own.get("partitions")
+    return _Asked(
+        app_id=own["app.id"],
+        kafka=kafka,
+        view=_one_of(own, "view", "state", VIEWS),
+        is_raw=_one_of(own, "stored", "json", ("json", "raw")) == "raw",
+        partitions={_number("partitions", n) for n in numbers.split(",")} if numbers else None,
+        at=At(
+            batch=_number("at.batch", own["at.batch"]) if "at.batch" in own else None,
+            offset=_number("at.offset", own["at.offset"]) if "at.offset" in own else None,
+            written_at_ms=_time_ms(own["at.timestamp"]) if "at.timestamp" in own else None,
+        ),
+    )
+
+
+def _one_of(own: Mapping[str, str], name: str, default: str, values: Collection[str]) -> str:
+    value = own.get(name, default)
+    if value not in values:
+        raise UnknownOption(f"option {name}={value!r} is none of {', '.join(values)}")
+    return value
+
+
+def _number(name: str, value: str) -> int:
+    try:
+        return int(value)
+    except ValueError as error:
+        raise UnknownOption(f"option {name}={value!r} is no number") from error
+
+
+def _time_ms(value: str) -> int:
+    try:
+        return int(datetime.fromisoformat(value).timestamp() * 1000)
+    except ValueError as error:
+        raise UnknownOption(
+            f"option at.timestamp={value!r} is no time: {error}",
+            hint="write it as 2026-11-22T10:00:00+00:00",
+        ) from error

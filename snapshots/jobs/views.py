@@ -1,0 +1,209 @@
+"""What a reader of `format("snapreplay")` sees: each view's columns, and the rows of one partition."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from snapreplay.snapshots.format.records import ChangesRecord, Claim, Increment
+from snapreplay.snapshots.proof.moment import Logs, Moment
+from snapreplay.snapshots.proof.records import Condition, judge
+from snapreplay.snapshots.proof.state import At, last_batch, state_at
+
+ROWS_MAX = 10_000
+"""Of an Arrow batch."""
+
+_INT, _LONG, _TEXT = pa.int32(), pa.int64(), pa.string()
+_TIME = pa.timestamp("us", tz="UTC")
+_POSITIONS = pa.map_(_TEXT, _LONG)
+
+Rows = Iterator[dict[str, Any]]
+
+
+class View(NamedTuple):
+    """Columns but for `partition`, which is the first of each; `rows` of one partition, without it."""
+
+    columns: dict[str, pa.DataType]
+    rows: Callable[[Moment, Logs, At], Rows]
+
+    def schema(self, stored: pa.DataType) -> pa.Schema:
+        """`stored`: the type of keys and values."""
+        own = {name: stored if kind is None else kind for name, kind in self.columns.items()}
+        return pa.schema({"partition": _INT, **own})
+
+
+def _state(moment: Moment, logs: Logs, at: At) -> Rows:
+    state = state_at(moment, logs, at)
+    for store, entries in state.entries.shards() if state is not None else ():
+        for key, value in entries:
+            yield {"store": store, "key": key, "value": value}
+
+
+def _changes(moment: Moment, logs: Logs, at: At) -> Rows:
+    """Of batches whose increment is in the log: a transaction that was given up is not."""
+    waiting: list[tuple[int, ChangesRecord]] = []
+    for offset, entry in _read(moment, logs, at):
+        if isinstance(entry, ChangesRecord):
+            waiting.append((offset, entry))
+        elif isinstance(entry, Claim):
+            waiting = []
+        else:
+            for place, record in waiting:
+                yield from _changed(place, record)
+            waiting = []
+
+
+def _changed(offset: int, record: ChangesRecord) -> Rows:
+    for store, changes in record.stores.items():
+        for key, value in changes.items():
+            change = "delete" if value is None else "update"
+            yield {
+                "batch": record.batch,
+                "offset": offset,
+                "change_type": change,
+                "store": store,
+                "key": key,
+                "value": value,
+            }
+
+
+def _increments(moment: Moment, logs: Logs, at: At) -> Rows:
+    for offset, entry in _read(moment, logs, at):
+        if isinstance(entry, Increment):
+            yield {
+                "offset": offset,
+                "batch": entry.batch,
+                "owner_epoch": entry.owner_epoch,
+                "previous_offset": entry.previous_offset,
+                "written_at": entry.written_at_ms * 1000,
+                "positions": list(entry.positions.items()),
+                "record_count": entry.record_count,
+                "skipped_count": sum(s.end_offset - s.start_offset for s in entry.skipped),
+                "change_count": entry.changes.entry_count if entry.changes else None,
+                "outputs": list(entry.outputs.items()),
+                "digest": str(entry.digest) if entry.digest else None,
+                "app_version": entry.origin.app_version,
+                "schema_version": entry.origin.schema_version,
+                "snapshot_id": entry.pointers[0].snapshot_id if entry.pointers else None,
+                "decision": list(entry.decision.items()) if entry.decision else None,
+            }
+
+
+def _claims(moment: Moment, logs: Logs, at: At) -> Rows:
+    for offset, entry in _read(moment, logs, at):
+        if isinstance(entry, Claim):
+            yield {
+                "offset": offset,
+                "process_id": entry.process_id,
+                "instance_id": entry.instance_id,
+                "host": entry.host,
+                "pid": entry.pid,
+                "started_at": entry.started_at_ms * 1000,
+            }
+
+
+def _snapshots(moment: Moment, logs: Logs, at: At) -> Rows:
+    """Those that the last increment points to, newest first. `is_there`: not trimmed yet."""
+    found = last_batch(moment, logs, at)
+    for pointer in found.increment.pointers if found is not None else ():
+        yield {
+            "snapshot_id": pointer.snapshot_id,
+            "manifest_offset": pointer.manifest_offset,
+            "first_chunk_offset": pointer.first_chunk_offset,
+            "batch": pointer.batch,
+            "increment_offset": pointer.increment_offset,
+            "digest": str(pointer.digest) if pointer.digest else None,
+            "is_there": pointer.first_chunk_offset >= moment.snapshots_start,
+        }
+
+
+def _read(
+    moment: Moment, logs: Logs, at: At
+) -> Iterator[tuple[int, Claim | ChangesRecord | Increment]]:
+    """What can be read, up to the last batch within the bounds."""
+    end = moment.log_end
+    if not at.is_latest:
+        found = last_batch(moment, logs, at)
+        end = moment.log_start if found is None else found.offset + 1
+    for records in logs.increments(moment.log_start, end):
+        for record in records:
+            judged = judge(record)
+            entry = judged.entry
+            if judged.condition is Condition.OK and isinstance(
+                entry, Claim | ChangesRecord | Increment
+            ):
+                yield judged.offset, entry
+
+
+VIEWS: dict[str, View] = {
+    "state": View({"store": _TEXT, "key": None, "value": None}, _state),
+    "changes": View(
+        {
+            "batch": _LONG,
+            "offset": _LONG,
+            "change_type": _TEXT,
+            "store": _TEXT,
+            "key": None,
+            "value": None,
+        },
+        _changes,
+    ),
+    "increments": View(
+        {
+            "offset": _LONG,
+            "batch": _LONG,
+            "owner_epoch": _LONG,
+            "previous_offset": _LONG,
+            "written_at": _TIME,
+            "positions": _POSITIONS,
+            "record_count": _LONG,
+            "skipped_count": _LONG,
+            "change_count": _LONG,
+            "outputs": _POSITIONS,
+            "digest": _TEXT,
+            "app_version": _TEXT,
+            "schema_version": _LONG,
+            "snapshot_id": _TEXT,
+            "decision": pa.map_(_TEXT, _TEXT),
+        },
+        _increments,
+    ),
+    "claims": View(
+        {
+            "offset": _LONG,
+            "process_id": _TEXT,
+            "instance_id": _TEXT,
+            "host": _TEXT,
+            "pid": _LONG,
+            "started_at": _TIME,
+        },
+        _claims,
+    ),
+    "snapshots": View(
+        {
+            "snapshot_id": _TEXT,
+            "manifest_offset": _LONG,
+            "first_chunk_offset": _LONG,
+            "batch": _LONG,
+            "increment_offset": _LONG,
+            "digest": _TEXT,
+            "is_there": pa.bool_(),
+        },
+        _snapshots,
+    ),
+}
+"""By name. A type that is None is that of what is stored."""
+
+
+def as_json(stored: bytes | None) -> str | None:
+    """A stored key or value as JSON text; what is no MessagePack, as base64 in a JSON string."""
+    if stored is None:
+        return None
+    try:
+        return msgspec.json.encode(msgspec.msgpack.decode(stored)).decode()
+    except (ValueError, TypeError, RecursionError):
+        return msgspec.json.encode(base64.b64encode(stored).decode()).decode()
