@@ -192,7 +192,7 @@ def load(logs: Logs, pointer: Pointer) -> Entries:
 
 
 def load_chunks(logs: Logs, manifest_offset: int, manifest: Manifest) -> Entries:
-    """As `load`, of a manifest that was read. Every entry is hashed: with false sums a wrong state would look proved."""
+    """As `load`, of a manifest that was read. Every entry is hashed: false sums would make a wrong state look right."""
     entries = Entries()
     refs = {ref.offset: ref for ref in manifest.chunks}
     for records in logs.snapshots(min(refs, default=manifest_offset), manifest_offset):

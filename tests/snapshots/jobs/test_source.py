@@ -1,6 +1,8 @@
 """`format("snapreplay")` on a real broker."""
 
 import json
+import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -10,6 +12,7 @@ from snapreplay.snapshots.jobs.source import UnknownOption, _asked
 from tests.support.audited_log import Story, batch_of
 from tests.support.audited_topics import BrokerTopics
 
+ROOT = Path(__file__).parents[3]
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
 
 
@@ -58,6 +61,16 @@ def test_each_view_has_its_rows(read) -> None:
     assert all(isinstance(json.loads(row.key), str) for row in changes)
     (newest, older) = frame("snapshots", partitions=1).orderBy("batch", ascending=False).collect()
     assert (newest.batch, older.batch, newest.is_there) == (4, 2, True)
+
+
+def test_the_documented_read_works(read, spark, broker, capsys) -> None:
+    """The block of docs/spark.md, with the cluster and the app of this test."""
+    _, story = read
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/spark.md").read_text(), re.DOTALL)
+    block = block.replace("localhost:9092", broker.bootstrap_servers)
+    block = block.replace('"ledger"', f'"{story.app_id}"').replace("2026-11-17T18", "2100-01-01T00")
+    exec(block, {"spark": spark})  # noqa: S102 - it is ours
+    assert "balance" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
