@@ -33,7 +33,9 @@ def _reader(kafka: Mapping[str, str]) -> BlockingReader:
     return BlockingReader(Settings(kafka=dict(kafka)))
 
 
-def audit(settings: Settings, app_id: str, level: Level = Level.INTEGRITY) -> AuditReport:
+def audit(
+    settings: Settings, app_id: str, level: Level = Level.INTEGRITY, app: str | None = None
+) -> AuditReport:
     """Prove what the own topics of `app_id` hold at this moment; see `snapshots.jobs.audit.audit`.
 
     Raises:
@@ -50,4 +52,4 @@ def audit(settings: Settings, app_id: str, level: Level = Level.INTEGRITY) -> Au
             hint="pip install 'snapreplay[spark]', and a Java runtime 17 or newer",
         ) from error
     kafka = {name: str(value) for name, value in settings.kafka.items()}
-    return run(partial(BlockingReader, settings), kafka, app_id, level)
+    return run(partial(BlockingReader, settings), kafka, app_id, level, app)

@@ -34,7 +34,8 @@ def audit(
         str | None, typer.Option("--app-id", metavar="NAME", help="Audit without the app's code.")
     ] = None,
     level: Annotated[
-        Level, typer.Option("--level", help="How much is proved; changes includes integrity.")
+        Level,
+        typer.Option("--level", help="How much is proved: integrity; changes too; by replay too."),
     ] = Level.INTEGRITY,
     bootstrap_servers: BootstrapServers = None,
     config: Config = None,
@@ -47,7 +48,7 @@ def audit(
     audited = _app_id(app, app_id)
     settings = settings_from(config, overrides, bootstrap_servers)
     with refused_unless_it_runs():
-        report = run_audit(settings, audited, level)
+        report = run_audit(settings, audited, level, app)
     print_report(report, output)
     raise typer.Exit(ExitCode.FINDINGS if report.findings else ExitCode.OK)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -25,7 +26,8 @@ class BlockingReader:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._runner = asyncio.Runner()
-        self._readers: dict[bool, KafkaReader] = {}
+        self._all: list[KafkaReader] = []
+        self._idle: dict[bool, list[KafkaReader]] = {True: [], False: []}
 
     def __enter__(self) -> BlockingReader:
         self._runner.__enter__()
@@ -38,7 +40,7 @@ class BlockingReader:
         trace: TracebackType | None,
     ) -> None:
         try:
-            for reader in self._readers.values():
+            for reader in self._all:
                 self._wait(reader.close())
         finally:
             self._runner.__exit__(kind, error, trace)
@@ -50,25 +52,31 @@ class BlockingReader:
 
     def bounds(self, topic: str, partition: int, *, committed: bool) -> Bounds:
         """First offset and end; the end is the last stable offset where only `committed` records count."""
-        return self._wait(
-            self._reader(committed=committed).bounds(TopicPartition(topic, partition))
-        )
+        with self._reader(committed=committed) as reader:
+            return self._wait(reader.bounds(TopicPartition(topic, partition)))
 
     def read(
         self, topic: str, partition: int, start_offset: int, end_offset: int, *, committed: bool
     ) -> Iterator[Sequence[InputRecord]]:
-        """As `ports.Reader.read`. One at a time for each value of `committed`."""
-        place = TopicPartition(topic, partition)
-        slices = self._reader(committed=committed).read(place, start_offset, end_offset)
-        while (records := self._wait(_next(slices))) is not None:
-            yield records
+        """As `ports.Reader.read`. Several may be under way."""
+        with self._reader(committed=committed) as reader:
+            slices = reader.read(TopicPartition(topic, partition), start_offset, end_offset)
+            while (records := self._wait(_next(slices))) is not None:
+                yield records
 
-    def _reader(self, *, committed: bool) -> KafkaReader:
-        if committed not in self._readers:
+    @contextmanager
+    def _reader(self, *, committed: bool) -> Iterator[KafkaReader]:
+        """One that nobody else uses meanwhile: a reader follows one partition at a time."""
+        idle = self._idle[committed]
+        if not idle:
             cluster = KafkaCluster(self._settings)
-            opened = cluster.reader(read_committed=committed, large=not committed)
-            self._readers[committed] = self._wait(opened)
-        return self._readers[committed]
+            idle.append(self._wait(cluster.reader(read_committed=committed, large=not committed)))
+            self._all.append(idle[-1])
+        reader = idle.pop()
+        try:
+            yield reader
+        finally:
+            idle.append(reader)
 
     async def _topics(self, topic: str) -> dict[str, int]:
         facts = await KafkaCluster(self._settings).topics([topic])

@@ -15,15 +15,19 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from snapreplay.app import names
-from snapreplay.errors import RetryableError, StopError
+from snapreplay.app.load import load_app
+from snapreplay.errors import RetryableError, StopError, UsageError
 from snapreplay.snapshots.jobs.logs import LogReader, OpenReader, PartitionLogs, freeze
 from snapreplay.snapshots.jobs.read import SPARK_ERRORS, KafkaSource
 from snapreplay.snapshots.jobs.session import local_session
-from snapreplay.snapshots.jobs.tasks import TaskFailed, for_each_partition
+from snapreplay.snapshots.jobs.tasks import TaskFailed, for_each
 from snapreplay.snapshots.jobs.witness import witnessed
 from snapreplay.snapshots.proof.moment import Moment
 from snapreplay.snapshots.proof.partition import Level, PartitionReport, audit_partition
+from snapreplay.snapshots.proof.records import Slices
+from snapreplay.snapshots.proof.replay import Segment, SegmentReport, prove, segments
 from snapreplay.snapshots.proof.report import AuditReport, Violation
+from snapreplay.snapshots.proof.state import At, last_batch
 from snapreplay.state.digest import EMPTY, Digest
 
 _ATTEMPTS = 3
@@ -42,6 +46,7 @@ def audit(
     kafka: Mapping[str, str],
     app_id: str,
     level: Level = Level.INTEGRITY,
+    app: str | None = None,
 ) -> AuditReport:
     """Check everything that the two topics of `app_id` hold at this moment.
 
@@ -50,6 +55,7 @@ def audit(
 
     Args:
         kafka: the service's client properties, for the witness.
+        app: what each task imports to replay, as `load_app` takes it. Level REPLAY needs it.
 
     Raises:
         TopicMissing, Unreachable, JarsUnavailable, UsageError, Trimmed, TaskFailed, SparkFailed: it could not run.
@@ -60,7 +66,9 @@ def audit(
             with open_reader() as reader:
                 moments = freeze(reader, app_id)
             try:
-                return _Audit(spark, kafka, app_id, moments).report(open_reader, level, started)
+                return _Audit(spark, kafka, app_id, moments, app).report(
+                    open_reader, level, started
+                )
             except (*SPARK_ERRORS, TaskFailed) as error:
                 with open_reader() as reader:
                     if _same_starts(freeze(reader, app_id), moments):
@@ -99,20 +107,31 @@ class _Audit:
     """Of all partitions at one moment."""
 
     def __init__(
-        self, spark: SparkSession, kafka: Mapping[str, str], app_id: str, moments: Sequence[Moment]
+        self,
+        spark: SparkSession,
+        kafka: Mapping[str, str],
+        app_id: str,
+        moments: Sequence[Moment],
+        app: str | None,
     ) -> None:
         self._spark = spark
         options = dict(kafka)
         self._source = KafkaSource(spark, options.pop("bootstrap.servers"), options)
         self._app_id = app_id
         self._moments = moments
+        self._app = app
 
     def report(self, open_reader: OpenReader, level: Level, started: float) -> AuditReport:
         """`started` is the monotonic clock's at the beginning."""
         work = partial(_audited, self._app_id, level)
-        parts = for_each_partition(self._spark, self._moments, open_reader, work, PartitionReport)
+        parts = for_each(self._spark, self._moments, open_reader, work, PartitionReport)
         checked, digests = self._witness(parts)
         findings = [*digests, *(each for part in parts for each in part.findings)]
+        if level is Level.REPLAY:
+            replayed = self._replay(open_reader)
+            findings += [each.finding for each in replayed if each.finding is not None]
+            checked["batches_replayed"] = sum(each.batches for each in replayed)
+            checked["records_replayed"] = sum(each.records for each in replayed)
         return AuditReport(
             app_id=self._app_id,
             partition_count=len(self._moments),
@@ -122,6 +141,21 @@ class _Audit:
             seconds=round(time.monotonic() - started, 3),
             decisions=[each for part in parts for each in part.decisions],
         )
+
+    def _replay(self, open_reader: OpenReader) -> list[SegmentReport]:
+        if self._app is None:
+            raise UsageError(
+                "a replay runs the app's handlers, so it needs the app",
+                hint="`snapreplay audit module:app --level replay`, without --app-id",
+            )
+        found: list[Segment] = []
+        with open_reader() as reader:
+            for moment in self._moments:
+                logs = PartitionLogs(reader, self._app_id, moment.partition)
+                last = last_batch(moment, logs, At())
+                found += segments(moment, last) if last is not None else []
+        work = partial(_replayed, self._app)
+        return for_each(self._spark, found, open_reader, work, SegmentReport)
 
     def _witness(self, parts: Sequence[PartitionReport]) -> tuple[dict[str, int], list[Violation]]:
         topic = names.snapshots_topic(self._app_id)
@@ -152,6 +186,16 @@ def wrong_entries(snapshot_id: str, found: Digest, said: Digest) -> str:
 def _audited(app_id: str, level: Level, reader: LogReader, moment: Moment) -> PartitionReport:
     logs = PartitionLogs(reader, app_id, moment.partition)
     return audit_partition(app_id, moment, logs, level)
+
+
+def _replayed(app: str, reader: LogReader, segment: Segment) -> SegmentReport:
+    loaded = load_app(app)
+    logs = PartitionLogs(reader, loaded.app_id, segment.partition)
+
+    def read_input(topic: str, start_offset: int, end_offset: int) -> Slices:
+        return reader.read(topic, segment.partition, start_offset, end_offset, committed=True)
+
+    return prove(loaded, segment, logs, read_input)
 
 
 def _summed(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:

@@ -1,9 +1,9 @@
-"""One task of Spark per state partition, or per few of them: a client is opened in it, and a value comes back."""
+"""One task of Spark per part of the work, or per few of them: a client is opened in it, and values come back."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 import pandas  # noqa: F401 - else Spark misses it in the middle of a job, as an error of its own
@@ -13,8 +13,16 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from snapreplay.errors import SnapreplayError, StopError
 from snapreplay.snapshots.jobs.logs import LogReader, OpenReader
-from snapreplay.snapshots.proof.moment import Moment
 
+
+class Part(Protocol):
+    """Of the work; sent to the executors."""
+
+    @property
+    def partition(self) -> int: ...
+
+
+P = TypeVar("P", bound=Part)
 T = TypeVar("T")
 
 _RESULT = pa.schema({"value": pa.binary(), "problem": pa.string(), "hint": pa.string()})
@@ -26,14 +34,14 @@ class TaskFailed(StopError):
     """A task could not read or judge its partition."""
 
 
-def for_each_partition(
+def for_each(
     spark: SparkSession,
-    moments: Sequence[Moment],
+    parts: Sequence[P],
     open_reader: OpenReader,
-    work: Callable[[LogReader, Moment], object],
+    work: Callable[[LogReader, P], object],
     kind: type[T],
 ) -> list[T]:
-    """What `work` gives for each partition, in one job. `work` is sent to the executors, its values must encode.
+    """What `work` gives for each part, in one job. `work` is sent to the executors, its values must encode.
 
     Raises:
         TaskFailed: the first failure, in its own words.
@@ -43,10 +51,12 @@ def for_each_partition(
         with open_reader() as reader:
             for batch in batches:
                 for number in batch.column(0).to_pylist():
-                    rows = [_row(work, reader, moments[number])]
+                    rows = [_row(work, reader, parts[number])]
                     yield pa.RecordBatch.from_pylist(rows, schema=_RESULT)
 
-    count = len(moments)
+    count = len(parts)
+    if count == 0:
+        return []
     tasks = min(count, _TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
     numbers = spark.range(0, count, 1, tasks)
     rows = numbers.mapInArrow(run, from_arrow_schema(_RESULT)).collect()
@@ -56,10 +66,8 @@ def for_each_partition(
     return [msgspec.msgpack.decode(bytes(row.value), type=kind) for row in rows]
 
 
-def _row(
-    work: Callable[[LogReader, Moment], object], reader: LogReader, moment: Moment
-) -> dict[str, object]:
+def _row(work: Callable[[LogReader, P], object], reader: LogReader, part: P) -> dict[str, object]:
     try:
-        return {"value": msgspec.msgpack.encode(work(reader, moment))}
+        return {"value": msgspec.msgpack.encode(work(reader, part))}
     except SnapreplayError as error:
-        return {"problem": f"partition {moment.partition}: {error.message}", "hint": error.hint}
+        return {"problem": f"partition {part.partition}: {error.message}", "hint": error.hint}

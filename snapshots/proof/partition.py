@@ -16,7 +16,7 @@ from snapreplay.snapshots.proof.orphans import orphans
 from snapreplay.snapshots.proof.records import MANIFEST, judge
 from snapreplay.snapshots.proof.report import RecordedDecision, Violation
 from snapreplay.snapshots.proof.snapshots import SnapshotsProof, is_trimmed
-from snapreplay.snapshots.proof.state import Entries, load_chunks
+from snapreplay.snapshots.proof.state import Entries, entries_of
 
 
 class Level(StrEnum):
@@ -24,6 +24,7 @@ class Level(StrEnum):
 
     INTEGRITY = "integrity"  # what was written is there, whole, in one chain
     CHANGES = "changes"  # every batch's digest and every snapshot's, from the recorded changes
+    REPLAY = "replay"  # what the app's handlers make of the input is what was recorded
 
 
 class Newest(msgspec.Struct, frozen=True):
@@ -102,7 +103,7 @@ class _Audit:
         manifest = self._snapshots.manifests.get(manifest_offset)
         if manifest is None:
             raise DamagedError(f"no manifest at offset {manifest_offset}")
-        return load_chunks(self._logs, manifest_offset, manifest)
+        return entries_of(self._logs, manifest_offset, manifest)
 
 
 def _compare_hashes(

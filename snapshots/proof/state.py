@@ -164,7 +164,9 @@ def _base(moment: Moment, logs: Logs, found: Found) -> tuple[Entries, int]:
             pointer.first_chunk_offset >= moment.snapshots_start
             and pointer.increment_offset + 1 >= moment.log_start
         ):
-            return load(logs, pointer), pointer.increment_offset + 1
+            manifest = manifest_of(logs, pointer)
+            entries = entries_of(logs, pointer.manifest_offset, manifest)
+            return entries, pointer.increment_offset + 1
     if moment.log_start == 0:
         return Entries(), 0
     raise StateUnreachable(
@@ -174,11 +176,10 @@ def _base(moment: Moment, logs: Logs, found: Found) -> tuple[Entries, int]:
     )
 
 
-def load(logs: Logs, pointer: Pointer) -> Entries:
-    """The entries of a full snapshot.
-
+def manifest_of(logs: Logs, pointer: Pointer) -> Manifest:
+    """
     Raises:
-        DamagedError: it is not the one that `pointer` says, or not whole.
+        DamagedError: it is not the one that `pointer` says.
     """
     at = pointer.manifest_offset
     manifest: object = None
@@ -188,22 +189,31 @@ def load(logs: Logs, pointer: Pointer) -> Entries:
         raise DamagedError(
             f"offset {at} holds no manifest of snapshot {pointer.snapshot_id}", offset=at
         )
-    return load_chunks(logs, at, manifest)
+    return manifest
 
 
-def load_chunks(logs: Logs, manifest_offset: int, manifest: Manifest) -> Entries:
-    """As `load`, of a manifest that was read. Every entry is hashed: false sums would make a wrong state look right."""
-    entries = Entries()
+def chunks_of(logs: Logs, manifest_offset: int, manifest: Manifest) -> Iterator[Chunk]:
+    """All chunks, by offset. Every entry is hashed: false sums would make a wrong state look right.
+
+    Raises:
+        DamagedError: one is missing, or not what was written.
+    """
     refs = {ref.offset: ref for ref in manifest.chunks}
     for records in logs.snapshots(min(refs, default=manifest_offset), manifest_offset):
         for record in records:
             ref = refs.pop(record.offset, None)
             if ref is not None:
                 value = record.value or b""
-                chunk = read_chunk(value, ref, manifest.snapshot_id, verify_sums=True)
-                entries.load(chunk, manifest.shard_count)
+                yield read_chunk(value, ref, manifest.snapshot_id, verify_sums=True)
     if refs:
         raise DamagedError(f"snapshot {manifest.snapshot_id} lacks {len(refs)} of its chunks")
+
+
+def entries_of(logs: Logs, manifest_offset: int, manifest: Manifest) -> Entries:
+    """What is in all chunks. Raises as `chunks_of`."""
+    entries = Entries()
+    for chunk in chunks_of(logs, manifest_offset, manifest):
+        entries.load(chunk, manifest.shard_count)
     return entries
 
 

@@ -135,6 +135,6 @@ def test_service_settings_reach_the_audit(invoke, monkeypatch):
     monkeypatch.setattr("snapreplay.spark.audit", audit)
     options = ["--bootstrap-servers", "k:1", "--set", "kafka.client.id=me"]
     assert invoke("audit", "--app-id", "ledger", "--level", "changes", *options).exit_code == 0
-    settings, app_id, level = seen
+    settings, app_id, level, app = seen
     assert settings.kafka == {"bootstrap.servers": "k:1", "client.id": "me"}
-    assert (app_id, level) == ("ledger", Level.CHANGES)
+    assert (app_id, level, app) == ("ledger", Level.CHANGES, None)

@@ -1,0 +1,68 @@
+"""Proof by replay of what a real service left behind."""
+
+import asyncio
+import re
+
+import pytest
+
+from snapreplay.snapshots.proof.partition import Level
+from snapreplay.spark import audit
+from tests.support import apps
+from tests.support.stage import Stage, snapshot
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
+
+APP = """
+import random
+from tests.support import apps
+
+def book(value, account):
+    apps.add(value, account)
+    account["sum"] += {more} if value["amount"] == 37 else 0
+
+app = apps.ledger("{app_id}", book)
+"""
+
+
+@pytest.fixture
+async def told(broker, unique):
+    """A ledger's log with two segments: 60 records, a snapshot, 60 records."""
+    here = await Stage(broker.bootstrap_servers, apps.ledger(unique("replayed"))).prepare()
+    async with here.running() as service:
+        for count in (30, 30):
+            await here.feed(count)
+            await here.all_processed(service)
+        await snapshot(service)
+        for count in (30, 30):
+            await here.feed(count)
+            await here.all_processed(service)
+    return here
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("0", None),
+        (
+            "1",
+            r"\(code changed\): other outputs to balances-.*; .* 1 key, first 'k17': recorded .* replayed",
+        ),
+        ("random.randrange(10**9)", r"\(not deterministic\)"),
+    ],
+)
+async def test_a_replay_shows_what_the_code_makes_of_the_input(
+    spark, told, tmp_path, more, says
+) -> None:
+    """Both segments whole; or the first difference, with batch, key, both values and the cause."""
+    path = tmp_path / f"{told.app.app_id.replace('-', '_')}.py"
+    path.write_text(APP.format(app_id=told.app.app_id, more=more))
+    report = await asyncio.to_thread(
+        audit, told.settings(), told.app.app_id, Level.REPLAY, str(path)
+    )
+    assert report.checked["batches_proven"] == report.checked["increments"]
+    if says is None:
+        assert report.findings == []
+        assert report.checked["records_replayed"] == 120
+    else:
+        (finding,) = report.findings
+        assert re.search(says, finding.detail), finding.detail
