@@ -199,7 +199,7 @@ async def test_a_state_of_another_type_is_refused(past, heir_of, name):
 async def test_another_schema_or_partition_count_is_refused(past, heir_of, unique):
     """What cannot be read and what would be in other partitions: both numbers are named."""
     then = await past()
-    with pytest.raises(SchemaDiffers, match=r"written with state schema 1, the app.s is 2"):
+    with pytest.raises(SchemaDiffers, match=r"written with schema_version 1, but the app has 2"):
         await taken_over(await heir_of(then.here, schema_version=2), then.here)
     wider = Topic(unique("wider"))
     with pytest.raises(NoSuchState, match=r"its state has 1 partition, the inputs of .* have 2"):

@@ -45,7 +45,7 @@ def test_what_is_tried_again_is_said_once_and_summed_up(bench):
         ),
         (
             "WARNING",
-            "partition 3: Unreachable: no broker (6 times more in the last 60 s); it is tried again",
+            "partition 3: Unreachable: no broker (repeated 6 times in the last 60 s); it is tried again",
         ),
         (
             "INFO",
