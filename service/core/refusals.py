@@ -243,7 +243,7 @@ def _held_against(
             genesis.cluster_id,
             expected.cluster_id,
             "the recorded offsets mean nothing in another cluster: give the `--bootstrap-servers HOST:PORT` of the old"
-            " one; or, if this cluster is a copy that kept the offsets, take the state along to a new app id:"
+            " one; or take the state along to a new app id, if this cluster is a copy that kept the offsets:"
             f" {new_app(f' --state-of {expected.app_id} --from positions')}; or process the inputs here from their"
             f" start under a new app id: {new_app()}",
         ),

@@ -39,7 +39,7 @@ async def test_an_input_trimmed_beyond_our_position_fails(past, caplog):
     status = await then.here.failure()
     assert status.error.kind == "InputTrimmed"
     assert f"{then.input}-0" in status.error.message
-    assert "offset 120, the log begins at 130; 10 offsets are gone" in status.error.message
+    assert "offset 120, but the log begins at 130: 10 offsets are gone" in status.error.message
     assert "snapreplay accept" in status.error.hint
     assert sum(status.error.message in record.getMessage() for record in caplog.records) == 1
 
@@ -130,7 +130,7 @@ async def test_a_copy_that_has_records_where_there_were_none_is_another_log(past
     await then.here.feed(10)
     error = (await then.here.failure()).error
     assert error.kind == "InputReplaced"
-    assert "another one at offset 120, before our position 124" in error.message
+    assert "but also one at offset 120, before our position 124" in error.message
 
 
 async def test_more_partitions_of_an_input_are_refused_at_start(past):
