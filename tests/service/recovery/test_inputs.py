@@ -68,7 +68,7 @@ async def test_a_shorter_input_was_made_again(past):
     await then.here.feed(10)
     status = await then.here.failure()
     assert status.error.kind == "InputShorter"
-    assert "ends at 10, our position is 120" in status.error.message
+    assert "ends at 10, but our position is 120" in status.error.message
     assert "snapreplay accept" in status.error.hint
 
 
@@ -80,7 +80,7 @@ async def test_all_brokers_that_agree_are_believed_at_once(past, monkeypatch, ca
     status = await then.here.failure()
     assert status.error.kind == "InputShorter"
     lines = [record.getMessage() for record in caplog.records]
-    assert any("ends at 0, our position is 120" in line and "s left" in line for line in lines)
+    assert any("ends at 0, but our position is 120" in line and "s left" in line for line in lines)
 
 
 async def test_brokers_that_do_not_agree_are_waited_for(past, monkeypatch):
