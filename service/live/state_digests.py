@@ -13,7 +13,7 @@ PART_OF_TIME = 0.02
 
 
 class StateDigests:
-    """Of one LIVE incarnation. A map keeps a digest of its own: here there is never one of it."""
+    """Of one LIVE incarnation. Never takes one of a map, which keeps a digest of its own."""
 
     def __init__(self, store: Store, every_batches: int) -> None:
         """`every_batches` 0: only when asked."""
