@@ -183,7 +183,7 @@ async def test_a_retry_that_cannot_look_at_the_cluster_ends(inspections, bench, 
     bench.supervisor.retry(0, lambda *told: heard.append(told))
     await bench.live(0)
     bench.supervisor.retry(1, lambda *told: heard.append(told))
-    assert outcome(heard)[-1] == ("failed", "this process does not own it any more")
+    assert outcome(heard)[-1] == ("failed", "this process does not own the partition any more")
 
 
 async def test_a_changed_cluster_is_said_once(watchful, inspections, bench, caplog):
