@@ -1,6 +1,4 @@
-"""Requests that aiokafka 0.14.0 does not have: topic ids (KIP-516, Kafka 2.8), and who has which transaction open, and
-where (KIP-664, Kafka 3.0).
-"""
+"""Requests that aiokafka 0.14.0 lacks: topic ids (KIP-516, Kafka 2.8) and open transactions (KIP-664, Kafka 3.0)."""
 
 from __future__ import annotations
 
@@ -188,7 +186,7 @@ class _DescribeTransactionsRequest(RequestStruct):
 
 
 class DescribeTransactions(Request[_DescribeTransactionsRequest]):
-    """Since when a transactional id has its transaction open, and for how long it may. To its coordinator."""
+    """When the open transaction of a transactional id began, and its timeout. To its coordinator."""
 
     API_KEY = 65
 
