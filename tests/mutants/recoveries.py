@@ -138,7 +138,7 @@ MUTANTS = (
     ),
     Mutant(
         "corrupt-poll-without-a-new-client",
-        "a client that met a damaged batch may have passed records that it did not return: a new one begins at our positions",
+        "a client that met a damaged batch may have passed what it did not give out: a new one begins at our positions",
         "service/kafka/reader.py",
         "            self._damaged.met()\n"
         "            # At our positions: the client may have passed records that it did not return.\n"
