@@ -211,7 +211,7 @@ async def test_added_partitions_stop_what_runs(watchful, bench, caplog):
     grow(bench.here.bootstrap_servers, bench.here.app.inputs[0].name, 4)
     await until(lambda: bench.phases() == {0: "failed", 1: "failed"}, "failed")
     error = bench.board.get(0).error
-    assert "has 3 partitions, the inputs have 4" in error.message
+    assert "has 3 partitions, but the inputs have 4" in error.message
     lines = [record.getMessage() for record in caplog.records]
     assert sum(error.hint in line for line in lines) == 1
     assert sum(error.message in line for line in lines) == 3, (

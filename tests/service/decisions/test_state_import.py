@@ -181,7 +181,7 @@ OTHER_STATES = {
     ),
     "values": (lambda: MapState(str, list), "has other types than this app's"),
     "keys": (lambda: MapState(int, dict), "has other types than this app's"),
-    "no map": (apps.Tape, "is a MapState, that of this app is no map"),
+    "no map": (apps.Tape, "is a MapState, but that of this app is no map"),
 }
 
 
@@ -202,7 +202,9 @@ async def test_another_schema_or_partition_count_is_refused(past, heir_of, uniqu
     with pytest.raises(SchemaDiffers, match=r"written with schema_version 1, but the app has 2"):
         await taken_over(await heir_of(then.here, schema_version=2), then.here)
     wider = Topic(unique("wider"))
-    with pytest.raises(NoSuchState, match=r"its state has 1 partition, the inputs of .* have 2"):
+    with pytest.raises(
+        NoSuchState, match=r"its state has 1 partition, but the inputs of .* have 2"
+    ):
         await taken_over(await heir_of(then.here, 2, inputs=[wider]), then.here)
     other = await heir_of(then.here, inputs=[Topic(unique("other"))])
     with pytest.raises(CannotTakeOver, match="offsets of other topics mean nothing here"):

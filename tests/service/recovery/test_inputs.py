@@ -117,7 +117,7 @@ async def test_a_longer_input_that_was_made_again_is_known_by_its_anchor(past):
     await then.here.feed(150)
     status = await then.here.failure()
     assert status.error.kind == "InputReplaced"
-    assert f"{then.input}-0 offset 119" in status.error.message
+    assert f"{then.input}-0 holds another record at offset 119" in status.error.message
     assert "snapreplay accept" in status.error.hint
 
 
@@ -140,7 +140,7 @@ async def test_more_partitions_of_an_input_are_refused_at_start(past):
     service = then.here.service()
     await service.start()
     try:
-        with pytest.raises(Exception, match="has 1 partition, the inputs have 2"):
+        with pytest.raises(Exception, match="has 1 partition, but the inputs have 2"):
             await service.wait_live(30)
         assert service.restore_status() == []
     finally:
