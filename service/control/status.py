@@ -218,7 +218,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
 
     @property
     def proof(self) -> DigestProof | None:
-        """Of the present state. A partition that has left LIVE has none."""
+        """The proof of the present state. A partition that has left LIVE has none."""
         restore = self.restore
         if restore is None or (restore.finished_at is not None and self.phase is not Phase.LIVE):
             return None

@@ -93,7 +93,7 @@ def _lost(kept: RetainedState) -> Verdict:
 
 
 def _is_decided(increment: Increment) -> bool:
-    """By an operator, who must not be asked twice."""
+    """Whether an operator decided, who must not be asked twice."""
     decision = increment.decision
     return decision is not None and not decision.get("finding", "").startswith(OWN_KIND)
 

@@ -242,7 +242,7 @@ def step(ownership: Ownership, outcome: Outcome) -> tuple[Ownership, Next]:
 
 
 def _ended(before: Ownership, ended: Ended) -> tuple[Ownership, Next]:
-    """By the error's type."""
+    """Decides by the error's type."""
     ownership = replace(
         before, owner_epoch=ended.owner_epoch, batch=ended.batch, failed=ended.failed
     )

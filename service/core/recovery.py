@@ -343,7 +343,7 @@ def _advance(recovery: Recovery) -> tuple[Recovery, Effect]:
 
 
 def _mode_unavailable(recovery: Recovery, event: ModeUnavailable) -> tuple[Recovery, Effect]:
-    """Once: the other mode from the same start. The state is half-way, so it is loaded again."""
+    """Try the other mode once, from the same start. The state is half-way, so it is loaded again."""
     if recovery.unavailable_mode is not None:
         return recovery, Fail(refusals.no_mode(recovery.unavailable_mode.error, event.error))
     again = replace(recovery, phase=Phase.LOADING, unavailable_mode=event)

@@ -45,7 +45,7 @@ class ForeignClaim(RetryableError):
 
 
 class DuplicateInstance(StopError):
-    """Two processes use the same instance id; the one that was started first steps down while the other is there."""
+    """Two processes use the same instance id; the one that was started first steps down while the other runs."""
 
     @property
     def other(self) -> str:

@@ -25,7 +25,7 @@ from snapreplay.state.contract import Store
 from snapreplay.state.store import store_of
 
 INSTANCE_ID = "snapreplay-accept"
-"""In the claim: an owner that is thrown out is told that it was no process of the service."""
+"""In the claim: tells a fenced owner that no process of the service fenced it."""
 
 
 class NotTheFinding(UsageError):

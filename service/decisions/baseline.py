@@ -48,7 +48,7 @@ async def ground_of(context: Context, examiner: Examiner, finding: Finding) -> B
 
     Raises:
         NoBaseline: nothing can be accepted.
-        StopError: the app cannot read what is there.
+        StopError: the app cannot read the stored state.
     """
     match finding.way:
         case Resolution.SKIP | Resolution.REREAD:

@@ -94,7 +94,7 @@ class Examiner:
 
     @property
     def start(self) -> Start:
-        """Where the state comes from; only after something was loaded."""
+        """The start of the state; only after something was loaded."""
         if self._recovery.start is None:
             raise AssertionError("nothing was loaded")
         return self._recovery.start

@@ -212,7 +212,7 @@ async def _check_kind(source: Context, store: Store, last: FoundIncrement) -> No
 
 
 async def _is_map(source: Context, last: Increment) -> bool | None:
-    """None: nothing tells. A map has a digest after every batch and many shards, a state that is no map one."""
+    """None: unknown. A map has a digest after every batch and many shards; another state has one shard."""
     if last.changes is not None or last.digest is None:
         return last.changes is not None
     async with reading(source.cluster, read_committed=False, large=True) as reader:

@@ -101,7 +101,7 @@ def snapshot_age(facts: Facts) -> Iterator[Diagnosis]:
 
 
 def _remedy(facts: Facts, state: StateSeen) -> str:
-    """A process with the state in memory can write it again. Otherwise only the rest in the topics can be accepted."""
+    """A process with the state in memory can write it again; otherwise only what is left can be accepted."""
     if state.partition in facts.owned and state.snapshot_helps:
         return (
             f"`{_trigger(state.partition)}` while the owner of the partition is running. Do not restart it before: its"

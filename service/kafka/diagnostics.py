@@ -110,7 +110,7 @@ class KafkaDiagnostics:
         return [await self._broker(each) for each in cluster["brokers"]]
 
     async def replicas(self, topics: Collection[str]) -> dict[TopicPartition, Replicas]:
-        """Of those topics that exist."""
+        """The replicas of those topics that exist."""
         listing = await self._in_time("describing topics", self._client.describe_topics())
         return {
             TopicPartition(entry["topic"], each["partition"]): Replicas(

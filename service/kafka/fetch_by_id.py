@@ -121,7 +121,7 @@ class _WatchedClient(BareClient):
 def fetch_by_id(
     consumer: AIOKafkaConsumer, ids: Mapping[str, str], missing_since: float | None = None
 ) -> FetchWatch:
-    """This consumer fetches the topics of `ids` by their ids. To be called before anything is assigned to it.
+    """Make this consumer fetch the topics of `ids` by their ids. Call it before anything is assigned to the consumer.
 
     Args:
         missing_since: of the consumer before it, at the same positions.

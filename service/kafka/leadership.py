@@ -26,7 +26,7 @@ _NO_ERROR = 0
 
 
 class _View(NamedTuple):
-    """Of a partition, by one broker: node ids."""
+    """One broker's view of a partition: node ids."""
 
     leader: int
     replicas: frozenset[int]

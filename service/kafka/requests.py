@@ -140,7 +140,7 @@ class _DescribeProducersRequest(RequestStruct):
 
 
 class DescribeProducers(Request[_DescribeProducersRequest]):
-    """Who has written to a partition lately, and where their open transactions begin. To the partition's leader."""
+    """The recent producers of a partition, and where their open transactions begin. To the partition's leader."""
 
     API_KEY = 61
 

@@ -16,7 +16,7 @@ from snapreplay.app.record import RawRecord
 
 
 def slim_records(consumer: AIOKafkaConsumer) -> None:
-    """This consumer gives out a `RawRecord` for each record. To be called before anything is assigned to it."""
+    """Make this consumer return `RawRecord`s. Call it before anything is assigned to the consumer."""
     # The client makes its fetcher itself, and another one in its place would have to be closed with it.
     consumer._fetcher.__class__ = _SlimFetcher
 

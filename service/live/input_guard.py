@@ -22,7 +22,7 @@ NO_BATCH: Mapping[str, Anchor] = {}
 
 
 class InputGuard:
-    """Of one LIVE partition. Collects what was unusual; `check` compares."""
+    """Collects what was unusual in one LIVE partition; `check` compares."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -29,7 +29,7 @@ TELL_SECONDS = 0.5
 
 
 class ValueCheck:
-    """Of one restored state. `sample`, then `begin` and `end` as often as the partition is LIVE with it."""
+    """Checks one restored state: `sample`, then `begin` and `end` whenever the partition is LIVE with it."""
 
     def __init__(self, context: Context, store: Store, reporter: Reporter) -> None:
         self._context = context

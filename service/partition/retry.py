@@ -32,7 +32,7 @@ class Retry:
     async def until_asked(
         self, stopped: asyncio.Event, other: Coroutine[Any, Any, None] | None = None
     ) -> LookedAt | None:
-        """None: `stopped` was set, or `other` ended, first."""
+        """Wait for `ask`; None: `stopped` was set, or `other` ended, first."""
         loop = asyncio.get_running_loop()
         waits: list[Coroutine[Any, Any, object]] = [stopped.wait(), self._asked.wait()]
         waiting = [loop.create_task(each) for each in (*waits, *([other] if other else []))]
@@ -54,7 +54,7 @@ class Retry:
         self.answer(OperationState.SUCCEEDED)
 
     def answer(self, state: OperationState, detail: str = "") -> None:
-        """Once, to whoever asked last."""
+        """Answer whoever asked last, once."""
         done, self._done = self._done, None
         if done is not None:
             done(state, None, detail)

@@ -36,7 +36,7 @@ class Commits(Protocol):
 
     @property
     def owner_epoch(self) -> int:
-        """Of its claim."""
+        """The offset of its claim."""
 
     @property
     def lineage(self) -> Lineage:
@@ -55,7 +55,7 @@ class Standstill:
         taken: Callable[[Claim], None],
         fenced: Callable[[Fenced], None],
     ) -> None:
-        """`taken` hears of a newer owner; `fenced`: its claim cannot be seen yet, or our transaction timed out."""
+        """`taken` gets a newer owner's claim; `fenced`: no claim is visible, or our transaction timed out."""
         self._context = context
         self._reporter = reporter
         self._taken = taken

@@ -59,7 +59,7 @@ class Owner(Protocol):
 
 
 class Keeper(Protocol):
-    """Of its snapshots."""
+    """Keeps its snapshots."""
 
     def topic_changed(self, change: TopicChange | None) -> None: ...
 

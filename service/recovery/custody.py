@@ -33,7 +33,7 @@ LOOK_AGAIN_SECONDS = 0.2
 
 
 async def topic_ids_now(context: Context) -> dict[str, str]:
-    """Of both own topics; a missing one is absent.
+    """The ids of both own topics; a missing one is absent.
 
     Raises:
         Unreachable: no answer.
@@ -166,7 +166,7 @@ class OutputUndecided(RetryableError):
 
 
 async def require_given(context: Context) -> None:
-    """Before we fence somebody who has fenced us.
+    """Call before fencing somebody who has fenced us.
 
     Raises:
         NotAssigned: the group's coordinator does not give us the partition now.

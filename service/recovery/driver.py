@@ -87,7 +87,7 @@ class RecoveryDriver:
 
     @property
     def owner_epoch(self) -> int | None:
-        """Of the newest claim; None before the first."""
+        """The offset of the newest claim; None before the first."""
         return None if self._owner_epoch == NO_OFFSET else self._owner_epoch
 
     def wake(self) -> None:

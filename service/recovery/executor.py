@@ -98,7 +98,7 @@ class RecoveryExecutor:
                 assert_never(effect)
 
     async def reader(self) -> Reader:
-        """Of the increments topic, kept until `close_reader`."""
+        """The reader of the increments topic, kept until `close_reader`."""
         if self._log_reader is None:
             self._log_reader = await self._context.cluster.reader()
         return self._log_reader

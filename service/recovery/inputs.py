@@ -74,7 +74,7 @@ class Checked:
 
 
 async def topic_ids(context: Context) -> dict[str, str]:
-    """Of the inputs and both own topics, asked afresh. A missing own topic is absent.
+    """The ids of the inputs and both own topics, asked afresh. A missing own topic is absent.
 
     Raises:
         InputMissing: an input is not there.

@@ -41,7 +41,7 @@ async def _remade(context: Context, last: FoundIncrement | None) -> tuple[TopicC
 
 
 async def _in_newest_manifest(context: Context) -> Mapping[str, str]:
-    """Where no increment is left that records them."""
+    """The topic ids, if no increment is left that records them."""
     recorded: Mapping[str, str] = {}
     async with reading(context.cluster, read_committed=False) as reader:
         bounds = await reader.bounds(context.snapshots)

@@ -36,7 +36,7 @@ class Identity:
 
     @classmethod
     def of_this_process(cls, instance_id: str) -> Identity:
-        """Of the setting `instance_id`; empty: one is made of host name and process id."""
+        """Takes the setting `instance_id`; if it is empty, host name and process id make one."""
         process_id, host = uuid.uuid4().hex, socket.gethostname()
         named = instance_id or f"{host}-{process_id[:8]}"
         return cls(process_id, named, host, os.getpid(), wall_ms())

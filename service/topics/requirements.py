@@ -104,7 +104,7 @@ def _io_topics(app: App[Any]) -> list[str]:
 
 
 def partition_count(app: App[Any], facts: dict[str, TopicFacts]) -> int:
-    """Of the inputs, which must all have the same.
+    """The partition count of the inputs, which must all have the same.
 
     Raises:
         UsageError: the inputs are not co-partitioned.

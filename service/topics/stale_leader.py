@@ -40,5 +40,5 @@ class Patience:
         self._agreed = self._agreed + 1 if is_shorter else 0
 
     async def pause(self) -> None:
-        """Until the next try."""
+        """Wait until the next try."""
         await asyncio.sleep(ASK_AGAIN_SECONDS)
