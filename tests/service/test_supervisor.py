@@ -250,7 +250,7 @@ async def test_a_cluster_that_is_as_it_was_is_live_again_by_retry(watchful, benc
     assert bench.board.get(0).error is None
     bench.supervisor.retry(0, lambda *told: heard.append(told))
     await until(lambda: len(heard) == 4, "an answer")
-    assert outcome(heard)[3] == ("failed", "it is live by now")
+    assert outcome(heard)[3] == ("failed", "the partition is live by now")
 
 
 async def test_added_partitions_also_refuse_what_is_assigned_later(watchful, bench):
