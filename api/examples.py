@@ -56,8 +56,8 @@ _PARTITION: dict[str, Any] = {
             "offset": 2719,
             "batch": 1209,
             "finding": "input-gap-3f9a12bc",
-            "problem": "InputTrimmed: input payments-0: the next record to process is offset 120,"
-            " the log begins at 130; 10 offsets are gone",
+            "problem": "InputTrimmed: input payments-0: the next record to process is at offset 120,"
+            " but the log begins at 130: 10 offsets are gone",
             "decided": "the state stays that of batch 1208; payments: goes on at offset 130;"
             " offsets 120 to 130 are never processed",
             "reason": "known outage, refunded by hand",

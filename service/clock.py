@@ -1,4 +1,4 @@
-"""Time, in one place. Durations come from the event loop's own clock, unless the machine's sleep counts."""
+"""Time, in one place. Durations come from the event loop's own clock, unless the machine's sleep must count."""
 
 from __future__ import annotations
 

@@ -30,11 +30,11 @@ class LoopThread:
         return self._thread.is_alive()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin `work` there; the future is the caller's way to its result."""
+        """Begin `work` there; the future gets its result."""
         return asyncio.run_coroutine_threadsafe(work, self._started())
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have `work` done there and wait for it here."""
+        """Run `work` there and wait for its result here."""
         return await asyncio.wrap_future(self.submit(work))
 
     def stop(self) -> None:

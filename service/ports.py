@@ -2,7 +2,7 @@
 may implement them in memory.
 
 Every call has its own deadline inside the adapter and never waits for ever. Errors are those of
-`snapreplay.errors`, and `core.kafka_errors`; no client exception passes this border.
+`snapreplay.errors` and `core.kafka_errors`; no client exception passes this border.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class Reader(Protocol):
 
     @property
     def disturbances(self) -> int:
-        """How often something happened after which a log may be another one than before: a new connection, a refused
-        fetch, a leader epoch that fell. It counts before what was read afterwards is given out."""
+        """How often something happened after which a log may be another one: a new connection, a refused fetch, a
+        leader epoch that fell. Counted before anything that was read afterwards is returned."""
 
     async def bounds(self, partition: TopicPartition) -> Bounds:
-        """Afresh from the leader.
+        """Asks the leader afresh.
 
         Raises:
             Unreachable: no answer within the metadata timeout (default 5 minutes).
@@ -67,19 +67,19 @@ class Reader(Protocol):
         """Records with start_offset <= offset < end_offset, in order, in slices that are never empty.
 
         Ends when the position has reached `end_offset`; markers and aborted records give no slice. An empty
-        poll is nothing. Replaces what the reader followed before.
+        poll means nothing. Replaces what the reader followed before.
 
         Raises:
             OffsetTrimmed, OffsetBeyondEnd: out of range, told apart by fresh bounds.
             ReadStalled: no progress for the progress timeout.
-            TopicGone: the topic is not there for longer than a broker may lag.
+            TopicGone: the topic has been missing for longer than a broker may lag.
         """
 
     async def read_at(self, partition: TopicPartition, offset: int) -> InputRecord | None:
         """The record at exactly this offset; None when there is none (marker, aborted, compacted)."""
 
     async def follow(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Assign these partitions and seek each; `poll` then gives what comes."""
+        """Assign these partitions and seek each; `poll` then returns what comes."""
 
     async def poll(
         self, records_max: int, timeout_ms: int
@@ -91,7 +91,7 @@ class Reader(Protocol):
         """
 
     def position(self, partition: TopicPartition) -> int:
-        """Next offset `poll` would look at, for a followed partition; passes markers."""
+        """Next offset that `poll` would read, for a followed partition; passes markers."""
 
     def end_offset(self, partition: TopicPartition) -> int | None:
         """End (last stable offset) as of the last fetch of a followed partition; None before the first."""
@@ -103,32 +103,32 @@ class Reader(Protocol):
 class Producer(Protocol):
     """A partition's transactional producer, already started: that was the fence.
 
-    One life: transactions until the first doubt, then `discard`.
+    Used for transactions until the first doubt, then `discard`.
     """
 
     @property
     def needs_renewal(self) -> bool:
-        """After a commit that answered OK: whether the next transaction needs a new producer all the same.
+        """Whether the next transaction needs a new producer, although the last commit was answered OK.
 
-        True when a request of it went unanswered before a repetition succeeded (KAFKA-17754: the old copy
-        could still decide a later transaction), or when sequence numbers run out. Another `commit` on it
+        True when one of its requests went unanswered before a repetition succeeded (KAFKA-17754: the old copy
+        could still decide a later transaction), or when sequence numbers run out. Another `commit` then
         raises CommitInDoubt.
         """
 
     @property
     def lineage(self) -> Lineage:
-        """What the fence gave it: the next fence of its id is known by another one."""
+        """What the fence gave it. Every later fence of its id gives another one."""
 
     @property
     def ending(self) -> Ending:
-        """Of the last transaction, when `commit` raised or was cancelled."""
+        """How far the last transaction came, when `commit` raised or was cancelled."""
 
     async def commit(
         self, partition: int, outputs: Sequence[Output], records: Sequence[LogRecord]
     ) -> tuple[int, ...]:
         """One transaction: outputs, then `records` in order to `partition` of their topics.
 
-        Every single answer is checked before the commit is asked for.
+        Every answer is checked before the commit is asked for.
 
         Returns:
             The acknowledged offsets of `records`, in order.
@@ -158,8 +158,8 @@ class TopicFacts(msgspec.Struct, frozen=True):
     """What a topic is, as described by the cluster.
 
     `config` holds cleanup.policy, retention.ms, retention.bytes, max.message.bytes, min.insync.replicas,
-    unclean.leader.election.enable, message.timestamp.type as strings. `topic_id` (KIP-516) as Kafka's tools write it,
-    another one for each topic that ever had this name; "" when the cluster has none.
+    unclean.leader.election.enable, message.timestamp.type as strings. `topic_id` (KIP-516) as Kafka's tools write it;
+    a topic that is created again gets another one; "" when the cluster has none.
     """
 
     name: str
@@ -190,7 +190,7 @@ class ConsumerGroup(Protocol):
     """The app's consumer group as its coordinator knows it, which is not this process's own view."""
 
     async def is_assigned_to_us(self, partition: int) -> bool:
-        """Whether the partition is in this process's assignment. False in a rebalance, when nobody has one.
+        """Whether the partition is in this process's assignment. False during a rebalance, when nobody has one.
 
         Raises:
             Unreachable: no answer.
@@ -198,10 +198,11 @@ class ConsumerGroup(Protocol):
 
 
 class TopicWatch(Protocol):
-    """Asks again and again which topics there are, on connections that are kept. One task at a time."""
+    """Asks again and again which topics exist, on connections that are kept. One task at a time."""
 
     async def ids(self, names: Collection[str]) -> dict[str, str]:
-        """As `Cluster.topic_ids`; but what may not be described is as before, else "", and a warning says why.
+        """As `Cluster.topic_ids`, but a topic that may not be described has its last id, else "", and a warning says
+        why.
 
         One small request, and one more per broker only when something is missing. A broker that lags behind the
         controllers may still name the id of a topic that is gone.
@@ -241,7 +242,7 @@ class Cluster(Protocol):
         """
 
     async def last_fence(self, transactional_id: str) -> LastFence | None:
-        """Who has fenced last; None when the coordinator knows no such id (any more).
+        """Who fenced last; None when the coordinator does not know the id (any more).
 
         Raises:
             Unreachable: no answer.
@@ -257,7 +258,7 @@ class Cluster(Protocol):
         """Topic id of each; "" when the cluster has none. A topic that no broker knows is absent. Creates nothing.
 
         Raises:
-            NotAuthorized: one may not be described, so it is not known whether it exists.
+            NotAuthorized: one of them may not be described, so it is not known whether it exists.
             Unreachable: no answer.
         """
 
@@ -284,8 +285,8 @@ class Cluster(Protocol):
     async def facts(self) -> ClusterFacts: ...
 
     async def agreed_end_offset(self, partition: TopicPartition) -> int | None:
-        """The high watermark, by a leader that all brokers of the cluster, each asked directly, name as the leader: no
-        other log of this partition can be longer. None: they differ, or one of them did not answer."""
+        """The high watermark, from a leader that all brokers of the cluster, each asked directly, name as the leader:
+        no other log of this partition can be longer. None: they differ, or one of them did not answer."""
 
     async def delete_records(self, partition: TopicPartition, before_offset: int) -> int:
         """Trim below an explicit offset (never -1). Returns the new log start."""

@@ -1,4 +1,4 @@
-"""What can be known to be wrong before any partition is touched."""
+"""The checks that refuse a start before any partition is touched."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ DEFAULT_TRANSACTION_TIMEOUT_MAX_MS = 900_000  # Kafka's default of transaction.m
 async def inspect(
     app: App[Any], settings: Settings, cluster: Cluster, *, running: bool = False
 ) -> ClusterView:
-    """Check everything an app needs of the cluster.
+    """Check everything that an app needs of the cluster.
 
     Args:
-        running: partitions are owned. Then a missing topic of our own is their owners' business: what was in it is in
-            their memory.
+        running: partitions are owned. Then a missing topic of our own is left to their owners, which have its content
+            in memory.
 
     Raises:
         UsageError, StopError: by name, with the command that repairs it.
@@ -110,8 +110,8 @@ def _check_dead_letters(app: App[Any], settings: Settings) -> None:
         return
     raise UsageError(
         f"errors.policy = dead_letter, but the state of app {app.app_id!r} cannot roll back:"
-        " half of a failed record's effects would stay",
-        hint="give the state begin() and rollback(), or use MapState, or errors.policy = fail",
+        " a part of a failed record's effects would stay",
+        hint="give the state begin() and rollback(), or use MapState, or set errors.policy = fail",
     )
 
 

@@ -95,8 +95,8 @@ class Service:
         return self._board.all()
 
     def view(self, partition: int) -> Mapping[Any, Any]:
-        """Read-only state of a LIVE partition as of the last committed batch. Not to be kept: once the partition is
-        restored, or is another process's, it is empty.
+        """Read-only state of a LIVE partition as of the last committed batch. Do not keep it: it is empty once the
+        partition is restored or belongs to another process.
 
         Raises:
             KeyError: the partition is not LIVE here.
@@ -108,7 +108,7 @@ class Service:
         return runner.store.committed_view()
 
     async def start(self) -> None:
-        """HTTP is up when this returns; the cluster may still be out of reach (see `wait_live`).
+        """HTTP is up when this returns; the cluster may still be unreachable (see `wait_live`).
 
         Raises:
             UsageError: the HTTP port is taken.
@@ -124,7 +124,7 @@ class Service:
         self._control.beat(self._loop)
 
     async def wait_started(self) -> None:
-        """Until the app is checked against the cluster and membership has begun.
+        """Wait until the app is checked against the cluster and membership has begun.
 
         Raises:
             UsageError, StopError, AccessError: refused, with the command that repairs it.
@@ -134,11 +134,11 @@ class Service:
         await asyncio.shield(self._bringing_up)
 
     async def wait_live(self, timeout_seconds: float | None = None) -> None:
-        """Until this process is a member and every partition it owns is LIVE.
+        """Wait until this process is a member and every partition that it owns is LIVE.
 
         Raises:
             UsageError, StopError, AccessError: refused at start.
-            NotLive: in time it did not, or a partition FAILED; names phase and error.
+            NotLive: the time is over, or a partition FAILED; names phase and error.
         """
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -170,8 +170,8 @@ class Service:
         """Finish the batch under way, write a last snapshot, leave the group. Bounded by timeouts.shutdown_ms.
 
         Raises:
-            StateUnsaved: all is ended, but the state of partitions was in this memory only: T-ZengLiang was deleted, or
-                T-QuanLiang and what a recovery needs instead.
+            StateUnsaved: everything has ended, but the state of partitions was only in this memory: the increments
+                topic was deleted, or the snapshots topic and what a recovery needs instead.
         """
         if self._bringing_up is not None:
             await cancel_and_wait(self._bringing_up)
@@ -199,7 +199,7 @@ class Service:
         if lost:
             raise StateUnsaved(
                 f"{counted(len(lost), 'partition')} stopped before the state was saved: {lost[0].message}",
-                hint="start again: the partition's error names the command that begins with what is left in the topics",
+                hint="start again: the partition's error names the command that goes on with the rest in the topics",
                 partitions=[error.facts["partition"] for error in lost],
             )
 
@@ -247,7 +247,7 @@ class Service:
             try:
                 return await inspect(self.app, self.settings, self._cluster)
             except AccessError:
-                raise  # who has just typed a wrong password wants to know at once
+                raise  # a mistyped password should be reported at once
             except RetryableError as error:
                 self._control.unreachable(error)
                 log.warning("cluster not reached, next try in %.1f s: %s", pause, error)
@@ -289,8 +289,8 @@ class Service:
         return membership.aside if membership is not None else None
 
     def _duplicate(self, error: DuplicateInstance) -> None:
-        """The older process steps down, all its partitions at once. The membership is the other's now, so no LeaveGroup
-        is sent; when the other one is gone, a new assignment starts them again."""
+        """The older process steps down with all its partitions. The membership is the other's now, so no LeaveGroup is
+        sent. When the other process is gone, a new assignment starts them again."""
         if self._membership is None or self._supervisor is None:
             return
         if self._membership.stand_aside(error.other):
@@ -346,10 +346,10 @@ def run(app: App[Any], settings: Settings | None = None, http: Http | None = Non
 
 
 def _tune_collector() -> None:
-    """A batch's objects die by reference count; looking for cycles among them every 700 allocations costs a
-    tenth of the throughput (measured). But clients that were closed are cycles, and old ones: a rare look at the older
-    generations cost a megabyte per minute of take-overs (measured). Nor may there be too many to look at: 5,000 take 2
-    to 3 ms, 20,000 up to 9, in which everything stands still (measured). Only here: the process is ours."""
+    """A batch's objects die by reference count; searching them for cycles every 700 allocations costs a tenth of the
+    throughput (measured). But closed clients are cycles, and old ones: with rare searches of the older generations,
+    memory grew by a megabyte per minute of take-overs (measured). The youngest must not be too many either: 5,000
+    objects stop everything for 2 to 3 ms, 20,000 for up to 9 (measured). Only in `run`, whose process is ours."""
     gc.freeze()
     gc.set_threshold(5_000, 8, 2)
 

@@ -1,4 +1,4 @@
-"""`Control` over a running service: answers from statuses and counters, never waits for the runners' loop."""
+"""`Control` of a running service: answers from statuses and counters, never waits for the runners' loop."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from snapreplay.service.runtime.pulse import Pulse
 
 SNAPSHOTS_KEPT = 500
 STUCK_SECONDS = 600.0  # a handler may block for minutes; a loop that is silent for longer is dead
-SILENT_SECONDS = 2.0  # not ready: nobody here would know that the partitions were taken
+SILENT_SECONDS = 2.0  # then not ready: this process would not notice that its partitions were taken
 WAKE_SECONDS = 1.0
 
 RequestSnapshot = Callable[[int, str, OnDone], None]
@@ -46,8 +46,8 @@ RequestRetry = Callable[[int, OnDone], None]
 
 @dataclass(frozen=True)
 class Callbacks:
-    """What it asks of the service, from any thread. `membership_trouble` and `standing_aside` say why the group gives
-    it no partitions; None: it does."""
+    """What `ServiceControl` asks of the service, from any thread. `membership_trouble` and `standing_aside` say why the
+    group gives it no partitions; None: it does."""
 
     request_snapshot: RequestSnapshot
     request_retry: RequestRetry
@@ -189,7 +189,7 @@ class ServiceControl:
 
     async def _wakeful(self) -> None:
         while True:
-            self._wake()  # trouble of the membership comes and goes without a word
+            self._wake()  # nobody reports when trouble of the membership begins or ends
             await asyncio.sleep(WAKE_SECONDS)
 
     # ---- inside ----
@@ -226,7 +226,7 @@ class ServiceControl:
         )
 
     def _numbers(self) -> list[int]:
-        """Of the partitions that the group gives us, and of those that are held all the same."""
+        """The partitions that the group gives us, and those that are still held."""
         ends = (Phase.LIVE, Phase.CLOSED)
         held = {s.partition for s in self._board.all() if s.error and s.phase not in ends}
         return sorted(held.union(self._assigned or ()))
@@ -257,7 +257,7 @@ class ServiceControl:
 
 
 def _restored(partition: int, used: SnapshotUsed) -> SnapshotStatus:
-    """What a LIVE partition was restored from. Who wrote it and why, only its writer knew."""
+    """The snapshot that a LIVE partition was restored from. Only its writer knew why it was written."""
     return SnapshotStatus(
         partition,
         used.snapshot_id,

@@ -1,4 +1,4 @@
-"""Which partitions are ours, and a runner for each. Lives in the loop of the runners."""
+"""Which partitions are ours, with a runner for each. Lives in the runners' loop."""
 
 from __future__ import annotations
 
@@ -58,21 +58,21 @@ class Supervisor:
         self.group: ConsumerGroup | None = None
         """Whom to ask after a fence; to be set before the first assignment."""
         self.pulse = Pulse()
-        """Of the runners' loop: they hear from it that they stood still; to be set before the first assignment."""
+        """Of the runners' loop: tells them about standstills; to be set before the first assignment."""
         self._restores = asyncio.Semaphore(settings.restore.concurrency)
         self._runners: dict[int, PartitionRunner] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._ending: dict[int, asyncio.Task[None]] = {}
         self._shrinking: asyncio.Task[None] | None = None
         self._stopped = False
-        # Not ours any more, and not ended. By task: of one partition there may be several.
+        # Not ours any more, and not ended. By task, because one partition may have several.
         self._held: dict[asyncio.Task[None], PartitionRunner] = {}
         self._undo: dict[asyncio.Task[None], Callable[[], None]] = {}  # of their release
         self._refused: SnapreplayError | None = None
         self._retries: set[asyncio.Task[None]] = set()
         self._lost_before: list[SnapreplayError] = []
         self.lost: list[SnapreplayError] = []
-        """After `stop`: the states that were nowhere else, and could not be written in time."""
+        """After `stop`: the states that were nowhere else and could not be written in time."""
         loop = asyncio.get_running_loop()
         self._watches = [
             loop.create_task(watch) for watch in (self._watch_cluster(), self._watch_topics())
@@ -80,12 +80,12 @@ class Supervisor:
 
     @property
     def runners(self) -> Mapping[int, PartitionRunner]:
-        """Of the partitions that are ours now."""
+        """The runners of the partitions that are ours now."""
         return self._runners
 
     def assigned(self, partitions: set[int]) -> None:
-        """The whole new assignment. Those we keep run on. Nothing starts after `stop`: we are members a little longer,
-        and a rebalance in that time would begin a second life that nobody ends."""
+        """Takes the whole new assignment. Partitions that we keep run on. Nothing starts after `stop`: we are members a
+        little longer, and a rebalance in that time would start runners that nobody ends."""
         if self._stopped:
             return
         if self._shrinking is not None:
@@ -100,7 +100,7 @@ class Supervisor:
                 self._start(number)
 
     def suspect(self) -> None:
-        """Another process seems to use our instance id: each partition looks who owns it."""
+        """Another process seems to use our instance id: each partition asks the log who owns it."""
         for runner in self._runners.values():
             runner.suspect()
 
@@ -108,14 +108,14 @@ class Supervisor:
         """A FAILED partition recovers again; the cluster is inspected before. `done` hears what became of it."""
         runner = self._runners.get(number)
         if runner is None:
-            done(OperationState.FAILED, None, "this process does not own it any more")
+            done(OperationState.FAILED, None, "this process does not own the partition any more")
             return
         task = asyncio.get_running_loop().create_task(self._retry(runner, done))
         self._retries.add(task)
         task.add_done_callback(self._retries.discard)
 
     def stand_aside(self, error: DuplicateInstance) -> None:
-        """Another process has our instance id: whatever runs here ends, and waits for a new assignment."""
+        """Another process has our instance id: every partition ends and waits for a new assignment."""
         for runner in self._runners.values():
             runner.refuse(error)
 
@@ -129,7 +129,7 @@ class Supervisor:
             self._shrinking.cancel()
         for runner in self._runners.values():
             runner.stop(final_snapshot=final_snapshot)
-        # They may wait for a topic: the watch goes on.
+        # They may be waiting for a topic, so the watch goes on.
         self._held |= {self._tasks[number]: runner for number, runner in self._runners.items()}
         self._runners.clear()
         ending, tasks = list(self._held.values()), list(self._held)
@@ -148,7 +148,7 @@ class Supervisor:
         self.lost += self._lost_before
 
     async def _shrink(self, partitions: set[int]) -> None:
-        """A group assigns no partitions of a topic that was deleted: such an assignment is ignored. It rebalances again
+        """A group assigns no partitions of a deleted topic: such an assignment is ignored. The group rebalances again
         when the topic is back."""
         increments, said = own_topics(self._app, self._settings)[0], Repeats()
         while True:
@@ -188,8 +188,8 @@ class Supervisor:
         task.add_done_callback(lambda _: _tell_defect(task, runner))
 
     def _taken_back(self, number: int) -> bool:
-        """Whoever holds the state of a partition that is ours again goes on: another runner would wait for its end, and
-        hide what keeps it."""
+        """A runner that still holds the state of a partition that is ours again goes on: another one would wait for its
+        end, and hide what delays it."""
         task = self._ending.get(number)
         runner = self._held.get(task) if task is not None else None
         if task is None or runner is None or not runner.take_back():
@@ -202,7 +202,7 @@ class Supervisor:
         return True
 
     def _release(self, number: int) -> None:
-        """Another process owns it now, or will: it fences us, so there is no time for a last snapshot."""
+        """Another process owns the partition now, or soon: it fences us, so there is no time for a last snapshot."""
         runner = self._runners.pop(number)
         runner.stop(final_snapshot=False)
         task = self._tasks.pop(number)
@@ -249,18 +249,18 @@ class Supervisor:
             runner.retry(found, done)
 
     async def _inspected(self) -> ClusterView | SnapreplayError:
-        """The cluster as it is now, or what about it refuses all partitions; remembered for those that start later.
+        """The cluster as it is now, or why all partitions are refused; remembered for those that start later.
 
         Raises:
-            Unreachable: it is not known.
-            MissingInput: of no partition's refusal.
+            Unreachable: the cluster could not be inspected.
+            MissingInput: no refusal, because the partitions wait for the input.
         """
         try:
             view = await inspect(self._app, self._settings, self._cluster, running=True)
         except SnapreplayError as error:
             if isinstance(error, AccessError):
                 log.warning("the cluster could not be inspected: %s", error)
-            # Whose input is missing says so itself, and waits for it.
+            # A partition whose input is missing reports that and waits.
             if error.reaction is Reaction.RETRY or isinstance(error, MissingInput):
                 raise
             self._refused = error
@@ -269,7 +269,7 @@ class Supervisor:
         return view
 
     async def _watch_cluster(self) -> None:
-        """Partitions added to an input move keys at once: that must not wait for a restart."""
+        """Partitions added to an input move keys at once: that must be noticed before the next restart."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             known = self._refused
@@ -288,8 +288,8 @@ class Supervisor:
                 runner.refuse(found)
 
     async def _watch_topics(self) -> None:
-        """A topic that was deleted and created again has the same name: its id is another one. One small request a
-        second, whatever the number of partitions."""
+        """A topic that was deleted and created again has the same name but another id. One small request a second,
+        whatever the number of partitions."""
         names = (
             *(topic.name for topic in self._app.inputs),
             *own_topics(self._app, self._settings)[:2],
@@ -305,8 +305,8 @@ class Supervisor:
                     for runner in (*self._runners.values(), *self._held.values()):
                         runner.topics_seen(ids)
                 except SnapreplayError as error:
-                    log.debug("the ids of topics are not known: %s", error)
-                except Exception:  # else nobody would hear of a lost topic any more
+                    log.debug("cannot ask for topic ids: %s", error)
+                except Exception:  # else a lost topic would go unnoticed
                     log.exception("the watch over the topics failed, and goes on")
         finally:
             await watch.close()
@@ -320,7 +320,7 @@ async def _after(earlier: asyncio.Task[None] | None, runner: PartitionRunner) ->
 
 
 def _tell_defect(task: asyncio.Task[None], runner: PartitionRunner) -> None:
-    """Nobody awaits a runner before `stop`: without this its partition would stand still unseen."""
+    """Nobody awaits a runner before `stop`: without this its partition would stop unnoticed."""
     error = None if task.cancelled() else task.exception()
     if error is not None:
         runner.died(error)

@@ -1,1 +1,1 @@
-"""Everything that can be set: where it comes from, its bounds, and what the Kafka client makes of it."""
+"""All settings: where they come from, their bounds, and the properties of the Kafka client."""

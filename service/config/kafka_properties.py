@@ -1,7 +1,7 @@
-"""Kafka's own client properties that a user may set under `kafka.`, and why the others may not be.
+"""Kafka's own client properties that a user may set under `kafka.`, and why the others may not be set.
 
 The names are those of aiokafka's arguments with dots, which are Kafka's own wherever Kafka has one; PEM files
-stand in for Java key stores. Pure: no Kafka client is imported here, a test compares with aiokafka.
+replace Java key stores. Pure: no Kafka client is imported here, a test compares with aiokafka.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ClientKind = Literal["common", "consumer", "producer", "ssl"]
 
 @dataclass(frozen=True)
 class Property:
-    """One accepted property. `client` says which clients get it; "ssl" ones make the SSL context.
+    """One accepted property. `client` says which clients get it; "ssl" properties make the SSL context.
 
     An int is ≥ `minimum`; `choices`, where there are any, are the only values.
     """
@@ -87,7 +87,7 @@ PROPERTIES: dict[str, Property] = {
 }
 
 OWNED: dict[str, str] = {
-    "group.id": "it is the app id; another one would share nothing with this app's topics",
+    "group.id": "it is the app id; another group would not match this app's topics",
     "group.instance.id": "set instance_id",
     "transactional.id": "it is the app id and the partition: the fence depends on it",
     "transaction.timeout.ms": "set timeouts.transaction_ms",
@@ -114,7 +114,7 @@ OWNED: dict[str, str] = {
     "sasl.oauth.token.provider": "a token provider is a Python object; OAUTHBEARER is not supported yet",
 }
 
-# Names of the Java client and of librdkafka for what we know under another name.
+# Names that the Java client and librdkafka have for properties with another name here.
 _OTHER_NAMES = {
     "ssl.truststore.location": "ssl.cafile",
     "ssl.ca.location": "ssl.cafile",
@@ -144,7 +144,7 @@ class PropertyRefused(ValueError):
 
 
 def dotted(name: str) -> str:
-    """Underscores and dots are equal, and so are upper and lower case."""
+    """Lower case with dots: underscores count as dots, upper case as lower case."""
     return name.lower().replace("_", ".")
 
 
@@ -152,7 +152,7 @@ def parse_property(name: str, value: object) -> Value:
     """The value as aiokafka wants it; `name` is dotted.
 
     Raises:
-        PropertyRefused: unknown, ours to set, or not a value of its kind.
+        PropertyRefused: unknown, set by snapreplay itself, or not a value of its kind.
     """
     known = PROPERTIES.get(name)
     if known is None:
@@ -160,7 +160,7 @@ def parse_property(name: str, value: object) -> Value:
     parsed = _parse(known.kind, value)
     shown = "(hidden)" if known.secret else repr(value)
     if parsed is None or parsed == "":
-        raise PropertyRefused(f"{shown} is no {known.kind}: {known.description}")
+        raise PropertyRefused(f"{shown} is not a valid {known.kind}: {known.description}")
     if name == "bootstrap.servers":
         _check_servers(str(parsed))
     if known.choices and parsed not in known.choices:
@@ -171,12 +171,12 @@ def parse_property(name: str, value: object) -> Value:
 
 
 def _check_servers(value: str) -> None:
-    """The client would take an address that is none for a host that is away, or raise a bare ValueError."""
+    """The client would take an invalid address for an absent host, or raise a bare ValueError."""
     for address in value.split(","):
         found = _ADDRESS.fullmatch(address.strip())
         if found is None or int(found["port"] or 0) > _PORT_MAX:
             raise PropertyRefused(
-                f"{address.strip()!r} is no host:port; such as broker-1:9092,broker-2:9092"
+                f"{address.strip()!r} is not host:port; give for example broker-1:9092,broker-2:9092"
             )
 
 
@@ -199,9 +199,7 @@ def _unknown(name: str) -> str:
             f"unknown property; here it is kafka.{_OTHER_NAMES[name]} (PEM files, plain user names)"
         )
     near = difflib.get_close_matches(name, PROPERTIES, n=1)
-    remedy = (
-        f"did you mean kafka.{near[0]}?" if near else "see docs/settings.md for those there are"
-    )
+    remedy = f"did you mean kafka.{near[0]}?" if near else "docs/settings.md lists all of them"
     return f"unknown property; {remedy}"
 
 

@@ -1,7 +1,7 @@
-"""Everything that can be set, checked: each value by itself, and the limits against each other.
+"""All settings, checked: each value by itself, and the limits against each other.
 
-Command line over environment over TOML file over defaults. docs/settings.md describes every setting; a test
-compares.
+The command line overrides the environment, which overrides the TOML file, which overrides the defaults.
+docs/settings.md describes every setting; a test compares.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ REQUEST_TIMEOUT_MS = 10_000
 
 
 class Settings(BaseModel):
-    """All settings, checked. Build with `load_settings`, or directly for values from nowhere else.
+    """All settings, checked. Build with `load_settings`, or directly to use only the given values and the defaults.
 
     Raises (when built directly):
         pydantic.ValidationError: `load_settings` turns it into a UsageError with one line per problem.
@@ -88,7 +88,7 @@ class Settings(BaseModel):
 
     @property
     def request_timeout_ms(self) -> int:
-        """Of one request to a broker (ms)."""
+        """Timeout of one request to a broker (ms)."""
         return int(self.kafka.get("request.timeout.ms", REQUEST_TIMEOUT_MS))
 
     @property
@@ -98,14 +98,14 @@ class Settings(BaseModel):
 
 
 def broken_relations(settings: Settings) -> list[str]:
-    """Limits that contradict each other: names, values, reason, remedy. Empty when all is well."""
+    """Limits that contradict each other: names, values, reason, remedy. Empty if there are none."""
     timeouts, group = settings.timeouts, settings.group
     relations = [
         (
             2 * timeouts.commit_ms <= timeouts.transaction_ms,
             f"timeouts.commit_ms={timeouts.commit_ms} is more than half of"
             f" timeouts.transaction_ms={timeouts.transaction_ms}: the broker could abort a transaction"
-            " that we still fill; raise transaction_ms or lower commit_ms",
+            " that is still being filled; raise transaction_ms or lower commit_ms",
         ),
         (
             settings.request_timeout_ms < min(timeouts.fence_ms, timeouts.commit_ms),
@@ -123,8 +123,8 @@ def broken_relations(settings: Settings) -> list[str]:
             timeouts.revoke_ms + group.heartbeat_interval_ms < group.rebalance_timeout_ms,
             f"timeouts.revoke_ms={timeouts.revoke_ms} plus"
             f" group.heartbeat_interval_ms={group.heartbeat_interval_ms} is not below"
-            f" group.rebalance_timeout_ms={group.rebalance_timeout_ms}: the group would drop us while we"
-            " give up partitions; raise rebalance_timeout_ms or lower revoke_ms",
+            f" group.rebalance_timeout_ms={group.rebalance_timeout_ms}: the group would drop a process while it"
+            " gives up partitions; raise rebalance_timeout_ms or lower revoke_ms",
         ),
         (
             timeouts.claim_grace_ms < timeouts.metadata_ms,
@@ -140,8 +140,8 @@ def broken_relations(settings: Settings) -> list[str]:
             settings.changelog.enabled
             or settings.restore.mode == "replay"
             or "mode" not in settings.restore.model_fields_set,
-            "restore.mode=changes needs changelog.enabled=true: without changes in the log there is only replay;"
-            " set one of the two",
+            "restore.mode=changes needs changelog.enabled=true: without changes in the log only a replay is possible;"
+            " change one of the two",
         ),
     ]
     return [problem for holds, problem in relations if not holds]

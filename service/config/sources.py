@@ -1,4 +1,4 @@
-"""Where settings come from: trees of values out of the environment, a TOML file, dotted names."""
+"""Where settings come from: trees of values from the environment, a TOML file, dotted names."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ def file_tree(path: Path | None) -> Tree:
             f"settings file {path} (--config) cannot be read: {reason}", path=str(path)
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"settings file {path} is no TOML: {error}", path=str(path)) from None
+        raise UsageError(
+            f"settings file {path} is not valid TOML: {error}", path=str(path)
+        ) from None
     if isinstance(tree.get("kafka"), dict):
         tree["kafka"] = _flatten(tree["kafka"])
     return tree
@@ -60,8 +62,8 @@ def _flatten(tree: Mapping[str, object], prefix: str = "") -> Tree:
 def environment_tree(environment: Mapping[str, str], known: Collection[str]) -> Tree:
     """SNAPREPLAY_HTTP__PORT=0 → {"http": {"port": "0"}}.
 
-    A name without `__` that resembles no setting is somebody else's: Kubernetes makes SNAPREPLAY_PORT and
-    the like for a Service called snapreplay.
+    A name without `__` that resembles no setting is ignored: Kubernetes sets SNAPREPLAY_PORT and the like for a
+    Service called snapreplay.
     """
     given: dict[str, object] = {}
     for name, value in environment.items():
@@ -82,7 +84,7 @@ def unfold(flat: Mapping[str, object]) -> Tree:
             tree.setdefault(group, {}).update(_flatten(value))
         elif rest:
             table = tree.setdefault(group, {})
-            # Else a value stands where a table must be: it stays, and is refused by its name.
+            # Else there is a value where a table must be: it stays, and is refused by its name.
             if isinstance(table, dict):
                 table[dotted(rest) if group == "kafka" else rest] = value
         else:

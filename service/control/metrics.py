@@ -1,8 +1,7 @@
 """Every metric: name, type, unit, labels. docs/metrics.md explains each; a test compares.
 
-Two kinds. What *is* (phase, lag, sizes) is read from `Control` when Prometheus asks, so it is never
-stale. What *happens* (batches, snapshots, restores) is counted where it happens, by
-`PartitionMetrics`.
+There are two kinds. What *is* (phase, lag, sizes) is read from `Control` when Prometheus asks, so it is never
+stale. What *happens* (batches, snapshots, restores) is counted where it happens, by `PartitionMetrics`.
 
 Seconds, bytes and ratios 0 to 1 only; labels are `app`, `partition` and words of a fixed small set.
 """
@@ -108,7 +107,7 @@ FAILURES = Counter(
 
 
 class PartitionMetrics:
-    """One partition's side of what happens. Cheap enough for the hot path; any thread."""
+    """Counts what happens in one partition. Cheap enough for the hot path; any thread."""
 
     def __init__(self, app_id: str, partition: int) -> None:
         self._labels = (app_id, str(partition))
@@ -122,7 +121,7 @@ class PartitionMetrics:
         self._commit_seconds.observe(seconds)
 
     def snapshot_ended(self, result: Result, *, seconds: float = 0.0, size_bytes: int = 0) -> None:
-        """`seconds` and `size_bytes` count only when it succeeded."""
+        """`seconds` and `size_bytes` count only if it succeeded."""
         SNAPSHOTS.labels(*self._labels, result).inc()
         if result is Result.SUCCEEDED:
             SNAPSHOT_SECONDS.labels(*self._labels).observe(seconds)

@@ -1,4 +1,4 @@
-"""What was asked for and what became of it. Thread-safe; the last 1,000 operations are kept."""
+"""The operations that were asked for, and their results. Thread-safe; the last 1,000 operations are kept."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Operations:
         snapshot_id: str | None,
         detail: str,
     ) -> None:
-        """One part's news. Unknown (evicted) operations are ignored."""
+        """Update one part. Unknown (evicted) operations are ignored."""
         with self._lock:
             operation = self._operations.get(operation_id)
             if operation is None:

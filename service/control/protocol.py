@@ -13,7 +13,7 @@ from snapreplay.service.control.status import PartitionStatus, SnapshotStatus
 
 
 class OperationState(StrEnum):
-    """Of an operation and of its parts; SKIPPED of parts only: there was nothing to do."""
+    """State of an operation or of one of its parts. Only parts can be SKIPPED: there was nothing to do."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -32,7 +32,7 @@ class OperationPart(msgspec.Struct, frozen=True):
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """An asynchronous request and what became of it. `id` sorts by time of creation."""
+    """An asynchronous request and its result. `id` sorts by time of creation."""
 
     id: str
     kind: str  # "snapshot", "retry"
@@ -66,7 +66,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class UnknownPartition(LookupError):
-    """No such partition in this app: `partition_count` says how many there are."""
+    """This app has no such partition: `partition_count` says how many there are."""
 
     def __init__(self, partition: int, partition_count: int | None) -> None:
         super().__init__(partition, partition_count)
@@ -75,7 +75,7 @@ class UnknownPartition(LookupError):
 
 
 class NotOwned(LookupError):
-    """The partition exists but another process owns it, or nobody yet. Also when it is ours but not LIVE."""
+    """The partition exists, but another process owns it, or nobody yet; or it is ours but not LIVE."""
 
     def __init__(self, partition: int, detail: str) -> None:
         super().__init__(partition, detail)
@@ -121,8 +121,8 @@ class Control(Protocol):
         """
 
     def retry(self, partition: int) -> Operation:
-        """Let a FAILED partition recover again, in the cluster as it is now; the others of this process run on. The
-        operation ends when the partition is LIVE and has committed a batch (or found none for a second), or when it
+        """Let a FAILED partition recover again, with the cluster as it is now; the others of this process run on. The
+        operation ends when the partition is LIVE and has committed a batch (or had no input for a second), or when it
         is FAILED again.
 
         Raises:
@@ -136,7 +136,7 @@ class Control(Protocol):
         """Newest first."""
 
     def live_checks(self) -> Sequence[Check]:
-        """Why this process should (not) be killed: whether the runners' loop turns. Never a restore or FAILED."""
+        """Whether the process should be killed: does the runners' loop turn? A restore or FAILED is no reason."""
 
     def ready_checks(self) -> Sequence[Check]:
-        """Ready = member of the group and every assigned partition LIVE. No partition is ready too."""
+        """Ready = member of the group and every assigned partition LIVE. Also ready without a partition."""

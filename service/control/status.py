@@ -1,7 +1,7 @@
 """What each partition is doing, published by its runner, read by HTTP in another thread.
 
-Statuses are immutable values and the board swaps whole ones, so a reader never sees half a change and takes no
-lock that a busy runner could hold. Times are Unix seconds (float), durations seconds, sizes bytes.
+Statuses are immutable and the board swaps whole ones, so a reader never sees half a change and takes no lock that a
+busy runner could hold. Times are Unix seconds (float), durations seconds, sizes bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from snapreplay.service.core.phase import Phase
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far the present phase of a recovery is. `unit` is "bytes" while loading, "records" while
+    """Progress of the present phase of a recovery. `unit` is "bytes" while loading, "records" while
     advancing (input offsets covered: an upper bound of the records)."""
 
     unit: str
@@ -145,8 +145,8 @@ class ValuesRead(msgspec.Struct, frozen=True):
 
 
 class BlockedTopic(msgspec.Struct, frozen=True):
-    """An input, or T-ZengLiang, that is readable only so far because somebody's transaction stays open: `offsets` lie
-    between the last stable offset and the high watermark. Looked at once a minute, shown from the second time on."""
+    """An input, or the increments topic, that can be read only so far because a transaction stays open: `offsets` lie
+    between the last stable offset and the high watermark. Checked once a minute, shown from the second time on."""
 
     topic: str
     last_stable_offset: int
@@ -154,12 +154,12 @@ class BlockedTopic(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """A finding that an operator accepted; `offset` is that of its increment in T-ZengLiang."""
+    """A finding that an operator accepted; `offset` is that of its increment in the increments topic."""
 
     offset: int
     batch: int
     finding: str  # its id
-    problem: str  # what was the matter
+    problem: str  # the error
     decided: str  # what was done about it
     reason: str  # in the operator's words
     by: str  # user@host
@@ -189,14 +189,16 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     blocked_by_open_transaction: tuple[BlockedTopic, ...] = ()
     # Why a LIVE partition may not be ours any more: the process stood still, or processing has ended. Else empty.
     ownership_doubt: str = ""
-    decisions: tuple[Decision, ...] = ()  # newest first, as far as T-ZengLiang reaches back
+    decisions: tuple[
+        Decision, ...
+    ] = ()  # newest first, as far as the increments topic reaches back
     error: Problem | None = None
     updated_at: float = 0.0  # last progress; HTTP derives the progress age
 
     @property
     def restored_percent(self) -> float | None:
-        """How far towards LIVE, 0 to 100, never falling within an attempt; None if not on the way: failed,
-        fenced, suspended, closed.
+        """How far towards LIVE, 0 to 100, never falling within an attempt; None when failed, fenced, suspended or
+        closed.
 
         Coarse on purpose: LOADING is the first half, ADVANCING the second, whatever their sizes.
         """
@@ -216,7 +218,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
 
     @property
     def proof(self) -> DigestProof | None:
-        """Of the state that is there now. A partition that has left LIVE has none: it was proven when it came there."""
+        """The proof of the present state. A partition that has left LIVE has none."""
         restore = self.restore
         if restore is None or (restore.finished_at is not None and self.phase is not Phase.LIVE):
             return None

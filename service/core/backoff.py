@@ -19,7 +19,7 @@ def fenced_pause_seconds(times: int, process_id: str, partition: int) -> float:
 
 @dataclass(frozen=True)
 class RetryPauses:
-    """Doubling as long as the same batch fails, from the shortest again when one was committed since."""
+    """The pause doubles while the same batch fails. After a commit it is the shortest one again."""
 
     batch: int = -1
     times: int = 0

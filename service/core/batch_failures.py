@@ -1,4 +1,4 @@
-"""Batches that cannot be applied, or not be committed: what the next ownership must know of them. Pure."""
+"""Batches that cannot be applied or committed: what the next ownership must know of them. Pure."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class HalfApplied(RetryableError):
 
     def __init__(self, failed: HandlerFailed, record_id: RecordId) -> None:
         super().__init__(
-            f"{failed.message}; the state is restored before the partition stops there"
+            f"{failed.message}; the state is restored before the partition stops at this record"
         )
         self.failed = failed
         self._record_id = record_id
 
     def is_another(self, record: InputRecord) -> bool:
-        """Also one behind it: another owner, with another handler, may have processed it meanwhile."""
+        """Whether it is not the record to stop at: another owner may have processed that one meanwhile."""
         return id_of(record) != self._record_id
 
 
@@ -44,11 +44,11 @@ class RefusedAgain(StopError):
 
 @dataclass(frozen=True)
 class BatchFailures:
-    """What is known of them from one ownership to the next.
+    """What is known of failed batches from one ownership to the next.
 
     Attributes:
         bisection: how the next batches are cut.
-        record: one that the broker does not take, whatever the handler makes of it.
+        record: the one that the broker refused alone.
         topic_ids: of the inputs, when it was refused.
     """
 
@@ -58,7 +58,7 @@ class BatchFailures:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     def recovered(self, topic_ids: Mapping[str, str]) -> BatchFailures:
-        """These are the topics now: in another one of its name another record has the place of the one at fault."""
+        """With the topics of today: in a replaced input, another record is at the offset of the one to blame."""
         if changes(self.topic_ids, self.topic_ids, topic_ids):
             return replace(self, record=None)
         return self
@@ -70,8 +70,8 @@ class BatchFailures:
     def refused(
         self, failed: Increment, error: RefusedRecord
     ) -> tuple[BatchFailures, StopError | None]:
-        """The batch was refused: it is cut down to the record that the broker does not take. That one is then a record
-        which cannot be applied, and the policy decides. The second value is what is final."""
+        """The batch was refused: it is cut down to the record to blame. That one then counts as a record that cannot be
+        applied, and the policy decides. The second value is the final error, if there is one."""
         cut = replace(self, bisection=self.bisection.refused(failed))
         blameless = isinstance(error, RefusedTopic) or records_in(failed) == 0
         if self._is_known(failed) or (blameless and cut.bisection.times >= REFUSED_MAX):
@@ -92,6 +92,6 @@ class BatchFailures:
         return replace(cut, record=record, topic_ids=failed.topic_ids), None
 
     def _is_known(self, failed: Increment) -> bool:
-        """Whether it is the batch of nothing but a record that was refused before: its dead letter is refused, too."""
+        """Whether the batch holds only the record that was refused before: then its dead letter is refused, too."""
         known = self.record
         return known is not None and known.record_id == only_record(failed, self.partition)

@@ -35,7 +35,7 @@ class BatchBisection:
         return self._quartered(failed, self.times + 1)
 
     def refused(self, failed: Increment) -> BatchBisection:
-        """The broker has said that it is the batch."""
+        """The broker refused the batch itself."""
         return self._quartered(failed, self.times + 1 if failed.batch == self.batch else 1)
 
     def _quartered(self, failed: Increment, times: int) -> BatchBisection:

@@ -29,10 +29,10 @@ class Chain:
     """What the owner needs of the past to write the next increment.
 
     Attributes:
-        last: the newest committed increment; `last_offset` is its offset in T-ZengLiang.
+        last: the newest committed increment; `last_offset` is its offset in the increments topic.
         new_pointer: a written snapshot, waiting for the increment that makes it exist.
         topic_ids: of the inputs and both own topics, for the next increment; None: as in the last one.
-        pointers_gone: T-QuanLiang is another topic than the last increment says; the next one has none of its pointers.
+        pointers_gone: the snapshots topic was replaced since the last increment; the next one has none of its pointers.
         fallback_from: set after a recovery that could not use the newest snapshot, until it is recorded.
     """
 
@@ -60,7 +60,7 @@ class Chain:
         return replace(self, new_pointer=pointer)
 
     def in_new_topic(self, snapshots: str, topic_id: str) -> Chain:
-        """T-QuanLiang was created again: what was written to the old one is gone."""
+        """The snapshots topic was created again: what was written to the old one is gone."""
         topic_ids = {**self.expected_ids, snapshots: topic_id}
         return replace(self, topic_ids=topic_ids, pointers_gone=True, new_pointer=None)
 

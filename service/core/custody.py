@@ -1,7 +1,6 @@
-"""The rule: no state in memory is dropped while no proven copy of it is in the log. What the log holds beside it. Pure.
+"""The rule: no state in memory is dropped while the log has no proven copy of it. Judges what the log has. Pure.
 
-Asked by an owner that has fenced, has claimed and has seen its claim, so that what it finds is all there is; and by
-whoever is about to let a state go.
+Asked by an owner that has seen its claim, so that it sees all that was committed, and before a state is dropped.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ class Verdict(Enum):
 
 
 class IncrementsMissing(RetryableError):
-    """T-ZengLiang does not exist: nothing can be committed, and no state in memory may be dropped."""
+    """The increments topic does not exist: nothing can be committed, and no state in memory may be dropped."""
 
 
 class IncrementsReplaced(RetryableError):
-    """T-ZengLiang is another log than the one that was written to, or it was cut."""
+    """The increments topic is another log than the one that was written to, or it was cut."""
 
 
 class StateDisputed(StopError):
-    """T-ZengLiang was replaced or cut, and another process may have a newer state: this one is held, not written."""
+    """The increments topic was replaced or cut, and another process may have a newer state: this one is only held."""
 
 
 class StateUnsaved(StopError):
@@ -47,7 +46,7 @@ class StateUnsaved(StopError):
 
 
 class DoubtUnresolved(StopError):
-    """T-ZengLiang was replaced, and nothing shows any more whether the last batch was committed: the state is held."""
+    """The increments topic was replaced, and nothing shows whether the last batch was committed: the state is held."""
 
 
 def verdict(
@@ -94,7 +93,7 @@ def _lost(kept: RetainedState) -> Verdict:
 
 
 def _is_decided(increment: Increment) -> bool:
-    """By an operator, who is asked nothing twice."""
+    """Whether an operator decided, who must not be asked twice."""
     decision = increment.decision
     return decision is not None and not decision.get("finding", "").startswith(OWN_KIND)
 
@@ -102,11 +101,11 @@ def _is_decided(increment: Increment) -> bool:
 def missing(
     app_id: str, increments: str, partition: int, last: Increment, app: str = MODULE
 ) -> RetryableError:
-    """`last` is the increment that the state in memory is the state after, `app` is what a command takes."""
+    """The state in memory is the one after `last`; `app` is what a command takes."""
     return IncrementsMissing(
         f"topic {increments} of app {app_id!r} was deleted; the state of partition {partition}"
         f" ({_described(last)}) exists only in this process's memory",
-        hint=f"create the topic again, {ensure(app)}: the state is then written to it at once; do not stop this"
+        hint=f"create the topic again with {ensure(app)}: the state is then written to it at once. Do not stop this"
         " process",
         topic=increments,
         partition=partition,
@@ -115,7 +114,7 @@ def missing(
 
 
 def unsaved(increments: str, partition: int, last: Increment, app: str = MODULE) -> StopError:
-    """For a state that is about to be dropped, or was; `app` is what a command takes."""
+    """For a state that is about to be dropped, or was dropped; `app` is what a command takes."""
     return StateUnsaved(
         f"the state of partition {partition} ({_described(last)}) exists only in this process's memory:"
         f" a recovery from {increments} would not restore it",
@@ -140,10 +139,9 @@ def disputed(
     )
     return StateDisputed(
         f"{increments}-{partition} does not lead to the state in this process's memory ({_described(kept.last)}):"
-        f" it {there}; and another process has owned the partition since, so its state may be newer than this one",
-        hint="if the other process still runs, it writes its own state by itself. If none does: stop this process,"
-        " which gives its state up, and start it again,"
-        f" `snapreplay run {app}`: the next hint names what can be accepted",
+        f" it {there}. Another process has owned the partition since, so its state may be newer than this one",
+        hint="if the other process still runs, it writes its own state by itself. Otherwise stop this process, which"
+        f" gives up its state, and start it again: `snapreplay run {app}`. Its next hint names what can be accepted",
         batch=kept.last.batch,
         found_batch=found.increment.batch if found is not None else None,
     )
@@ -154,7 +152,7 @@ def unresolved(increments: str, partition: int, kept: RetainedState, why: str) -
     return DoubtUnresolved(
         f"{increments}-{partition} was replaced while batch {batch} was being committed, and its outputs do not"
         f" show whether it was committed: {why}; the state ({_described(kept.last)}) is held in memory",
-        hint="bring the output topic back from a mirror that has what was written last, then"
+        hint="bring the output topic back from a mirror that has its last records, then"
         f" {look_again(partition)}",
         batch=batch,
     )

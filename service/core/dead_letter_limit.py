@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class DeadLetterLimits:
-    """The most that is no flood: skipped records without one applied between them, and per cent of a window of
+    """What is still no flood: skipped records without an applied one between them, and per cent of a window of
     records."""
 
     in_a_row: int
@@ -37,7 +37,7 @@ class DeadLetterGauge:
         )
 
     def flooded(self, limits: DeadLetterLimits) -> str | None:
-        """What went over, as a sentence's part; None while all is well."""
+        """Which limit was passed, as a clause; None: none."""
         if self.in_a_row > limits.in_a_row:
             return f"{self.in_a_row} records in a row were dead-lettered"
         if self.window_records >= limits.window_records:

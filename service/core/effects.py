@@ -37,7 +37,7 @@ class SeeClaim:
 
 @dataclass(frozen=True)
 class ReadWindow:
-    """Read a window of T-ZengLiang and report the last increment in it."""
+    """Read a window of the increments topic and report the last increment in it."""
 
     window: search.Window
 
@@ -89,8 +89,8 @@ class ResolveDoubt:
 class BeginAnew:
     """Write the whole state in memory, then commit an increment that begins the chain with it.
 
-    `standing` is the increment that it is the state after, with the topic ids of today; `outputs` were not committed
-    and are now; `problem` and `facts` go into the decision.
+    The state is the one after `standing`, which has the topic ids of today. `outputs` were not committed yet and are
+    committed with it; `problem` and `facts` go into the decision.
     """
 
     standing: Increment
@@ -102,7 +102,7 @@ class BeginAnew:
 @dataclass(frozen=True)
 class WriteState:
     """Write a snapshot of the state in memory, which is the one after `last`, and commit an increment that points to
-    it. `why`: what would be in the way of a restore."""
+    it. `why`: what could prevent a restore."""
 
     last: FoundIncrement
     why: str

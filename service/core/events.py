@@ -98,7 +98,7 @@ class Reentered:
 
 @dataclass(frozen=True)
 class RetainedUnusable:
-    """The state in memory is not what it should be."""
+    """The state in memory does not have the recorded digest."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ class SnapshotUnusable:
 
 @dataclass(frozen=True)
 class Advanced:
-    """The state is that of the last increment, digest compared. `damage`: an increment on the way could not be read,
-    and was not needed."""
+    """The state is that of the last increment, digest compared. `damage`: an increment on the way that could not be
+    read, and was not needed."""
 
     damage: str | None = None
 

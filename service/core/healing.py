@@ -37,7 +37,7 @@ class Healing:
     def doubt(kept: RetainedState, found: FoundIncrement | None) -> Warm | None:
         """What became of the batch in doubt; None when only one of its outputs tells.
 
-        Without outputs nobody outside can tell: what was asked for counts as done.
+        Without outputs nobody outside can tell: a commit that was asked for counts as done.
         """
         if kept.doubtful is None:
             return Warm.KEPT

@@ -1,5 +1,5 @@
 """Whether anybody has fenced a partition since we did: the coordinator of transactions remembers the last fence, also
-when T-ZengLiang is gone with all its claims. Pure.
+when the increments topic is gone with all its claims. Pure.
 
 Seen on Kafka 4.3.1: each fence raises the producer epoch by one, by two when it has to end an open transaction; a
 transaction that times out raises it by one and leaves CompleteAbort. We never abort a transaction of our own.

@@ -43,15 +43,15 @@ class Takeovers:
     def taken(
         self, error: Superseded, partition: int, now: float
     ) -> tuple[Takeovers, ReleaseError]:
-        """And what to report: `error`, or that it happens again and again."""
+        """Counts a takeover. The second value is what to report: `error`, or that it happens again and again."""
         if now - self.at >= IN_A_ROW_SECONDS:
             return Takeovers(1, now), error
         newer, times = error.newer, self.times + 1
         return Takeovers(times, now), TakenAgain(
             f"partition {partition} was taken from us {times} times in a row, the last time by"
             f" process {newer.pid} on host {newer.host} (instance id {newer.instance_id!r})",
-            hint="is it cut off from the group's coordinator, or does a second deployment use the same app id?"
-            " Stop one of the two",
+            hint="stop one of the two processes: either a second deployment uses the same app id, or one of them is cut"
+            " off from the group's coordinator",
             host=newer.host,
             pid=newer.pid,
             instance_id=newer.instance_id,

@@ -43,7 +43,7 @@ class Stage(StrEnum):
     """What is being waited for."""
 
     OWNING = "an ownership is under way"
-    LOST = "it is told that the increments topic is lost"
+    LOST = "the loss of the increments topic is reported"
     ASKING_FOR_LOSS = "is the increments topic still the one that was written to?"
     ASKING_FOR_OWNER = "has anybody claimed the partition since?"
     PAUSED = "back-off, then the next ownership"
@@ -71,7 +71,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class LossAnswered:
-    """Why nothing can be committed to the chain any more; None: it is as it was, or nobody answers."""
+    """Why nothing can be committed to the chain any more; None: nothing has changed, or nobody answers."""
 
     loss: SnapreplayError | None
 
@@ -103,7 +103,7 @@ class Interrupted:
 
 @dataclass(frozen=True)
 class Retried:
-    """An operator has acted. `refused`: what the cluster, as it is now, is still refused for."""
+    """An operator asked for it. `refused`: why the cluster, as it is now, is still refused."""
 
     refused: SnapreplayError | None
 
@@ -121,17 +121,17 @@ class Own:
 
 @dataclass(frozen=True)
 class AskForLoss:
-    """Of the increments topic."""
+    """Ask whether the increments topic is still the one that was written to."""
 
 
 @dataclass(frozen=True)
 class AskForOwner:
-    """The log, for a claim after ours."""
+    """Ask the log for a claim after ours."""
 
 
 @dataclass(frozen=True)
 class Lose:
-    """The increments topic is gone or another one: the state in memory is the only copy. The next recovery waits for
+    """The increments topic was deleted or replaced: the state in memory is the only copy. The next recovery waits for
     the topic and writes the state."""
 
     error: SnapreplayError
@@ -147,7 +147,7 @@ class Pause:
 
 @dataclass(frozen=True)
 class StandBack:
-    """Until the group gives us the partition; `times` in a row it was taken."""
+    """Wait until the group gives us the partition. It was taken from us `times` times in a row."""
 
     newer: Claim
     error: ReleaseError
@@ -156,11 +156,11 @@ class StandBack:
 
 @dataclass(frozen=True)
 class StandAside:
-    """Until an assignment gives us the partition: the process leaves the group meanwhile.
+    """Wait until an assignment gives us the partition. Meanwhile the process leaves the group.
 
     Attributes:
         is_new: nothing was refused yet; an assignment from before does not count.
-        has_claimed: the log shows it.
+        has_claimed: the log shows a claim of the other process.
     """
 
     error: DuplicateInstance
@@ -170,10 +170,10 @@ class StandAside:
 
 @dataclass(frozen=True)
 class Fail:
-    """Until an operator acts.
+    """Wait until an operator acts.
 
     Attributes:
-        is_told: the hint was given already, to all partitions at once.
+        is_told: the hint was already logged, once for all partitions.
         is_unproven: the log does not hold the state in memory.
         is_defect: nobody knows what the state in memory is.
         may_be_written: another process may still write what this one could not go on from.
@@ -199,7 +199,7 @@ class Ownership:
     Attributes:
         is_holding: stopped, but the state is nowhere else.
         refused: why the partition must not process.
-        cause: of the questions that are being asked.
+        cause: the error because of which something is being asked.
         owner_epoch, batch, failed: of the last ownership.
         stop_at: process what is before this record, then fail with its failure.
     """
@@ -242,7 +242,7 @@ def step(ownership: Ownership, outcome: Outcome) -> tuple[Ownership, Next]:
 
 
 def _ended(before: Ownership, ended: Ended) -> tuple[Ownership, Next]:
-    """By the error's type."""
+    """Decides by the error's type."""
     ownership = replace(
         before, owner_epoch=ended.owner_epoch, batch=ended.batch, failed=ended.failed
     )
@@ -295,9 +295,9 @@ def _refused(ownership: Ownership, error: RefusedRecord) -> tuple[Ownership, Nex
 
 
 def _owner_answered(ownership: Ownership, newer: Claim | None, at: float) -> tuple[Ownership, Next]:
-    """A fence may only be a transaction that timed out, and a doubt may be a fence that was not answered as one; whom
-    Kafka keeps out may have a successor by now. So the log is asked before anybody is fenced, and asked again after
-    the pause: a fence comes some milliseconds before its claim."""
+    """A fence may only be a transaction that timed out, a doubt may be a fence, and a process that Kafka keeps out may
+    have a successor by now. So the log is asked before anybody is fenced, and asked again after the pause: a fence
+    comes some milliseconds before its claim."""
     if newer is not None:
         duplicate = duplicate_instance(ownership.expected, newer)
         if duplicate is not None:
@@ -323,8 +323,7 @@ def _stand_back(ownership: Ownership, error: Superseded, at: float) -> tuple[Own
 def _stand_aside(
     ownership: Ownership, error: DuplicateInstance, *, has_claimed: bool
 ) -> tuple[Ownership, Next]:
-    """Nobody is asked for the partition: the process is no member until that one is gone. Who holds a state goes on
-    trying to write it."""
+    """The process is no member until the other one is gone. If it holds a state, it goes on trying to write it."""
     is_new = ownership.refused is None and not ownership.is_holding
     refused = error if is_new else ownership.refused
     aside = replace(ownership, stage=Stage.ASIDE, refused=refused)
@@ -353,7 +352,7 @@ def _failed(ownership: Ownership, error: Exception) -> tuple[Ownership, Next]:
 
 
 def is_defect(error: Exception | None) -> bool:
-    """Nobody has foreseen it."""
+    """Whether it is outside the error tree."""
     return error is not None and not isinstance(error, SnapreplayError)
 
 
@@ -368,7 +367,7 @@ def _done(ownership: Ownership) -> tuple[Ownership, Next]:
 
 
 def _retried(ownership: Ownership, refused: SnapreplayError | None) -> tuple[Ownership, Next]:
-    """Nothing that was held against the input counts any more: a limit may have been raised, a finding accepted."""
+    """What stopped the partition before is forgotten: a limit may have been raised, a finding accepted."""
     if refused is not None:
         return _own(replace(ownership, refused=refused))
     fresh = replace(

@@ -1,7 +1,7 @@
-"""Whether a recovery now would find its way: the planner asked in advance, with the logs as they begin today. Pure.
+"""Whether a recovery would succeed now: the planner asked in advance, with the present log starts. Pure.
 
 A live partition does not notice that what it would need after a crash is being deleted: the input behind it, or
-(by hand, by a wrong setting) its own topics. The watch looks now and then, and this is what it makes of it.
+(by hand, by a wrong setting) its own topics. The watch looks from time to time, and this judges what it finds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from snapreplay.errors import StopError
 from snapreplay.snapshots.format.records import Increment, Pointer
 from snapreplay.snapshots.plan import FromGenesis, LogStarts, plan_start
 
-NEAR_SHARE = 0.25  # of the offsets between the log's start and where we are
+NEAR_SHARE = 0.25  # of the offsets between the log's start and our position
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Seen:
     Attributes:
         last: the newest committed increment, at `last_offset`.
         pointed: input positions of the snapshots it points to, by id; absent when they could not be read.
-        by_replay: nothing but a replay of the input can bring a snapshot forward (changes are not written).
+        by_replay: only a replay of the input can bring a snapshot forward (changes are not written).
     """
 
     last: Increment
@@ -79,7 +79,7 @@ def _next_records_gone(seen: Seen) -> str | None:
     for topic, position in sorted(seen.last.positions.items()):
         start = seen.starts.inputs.get(topic, 0)
         if start > position:
-            return f"input {topic} begins at offset {start}, the next one to process is {position}"
+            return f"input {topic} begins at offset {start}, but the next record to process is at {position}"
     return None
 
 
@@ -88,11 +88,11 @@ def _gone(seen: Seen, positions: Mapping[str, int] | None) -> str | None:
     if not seen.by_replay:
         return None
     if positions is None:
-        return "where in the input it ends could not be read from its increment"
+        return "its position in the input could not be read from its increment"
     for topic, first in sorted(positions.items()):
         start = seen.starts.inputs.get(topic, 0)
         if first < start and first < seen.last.positions.get(topic, first):
-            return f"input {topic} begins at offset {start}, a replay needs it from {first} on"
+            return f"input {topic} begins at offset {start}, but a replay needs it from {first} on"
     return None
 
 
@@ -103,5 +103,5 @@ def _near(seen: Seen) -> str | None:
         for topic, first in sorted(positions.items()):
             start, position = seen.starts.inputs.get(topic, 0), seen.last.positions[topic]
             if start > 0 and first - start < NEAR_SHARE * (position - start):
-                return f"input {topic} begins at offset {start}, the oldest kept snapshot needs it from {first} on"
+                return f"input {topic} begins at offset {start}, and the oldest kept snapshot needs it from {first} on"
     return None

@@ -123,8 +123,8 @@ class Recovery:
 
     @property
     def fallback_reason(self) -> str | None:
-        """Why not from the newest snapshot, why not by the preferred mode, what it had to do without; None when it was
-        an undamaged way."""
+        """Why the newest snapshot or the preferred mode was not used, and what could not be read; None: nothing was
+        damaged."""
         reasons = [reason for _, reason in self.unusable[:1]]
         if self.unavailable_mode is not None:
             reasons.append(self.unavailable_mode.error.message)
@@ -315,7 +315,7 @@ def _reentered(recovery: Recovery) -> tuple[Recovery, Effect]:
 
 
 def _without_kept(recovery: Recovery) -> tuple[Recovery, Effect]:
-    """What is in memory is not what it should be: the log is all there is."""
+    """The state in memory is unusable: only the log is left."""
     healing, cold = recovery.healing, replace(recovery, kept=None, healing=None)
     if healing is None:
         return cold, ReadStarts(_some(recovery.last))
@@ -343,7 +343,7 @@ def _advance(recovery: Recovery) -> tuple[Recovery, Effect]:
 
 
 def _mode_unavailable(recovery: Recovery, event: ModeUnavailable) -> tuple[Recovery, Effect]:
-    """Once: the other mode from the same start. The state is half-way, so it is loaded again."""
+    """Try the other mode once, from the same start. The state is half-way, so it is loaded again."""
     if recovery.unavailable_mode is not None:
         return recovery, Fail(refusals.no_mode(recovery.unavailable_mode.error, event.error))
     again = replace(recovery, phase=Phase.LOADING, unavailable_mode=event)
@@ -351,8 +351,8 @@ def _mode_unavailable(recovery: Recovery, event: ModeUnavailable) -> tuple[Recov
 
 
 def _inputs_refused(recovery: Recovery, error: SnapreplayError) -> tuple[Recovery, Effect]:
-    """What was processed may be gone with the input, and be needed to get the state in memory back: changes may have
-    been switched on since the newest snapshot."""
+    """Without the input, the state in memory may be impossible to restore: changes may have been switched on after the
+    newest snapshot. So it is written first."""
     if recovery.kept is not None and is_ahead(recovery.kept.last):
         return recovery, WriteState(_some(recovery.last), error.message)
     return _failed(recovery, error)

@@ -1,4 +1,4 @@
-"""What stops a recovery until a person acts: the last increment held against what this process expects.
+"""What stops a recovery until a person acts: the last increment differs from what this process expects.
 
 Pure; every refusal names both facts.
 """
@@ -36,7 +36,7 @@ class NotInitialised(StopError):
 
 
 class HangingTransaction(StopError):
-    """A foreign transaction holds back the last stable offset of T-ZengLiang for longer than it may."""
+    """A foreign transaction holds back the last stable offset of the increments topic for longer than it may."""
 
 
 class ForeignClaim(RetryableError):
@@ -45,7 +45,7 @@ class ForeignClaim(RetryableError):
 
 
 class DuplicateInstance(StopError):
-    """Two processes use the same instance id; the one that was started first steps down while the other is there."""
+    """Two processes use the same instance id; the one that was started first steps down while the other runs."""
 
     @property
     def other(self) -> str:
@@ -67,7 +67,7 @@ class LogShorter(WrongLog):
 
 
 class LogDamaged(StopError):
-    """A record of T-ZengLiang that is needed cannot be read, and nothing leads around it."""
+    """A record of the increments topic that is needed cannot be read, and nothing leads around it."""
 
 
 class NoRestoreMode(StopError):
@@ -79,10 +79,10 @@ class BrokenChain(StopError):
 
 
 class LogCut(StopError):
-    """A manifest of a later batch than the last increment: committed batches are gone from T-ZengLiang.
+    """A manifest of a later batch than the last increment: committed batches are gone from the increments topic.
 
     Attributes:
-        increment_offset: in T-ZengLiang, of the increment that the snapshot is of.
+        increment_offset: in the increments topic, of the increment that the snapshot is of.
     """
 
     def __init__(self, message: str, *, hint: str, increment_offset: int, **facts: object) -> None:
@@ -97,9 +97,9 @@ LEADS_NOWHERE = (NotInitialised, BrokenChain, LogShorter, LogCut, NoRestoreMode,
 def keys_moved_hint(app_id: str, old_count: int) -> str:
     """For another partition count than `old_count`: the one thing that nobody can accept."""
     return (
-        "keys have moved between partitions and no state can follow them, so this cannot be accepted: take the state"
-        f' to a new input with the old count, `App("NEW-ID", inputs=[Topic("NEW")], …)`, `snapreplay topics ensure'
-        f" {MODULE} --partitions {old_count}`, copy into it what is not processed yet, `snapreplay init {MODULE}"
+        "keys have moved between partitions and no state can follow them, so this cannot be accepted. Take the state"
+        f' to a new input with the old count: `App("NEW-ID", inputs=[Topic("NEW")], …)`, `snapreplay topics ensure'
+        f" {MODULE} --partitions {old_count}`, copy the unprocessed records into it, `snapreplay init {MODULE}"
         f" --state-of {app_id} --from earliest`; or process the input again under a new app id: {new_app()}"
     )
 
@@ -107,9 +107,9 @@ def keys_moved_hint(app_id: str, old_count: int) -> str:
 def schema_differs(what: str, recorded: int, now: int) -> SnapreplayError:
     """For something in the log that was written with another `schema_version` than the app's."""
     return SchemaDiffers(
-        f"{what} was written with state schema {recorded}, the app's is {now}",
+        f"{what} was written with schema_version {recorded}, but the app has {now}",
         hint="start the app version that wrote it, or bring its schema_version back:"
-        f" `App(…, schema_version={recorded})`; stored values cannot be read with another one",
+        f" `App(…, schema_version={recorded})`. Stored values cannot be read with another one",
         recorded=recorded,
         found=now,
     )
@@ -119,8 +119,8 @@ def no_genesis(expected: Expected) -> SnapreplayError:
     return NotInitialised(
         f"partition {expected.partition} of {expected.increments_topic} holds no increment of"
         f" app {expected.app_id!r}, not even the genesis",
-        hint=f"a new app: `snapreplay init {expected.app}`; an app that ran before: its increments were deleted,"
-        " restore the topic, do not initialise it again",
+        hint=f"if the app is new, `snapreplay init {expected.app}`. Otherwise its increments were deleted: restore the"
+        " topic, and do not initialise the app again",
         topic=expected.increments_topic,
         partition=expected.partition,
     )
@@ -147,8 +147,8 @@ def pinned(
     expected: Expected, claim_offset: int, end_offset: int, high_watermark: int
 ) -> SnapreplayError:
     return HangingTransaction(
-        f"our claim at offset {claim_offset} stays invisible: last stable offset {end_offset},"
-        f" high watermark {high_watermark}",
+        f"our claim at offset {claim_offset} cannot be read: the last stable offset stays at {end_offset}, the"
+        f" high watermark is {high_watermark}",
         hint="another transactional id left a transaction open in this topic:"
         f" `snapreplay doctor {expected.app}` names it and what ends it; once it has ended,"
         f" {look_again(expected.partition)}",
@@ -172,8 +172,8 @@ def duplicate_instance(expected: Expected, newer: Claim) -> DuplicateInstance | 
     return DuplicateInstance(
         f"process {newer.pid} on host {newer.host} uses our instance id {newer.instance_id!r}"
         f" and has taken partition {expected.partition}",
-        hint="this one comes back by itself when the other one is gone from the group. To run both, give every process"
-        " its own: `--set instance_id=NAME` or SNAPREPLAY_INSTANCE_ID; or set none",
+        hint="this process comes back by itself when the other one has left the group. To run both, give each of them"
+        " its own instance id: `--set instance_id=NAME` or SNAPREPLAY_INSTANCE_ID; or set none",
         instance_id=newer.instance_id,
         other_host=newer.host,
         other_pid=newer.pid,
@@ -242,10 +242,10 @@ def _held_against(
             "cluster id",
             genesis.cluster_id,
             expected.cluster_id,
-            "offsets of another cluster mean nothing here: `--bootstrap-servers HOST:PORT` of the old one; or take"
-            " the state along to a new app id, if this one is a copy that kept the offsets:"
-            f" {new_app(f' --state-of {expected.app_id} --from positions')}; or process what is here from its start"
-            f" under a new app id: {new_app()}",
+            "the recorded offsets mean nothing in another cluster: give the `--bootstrap-servers HOST:PORT` of the old"
+            " one; or take the state along to a new app id, if this cluster is a copy that kept the offsets:"
+            f" {new_app(f' --state-of {expected.app_id} --from positions')}; or process the inputs here from their"
+            f" start under a new app id: {new_app()}",
         ),
         (
             "partition count",

@@ -1,4 +1,4 @@
-"""What is said again and again, by cause: the first time at once, then a sum a minute. Pure."""
+"""Repeated log lines, by cause: the first one at once, then a sum once a minute. Pure."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ class Cause:
     left_out: int = 0
 
     def more(self, now: float) -> str:
-        """To be put behind a line that is said once more: " (3 times more in the last 60 s)"; "" behind a new one."""
+        """What to append to a repeated line: " (repeated 3 times in the last 60 s)"; "" for a new one."""
         if not self.left_out:
             return ""
-        return f" ({counted(self.left_out, 'time')} more in the last {now - self.said_at:.0f} s)"
+        return (
+            f" (repeated {counted(self.left_out, 'time')} in the last {now - self.said_at:.0f} s)"
+        )
 
 
 class Repeats:
@@ -33,8 +35,8 @@ class Repeats:
         self.causes: dict[Hashable, Cause] = {}
 
     def met(self, cause: Hashable, now: float) -> Cause | None:
-        """Once more. What to say: a cause that was met once is new, of others `left_out` were not said, this one
-        included. None: not now."""
+        """Counts the cause once more. Returns what to say of it; None: nothing now. A cause with `times` 1 is new; of
+        others, `left_out` were not said, this one included."""
         known = self.causes.get(cause)
         if known is None or (not known.left_out and now - known.said_at >= QUIET_SECONDS):
             self.causes[cause] = known = Cause(now, now)

@@ -42,7 +42,7 @@ class RetainedState:
     whose commit was not.
 
     Attributes:
-        last_offset: of `last` in T-ZengLiang.
+        last_offset: of `last` in the increments topic.
         ending: how far the transaction of `doubtful` came; None when there is none.
         outputs: of `doubtful`, dead letters included.
         undoable: whether `doubtful` can be taken back; not in a state that is no map.
@@ -110,7 +110,7 @@ class RetainedState:
 
     @property
     def held(self) -> FoundIncrement:
-        """As if the newest increment whose state this is were found: where nothing can be."""
+        """The increment whose state the store holds with the batch in doubt merged, as if it were in the log."""
         if self.doubtful is not None:
             return FoundIncrement(self.doubtful, NO_OFFSET)
         return FoundIncrement(self.last, self.last_offset)

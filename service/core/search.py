@@ -26,7 +26,7 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True)
 class FoundIncrement:
-    """The last increment before our claim, and its offset in T-ZengLiang.
+    """The last increment before our claim, and its offset in the increments topic.
 
     `foreign_records` counts records after it that are not ours (no magic): reported, otherwise ignored.
     """

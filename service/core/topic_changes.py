@@ -28,7 +28,7 @@ class TopicChange(NamedTuple):
 def changes(
     topics: Iterable[str], recorded: Mapping[str, str], found: Mapping[str, str]
 ) -> tuple[TopicChange, ...]:
-    """Of those whose id was recorded and is another one now, or none. A cluster without ids says nothing."""
+    """The topics that have another id than recorded, or are missing. Without ids nothing is known to have changed."""
     return tuple(
         TopicChange(topic, recorded[topic], found.get(topic))
         for topic in topics

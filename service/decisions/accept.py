@@ -25,7 +25,7 @@ from snapreplay.state.contract import Store
 from snapreplay.state.store import store_of
 
 INSTANCE_ID = "snapreplay-accept"
-"""In the claim: an owner that is thrown out is told that it was no process of the service."""
+"""In the claim: tells a fenced owner that no process of the service fenced it."""
 
 
 class NotTheFinding(UsageError):
@@ -33,13 +33,13 @@ class NotTheFinding(UsageError):
 
 
 class NotAcceptable(StopError):
-    """What is the matter cannot be accepted; its own hint says what helps."""
+    """The error cannot be accepted; its own hint says what helps."""
 
 
 @dataclass(frozen=True)
 class Proposal:
     """What `carry_out` would do: `plan` in sentences, `decision` as it would be recorded. `store` holds the state of
-    `ground`, `end_offset` is the end of T-ZengLiang as far as it was examined."""
+    `ground`, `end_offset` is the end of the increments topic as far as it was examined."""
 
     partition: int
     finding_id: str
@@ -69,7 +69,9 @@ async def propose(
         NotAcceptable, NoBaseline: no acceptance would help.
     """
     if not reason.strip():
-        raise UsageError("no reason was given", hint="--reason TEXT: whoever reads the log asks")
+        raise UsageError(
+            "no reason was given", hint="give --reason TEXT: it is recorded in the log"
+        )
     view = await inspect(app, settings, cluster)
     if not 0 <= partition < view.partition_count:
         raise UsageError(
@@ -89,9 +91,9 @@ async def _proposal(context: Context, examiner: Examiner, finding_id: str, reaso
     error = await examiner.examine()
     if error is None:
         raise NotTheFinding(
-            f"partition {context.partition}: nothing is the matter, a recovery goes LIVE;"
+            f"partition {context.partition} has no finding, a recovery would go LIVE:"
             f" {finding_id} cannot be accepted",
-            hint="restart the service; it must run with the same settings as this command",
+            hint="restart the service, with the same settings as this command",
         )
     finding = finding_of(error, context, examiner.last)
     if finding is None:
@@ -106,14 +108,14 @@ async def _proposal(context: Context, examiner: Examiner, finding_id: str, reaso
         raise NotTheFinding(
             f"partition {context.partition}: asked to accept {finding_id}, but the finding is {finding.id}:"
             f" {error.message}",
-            hint=f"if that is to be accepted: `{command(finding, context)}`: {finding.way}",
+            hint=f"to accept that one: `{command(finding, context)}`: {finding.way}",
             given=finding_id,
             found=finding.id,
         )
     plan = (
         *ground.plan,
         f"a full snapshot of this state is written, and increment {ground.increment.batch + 1} records the decision"
-        " and points to it; a running owner of the partition is thrown out",
+        " and points to it; a running owner of the partition is fenced",
     )
     decision = _decision(finding_id, error, ground, reason)
     return Proposal(

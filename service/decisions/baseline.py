@@ -48,7 +48,7 @@ async def ground_of(context: Context, examiner: Examiner, finding: Finding) -> B
 
     Raises:
         NoBaseline: nothing can be accepted.
-        StopError: the app cannot read what is there.
+        StopError: the app cannot read the stored state.
     """
     match finding.way:
         case Resolution.SKIP | Resolution.REREAD:
@@ -60,7 +60,7 @@ async def ground_of(context: Context, examiner: Examiner, finding: Finding) -> B
 
 
 async def _input_moved(context: Context, examiner: Examiner, finding: Finding) -> Baseline:
-    """The state stays as it is, or is that of the newest snapshot, where only the input led further."""
+    """The state stays as it is, or is that of the newest snapshot if only the input led further."""
     state = await _present_state(context, examiner)
     replaced = str(finding.error.facts["topic"]) if finding.way is Resolution.REREAD else ""
     return await _placed(context, examiner, state, replaced)
@@ -69,7 +69,7 @@ async def _input_moved(context: Context, examiner: Examiner, finding: Finding) -
 async def _placed(
     context: Context, examiner: Examiner, state: Baseline, replaced: str = ""
 ) -> Baseline:
-    """Each input at the first record that is there and that the state does not hold; `replaced` names one that is
+    """Sets each input to the first record that exists and is not in the state; `replaced` names an input that is
     another log."""
     last = examiner.last
     positions, anchors = dict(state.increment.positions), dict(state.increment.anchors)
@@ -104,8 +104,8 @@ async def _present_state(context: Context, examiner: Examiner) -> Baseline:
         return Baseline(_as_committed(last.increment, last.offset, examiner.store), (line,))
     if not isinstance(examiner.start, FromSnapshot):
         raise NoBaseline(
-            f"partition {context.partition}: the state of batch {last.increment.batch} cannot be had without the"
-            " input that is gone, and there is no snapshot",
+            f"partition {context.partition}: the state of batch {last.increment.batch} cannot be restored without the"
+            " lost input, and there is no snapshot",
             hint=f"bring the input back, or process what is left under a new app id: {new_app()}",
         )
     async with reading(context.cluster, read_committed=False) as reader:
@@ -114,7 +114,7 @@ async def _present_state(context: Context, examiner: Examiner) -> Baseline:
 
 
 async def _as_replayed(context: Context, examiner: Examiner) -> Baseline:
-    """A record that this code refuses cannot be replayed: then the newest snapshot, and live it meets the policy."""
+    """If this code refuses a record, the newest snapshot is taken instead, and live the record meets the policy."""
     try:
         await examiner.replay()
     except ReplayFailed:
@@ -124,8 +124,8 @@ async def _as_replayed(context: Context, examiner: Examiner) -> Baseline:
         raise AssertionError("replaying leads to the last increment")
     line = (
         f"the state becomes what app version {context.app.version} makes of the records up to batch"
-        f" {last.increment.batch}{_digest(examiner.store)}; recorded was digest {last.increment.digest}."
-        " Outputs that were committed stay as they are"
+        f" {last.increment.batch}{_digest(examiner.store)}; the recorded digest is {last.increment.digest}."
+        " Committed outputs stay as they are"
     )
     return Baseline(_as_committed(last.increment, last.offset, examiner.store), (line,))
 

@@ -39,9 +39,8 @@ async def newest_common(context: Context, topic: str, last_offset: int) -> Ancho
 async def _anchors(
     reader: Reader, log: TopicPartition, topic: str, last_offset: int
 ) -> list[Anchor]:
-    """Of this topic, by offset, since the chain began or somebody decided anew. An owner that wrote its memory down
-    went on in the same log: what it had committed before counts.
-    """
+    """This topic's anchors by offset, since the chain began or an operator began a new one. An owner that wrote its
+    memory went on in the same log: what it had committed before counts."""
     bounds = await reader.bounds(log)
     found: dict[int, Anchor] = {}
     for window in windows(last_offset + 1, bounds.start_offset):
@@ -61,7 +60,7 @@ def _is_cut(increment: Increment) -> bool:
 
 
 async def _increments(reader: Reader, log: TopicPartition, window: Window) -> list[Increment]:
-    """Those that can be read: one anchor less only makes the answer more careful."""
+    """The readable ones: a missing anchor only makes the answer more careful."""
     increments: list[Increment] = []
     async for records in reader.read(log, window.start_offset, window.end_offset):
         for record in records:

@@ -34,12 +34,12 @@ OnNews = Callable[[str], None]
 _LOOKING = {
     Phase.LOCATING: "looking for the last increment",
     Phase.LOADING: "loading a state to start from",
-    Phase.ADVANCING: "bringing it forward, then looking at the inputs",
+    Phase.ADVANCING: "bringing the state forward, then checking the inputs",
 }
 
 
 class _Teller(Reporter):
-    """Nobody asks for this status: it is told to whoever waits."""
+    """Nobody reads this status: `on_news` hears what changes."""
 
     def __init__(self, partition: int, on_news: OnNews) -> None:
         super().__init__(StatusBoard(), partition)
@@ -73,7 +73,7 @@ class Examiner:
     """Use once: `examine`, then perhaps one of the others, then `close`. The log's end takes the place of the claim.
 
     Attributes:
-        end_offset: of T-ZengLiang when the examination began.
+        end_offset: of the increments topic when the examination began.
         store: the state it came to.
     """
 
@@ -94,7 +94,7 @@ class Examiner:
 
     @property
     def start(self) -> Start:
-        """Where the state comes from; only after something was loaded."""
+        """The start of the state; only after something was loaded."""
         if self._recovery.start is None:
             raise AssertionError("nothing was loaded")
         return self._recovery.start

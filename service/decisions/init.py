@@ -37,7 +37,7 @@ class PartitionLost(StopError):
 
 
 class OwnedBefore(StopError):
-    """A log is empty, but its partition has, or had, an owner: what it processed may be in that one's memory only."""
+    """A log is empty, but its partition has or had an owner: the state may be in that owner's memory only."""
 
 
 class AlreadyBegun(UsageError):
@@ -112,7 +112,7 @@ async def init_with_state(
     for context, found in zip(contexts, existing, strict=True):
         if found is not None and await _source_of(context, found) != source_id:
             raise AlreadyBegun(
-                f"partition {context.partition} of app {app.app_id} is initialised already, at batch"
+                f"partition {context.partition} of app {app.app_id} is already initialised, at batch"
                 f" {found.increment.batch}: its state is not replaced",
                 hint=f"begin under another app id: {new_app(f' --state-of {source_id}')}",
             )
@@ -127,11 +127,11 @@ async def init_with_state(
 
 
 async def _filled_outputs(app: App[Any], cluster: Cluster) -> list[str]:
-    """Whose records they are nobody can tell: an app before this one, or the same one before its topics were lost."""
+    """Nobody can tell who wrote the records: another app, or this one before its topics were lost."""
     facts = await cluster.topics([topic.name for topic in app.outputs])
     async with reading(cluster) as reader:
         return [
-            f"output {each.name} holds records already: if they came of this input, they are written a second time"
+            f"output {each.name} already holds records: if they come from this input, they are written a second time"
             for each in facts.values()
             if await _holds_records(reader, each)
         ]
@@ -193,8 +193,8 @@ async def _refuse_lost(contexts: list[Context], existing: list[FoundIncrement | 
     source_id = await _source_of(ran, found)
     if source_id is not None:
         raise UsageError(
-            f"partition {number} began with the state of app {source_id}, partition {empty[0].partition} is empty:"
-            " an interrupted init",
+            f"partition {number} began with the state of app {source_id}, but partition {empty[0].partition} is empty:"
+            " init was interrupted",
             hint=f"`snapreplay init {app_name(empty[0].app)} --state-of {source_id}` completes it",
         )
     lost = empty[0]
@@ -229,21 +229,21 @@ async def _refuse_owned(
 
 def _owner_hint(context: Context, *, running: bool) -> str:
     ways = [
-        ("wait: " if running else "if a process of it is still there, connect it to the cluster: ")
+        ("wait: " if running else "if a process of the app still runs, connect it to the cluster: ")
         + "a process that has the state in memory writes it by itself",
         "bring the increments topic back from a backup or mirror",
         f"begin anew under a new app id: {new_app()}",
     ]
     stop = "stop all processes of the app and " if running else ""
     ways.append(
-        f"if no process has the state in memory any more, {stop}begin with an empty one:"
+        f"if no process has the state in memory any more, {stop}begin with an empty state:"
         f" `snapreplay init {app_name(context.app)} --state-is-lost`"
     )
     return "; or ".join(ways)
 
 
 async def _was_owned(context: Context) -> bool:
-    """Whether somebody fenced whose claim this log does not show, also a little later."""
+    """Whether somebody fenced whose claim does not appear in this log, even after a while."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + CLAIM_FOLLOWS_SECONDS
     while True:
@@ -260,7 +260,7 @@ async def _was_owned(context: Context) -> bool:
 async def _was_fenced(context: Context) -> bool:
     try:
         last = await context.cluster.last_fence(context.transactional_id)
-    except StopError:  # a cluster that does not tell: then who is a member may have fenced
+    except StopError:  # a cluster that does not tell: then any member may have fenced
         return await context.cluster.member_count(context.app.app_id) > 0
     # "Empty": an `init` that came no further than its fence
     return last is not None and last.state != "Empty"
@@ -286,7 +286,7 @@ async def _last(context: Context) -> FoundIncrement | None:
 
 
 async def _holds_ours(reader: Reader, log: TopicPartition) -> bool:
-    """Whether a snapshot, or a part of one, was ever written; a marker of a transaction that only looked is none."""
+    """Whether a snapshot, or a part of one, was ever written; markers of empty transactions do not count."""
     async for records in reader.read(log, *await reader.bounds(log)):
         if any(is_ours(record.value or b"", record.headers) for record in records):
             return True

@@ -1,7 +1,7 @@
 """The state of another app as the beginning of a new one: `init --state-of`.
 
-Only reads: what is written then goes the way of every decision (`publish`). The other app is not fenced and need not
-be able to run; its increments and snapshots are enough.
+Only reads; what follows is written like every decision (`publish`). The other app is not fenced and need not be able to
+run: its increments and snapshots are enough.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ STATE_OF = "state_of"
 
 
 class NoSuchState(UsageError):
-    """There is no app of this id in the cluster, or not one whose partitions are ours."""
+    """There is no app of this id in the cluster, or it has another number of partitions."""
 
 
 class CannotTakeOver(StopError):
-    """The state is there, and cannot be the beginning of this app."""
+    """The state exists, but cannot be the beginning of this app."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ async def check_source(source_id: str, app: App[Any], cluster: Cluster, partitio
     count = facts[own[0]].partition_count
     if count != partitions:
         raise NoSuchState(
-            f"--state-of {source_id}: its state has {counted(count, 'partition')}, the inputs of {app.app_id} have"
+            f"--state-of {source_id}: its state has {counted(count, 'partition')}, but the inputs of {app.app_id} have"
             f" {partitions}: keys would be in other partitions than their state",
             found=partitions,
             expected=count,
@@ -160,7 +160,7 @@ async def _load(source: Context, store: Store) -> FoundIncrement:
 
 
 async def _bring_to(source: Context, executor: RecoveryExecutor, last: FoundIncrement) -> None:
-    """By changes only: another app's handlers are not there to replay with."""
+    """By changes only: another app's handlers cannot be replayed here."""
     starts = await read_starts(source, last)
     unusable: dict[str, str] = {}
     while True:
@@ -186,7 +186,7 @@ async def _loaded(
         raise
     except Exception as error:  # restore() is the user's and may raise anything
         raise CannotTakeOver(
-            f"{source.snapshots}: restore() of this app's state does not accept it:"
+            f"restore() of this app's state refuses a snapshot in {source.snapshots}:"
             f" {type(error).__name__}: {error}"
         ) from error
 
@@ -194,10 +194,10 @@ async def _loaded(
 def _not_to_be_had(source: Context, error: SnapreplayError) -> CannotTakeOver:
     app_id = source.app.app_id
     return CannotTakeOver(
-        f"the state of app {app_id} after its last batch cannot be restored, partition {source.partition}:"
+        f"the state of partition {source.partition} of app {app_id} after its last batch cannot be restored:"
         f" {error.message}",
         hint=f"start {app_id} once more and stop it: the snapshot that it writes at its end (snapshot.before_stop)"
-        " needs nothing else; if it cannot start, its own hint says why",
+        " is enough. If it cannot start, its own hint says why",
     )
 
 
@@ -207,12 +207,12 @@ async def _check_kind(source: Context, store: Store, last: FoundIncrement) -> No
         return
     kinds = ("no map", "a MapState")
     raise CannotTakeOver(
-        f"the state of app {source.app.app_id} is {kinds[theirs]}, that of this app is {kinds[not theirs]}"
+        f"the state of app {source.app.app_id} is {kinds[theirs]}, but that of this app is {kinds[not theirs]}"
     )
 
 
 async def _is_map(source: Context, last: Increment) -> bool | None:
-    """None: nothing tells. A map has a digest after every batch and many shards, a state that is no map one."""
+    """None: unknown. A map has a digest after every batch and many shards; another state has one shard."""
     if last.changes is not None or last.digest is None:
         return last.changes is not None
     async with reading(source.cluster, read_committed=False, large=True) as reader:
@@ -236,7 +236,7 @@ def _check_entries(source: Context, store: Store) -> None:
             pass
     except StoredValueUnreadable as error:
         raise CannotTakeOver(
-            f"the state of app {source.app.app_id}, partition {source.partition}, is of other types than this app's:"
+            f"the state of partition {source.partition} of app {source.app.app_id} has other types than this app's:"
             f" {error.message}"
         ) from error
 
@@ -244,7 +244,7 @@ def _check_entries(source: Context, store: Store) -> None:
 async def _begin(
     context: Context, source: Context, last: Increment, begin: BeginAt
 ) -> tuple[dict[str, int], dict[str, Any]]:
-    """Positions to go on at; and the anchors that show whether the inputs are still the same logs."""
+    """The positions to go on at, and the anchors that show whether the inputs are still the same logs."""
     if begin == "positions":
         return await _same_positions(context, source, last)
     return await start_offsets(context, begin), {}
@@ -257,8 +257,8 @@ async def _same_positions(
     hint = "`--from earliest` goes on at the start of each input, `--from latest` at its end"
     if theirs != ours:
         raise CannotTakeOver(
-            f"--from positions: app {source.app.app_id} has the inputs {', '.join(theirs)}, this one {', '.join(ours)}:"
-            " offsets of other topics mean nothing here",
+            f"--from positions: app {source.app.app_id} has the inputs {', '.join(theirs)}, this one has"
+            f" {', '.join(ours)}: offsets of other topics mean nothing here",
             hint=hint,
         )
     try:

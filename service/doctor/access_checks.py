@@ -10,13 +10,13 @@ IDEMPOTENT_WRITES = "idempotent writes"
 
 
 def refusals(facts: Facts) -> Iterator[Diagnosis]:
-    """What could not be looked at: the rest of the report does not speak of it."""
+    """What could not be examined. The rest of the report is silent about it."""
     for each in facts.refusals:
         yield Diagnosis(
             "access",
             each.where,
             f"{each.what}: {each.problem}",
-            each.hint or f"`snapreplay doctor {facts.app_name}` again, once the brokers answer",
+            each.hint or f"run `snapreplay doctor {facts.app_name}` again when the brokers answer",
         )
 
 
@@ -25,7 +25,7 @@ def writes(facts: Facts) -> Iterator[Diagnosis]:
     if facts.probe is None:
         return
     for what, reason in facts.probe.refused.items():
-        yield Diagnosis("access", what, f"may not be written: {reason}", _remedy(facts, what))
+        yield Diagnosis("access", what, f"this user may not write: {reason}", _remedy(facts, what))
 
 
 def identities(facts: Facts) -> Iterator[Diagnosis]:
@@ -34,14 +34,16 @@ def identities(facts: Facts) -> Iterator[Diagnosis]:
     for what, reason in facts.refused.items():
         if what == app_id:
             remedy = f"{_add(facts)} Read --group {app_id}"
-            yield Diagnosis("access", f"group {app_id}", f"may not be joined: {reason}", remedy)
+            yield Diagnosis(
+                "access", f"group {app_id}", f"this user may not join it: {reason}", remedy
+            )
     ids = [what for what in facts.refused if what != app_id]
     if ids:
         more = f" and {len(ids) - 3} more" if len(ids) > 3 else ""
         yield Diagnosis(
             "access",
             ", ".join(ids[:3]) + more,
-            f"transactional id(s) of the partitions may not be used: {facts.refused[ids[0]]}",
+            f"this user may not use these transactional ids: {facts.refused[ids[0]]}",
             _remedy(facts, ids[0]),
         )
 

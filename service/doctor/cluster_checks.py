@@ -16,14 +16,13 @@ ENTRY_OVERHEAD_BYTES = (
 
 
 def brokers(facts: Facts) -> Iterator[Diagnosis]:
-    """Enough of them, each reachable where the cluster says it is, all of one version that we understand."""
+    """Enough brokers, each reachable at its advertised address, all of one version that we support."""
     if len(facts.brokers) < BROKERS_MIN:
         yield Diagnosis(
             "brokers",
             "cluster",
-            f"{counted(len(facts.brokers), 'broker')}: with one away there is no second copy of what is written,"
-            " or no quorum",
-            f"start those that are away: run at least {BROKERS_MIN}; one is enough to develop",
+            f"{counted(len(facts.brokers), 'broker')}: if one fails, there is no second copy of the data, or no quorum",
+            f"start the missing brokers: run at least {BROKERS_MIN}; one is enough for development",
         )
     for broker in facts.brokers:
         where = f"broker {broker.node_id} at {broker.address}"
@@ -31,15 +30,15 @@ def brokers(facts: Facts) -> Iterator[Diagnosis]:
             yield Diagnosis(
                 "brokers",
                 where,
-                "advertised by the cluster, not reachable from here",
-                "start it; or correct its advertised.listeners, DNS or the firewall: clients go to this address"
+                "the cluster advertises it, but it cannot be reached from here",
+                "start it; or correct its advertised.listeners, DNS or the firewall: clients connect to this address,"
                 " whatever kafka.bootstrap.servers says",
             )
         if broker.missing:
             yield Diagnosis(
                 "versions",
                 where,
-                f"does not speak our version of {', '.join(broker.missing)}",
+                f"does not support our version of {', '.join(broker.missing)}",
                 "upgrade the broker (Kafka 3.0 or newer), or snapreplay",
             )
     spoken = [broker.apis for broker in facts.brokers if broker.reachable]
@@ -48,7 +47,7 @@ def brokers(facts: Facts) -> Iterator[Diagnosis]:
             "versions",
             "cluster",
             "the brokers offer different API versions",
-            "finish the rolling upgrade: all brokers of one release",
+            "finish the rolling upgrade, so that all brokers run the same release",
         )
 
 
@@ -61,7 +60,7 @@ def transaction_limits(facts: Facts) -> Iterator[Diagnosis]:
             "transaction limits",
             "timeouts.transaction_ms",
             f"{wanted_ms} is above the brokers' transaction.max.timeout.ms={longest_ms}: no producer can start",
-            f"--set timeouts.transaction_ms={longest_ms} and timeouts.commit_ms at most half of it, or raise"
+            f"--set timeouts.transaction_ms={longest_ms}, with timeouts.commit_ms at most half of it; or raise"
             " transaction.max.timeout.ms on every broker",
         )
     expiration = facts.broker_config.get("transactional.id.expiration.ms")
@@ -69,8 +68,8 @@ def transaction_limits(facts: Facts) -> Iterator[Diagnosis]:
         yield Diagnosis(
             "transaction limits",
             "brokers",
-            f"transactional.id.expiration.ms={expiration}: a partition without input for that long recovers anew at"
-            " its next record",
+            f"transactional.id.expiration.ms={expiration}: a partition that has no input for that long must recover"
+            " at its next record",
             f"set transactional.id.expiration.ms={7 * 24 * ID_EXPIRATION_MS_MIN} (Kafka's default) on every broker",
         )
 
@@ -81,8 +80,8 @@ def accidental_topics(facts: Facts) -> Iterator[Diagnosis]:
         yield Diagnosis(
             "accidental topics",
             "brokers",
-            "auto.create.topics.enable=true: whoever asks for a topic that was deleted, or for a mistyped name, creates"
-            " it, with the brokers' retention and number of partitions",
+            "auto.create.topics.enable=true: a client that asks for a deleted topic or a mistyped name creates it, with"
+            " the brokers' default retention and partition count",
             "set auto.create.topics.enable=false on every broker",
         )
 
@@ -123,7 +122,7 @@ def client(facts: Facts) -> Iterator[Diagnosis]:
 
 
 def memory(facts: Facts) -> Iterator[Diagnosis]:
-    """Whether this machine could hold all partitions, as it must when it is the last one left."""
+    """Whether this machine can hold all partitions, as it must when it is the last one left."""
     newest = [state.newest for state in facts.states if state.newest is not None]
     needed = sum(each.raw_bytes + ENTRY_OVERHEAD_BYTES * each.entries for each in newest)
     available = facts.machine.available_bytes
@@ -133,21 +132,21 @@ def memory(facts: Facts) -> Iterator[Diagnosis]:
         "memory",
         "this machine",
         f"the state of {counted(len(newest), 'partition')} needs about {_mib(needed)} MiB,"
-        f" {_mib(available)} MiB are free",
-        "raise the memory limit, or make sure that enough processes run: each holds the partitions that it is given",
+        f" but only {_mib(available)} MiB are free",
+        "raise the memory limit; or run enough processes: each one holds only the partitions assigned to it",
     )
 
 
 def transaction_log(facts: Facts) -> Iterator[Diagnosis]:
-    """Kafka's own log of transactions: without it nothing commits."""
+    """Kafka's own transaction log. Without it nothing commits."""
     for topic in facts.existing(TRANSACTION_TOPIC):
         wanted = min(BROKERS_MIN, len(facts.brokers))
         if topic.replication_factor < wanted:
             yield Diagnosis(
                 "transaction log",
                 TRANSACTION_TOPIC,
-                f"replication factor {topic.replication_factor} with {counted(len(facts.brokers), 'broker')}: losing"
-                " one broker stops every transaction, or forgets its outcome",
+                f"replication factor {topic.replication_factor} with {counted(len(facts.brokers), 'broker')}: if one"
+                " broker is lost, every transaction stops or its outcome is forgotten",
                 f"{facts.replicate(topic.name, wanted)}; and set"
                 f" transaction.state.log.replication.factor={wanted} on every broker",
             )

@@ -1,4 +1,4 @@
-"""Looking at all that the checks judge. What cannot be looked at is noted, the rest is looked at all the same."""
+"""Collects the facts for the checks. What cannot be examined is noted; the rest is examined anyway."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from snapreplay.service.topics.reading import reading
 T = TypeVar("T")
 
 LOOK_AGAIN_SECONDS = 1.0
-"""A running owner has a transaction open most of the time, but never the same one for so long."""
+"""A running owner has a transaction open most of the time, but never the same one for this long."""
 
 
 async def examine(app: App[Any] | None, settings: Settings) -> DoctorReport:
-    """Look at the cluster and, with an app, at its topics and state. Writes nothing but the markers of one empty,
+    """Examine the cluster and, with an app, its topics and state. Writes nothing but the markers of one empty,
     aborted transaction of `<app_id>-doctor`; fences no owner.
 
     Raises:
@@ -43,7 +43,7 @@ async def examine(app: App[Any] | None, settings: Settings) -> DoctorReport:
 
 
 def impatient(settings: Settings) -> Settings:
-    """A partition that nobody leads is a finding, and nothing to wait five minutes for."""
+    """With short deadlines: a partition without a leader is a finding, not worth waiting five minutes for."""
     wait_ms = 3 * settings.request_timeout_ms
     timeouts = settings.timeouts.model_copy(update={"metadata_ms": wait_ms, "progress_ms": wait_ms})
     return settings.model_copy(update={"timeouts": timeouts})
@@ -89,7 +89,7 @@ class Collector:
             return None
 
     async def _permissions(self, app_id: str) -> None:
-        """Of what the service does, everything that leaves no trace when it is done without effect."""
+        """Tries whatever the service does and that leaves no trace when it has no effect."""
         facts = self._facts
         written = [
             TopicPartition(topic.name, 0) for topic in facts.existing(*facts.outputs, *facts.own)
@@ -125,7 +125,7 @@ class Collector:
             await self._states(committed, plain)
 
     def _readable(self) -> list[TopicPartition]:
-        """What has a leader: the others are findings already."""
+        """The partitions that have a leader. The others are findings already."""
         facts = self._facts
         names = {*facts.inputs, *facts.outputs, *facts.own}
         return sorted(p for p, r in facts.replicas.items() if p.topic in names and r.leader >= 0)
@@ -140,7 +140,7 @@ class Collector:
         return await self._try("asking for its offsets", str(partition), both())
 
     async def _with_pins(self, logs: list[Log]) -> tuple[Log, ...]:
-        """Who holds back what, where it is still the same transaction a second later."""
+        """Adds the transaction that holds a log back, if it is still the same one a second later."""
         first = await self._pins([log for log in logs if log.held_back > 0])
         if not first:
             return tuple(logs)
@@ -162,11 +162,11 @@ class Collector:
         return found
 
     async def _trimming(self) -> None:
-        """DeleteRecords below the first offset deletes nothing, and is refused to whom it is not allowed."""
+        """DeleteRecords below the first offset deletes nothing, and is refused without the permission."""
         for log in self._facts.logs:
             if log.partition.topic in self._facts.own[:2] and log.partition.partition == 0:
                 trimming = self._cluster.delete_records(log.partition, log.start_offset)
-                await self._try("trimming nothing", log.partition.topic, trimming)
+                await self._try("trying to trim", log.partition.topic, trimming)
 
     async def _states(self, committed: Reader, plain: Reader) -> None:
         reader = StateReader(self._facts, committed, plain)

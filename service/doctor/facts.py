@@ -1,4 +1,4 @@
-"""What was seen of a cluster, an app's topics and this machine. Pure: the checks make findings of it."""
+"""What was found about a cluster, an app's topics and this machine. Pure: the checks turn it into findings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRANSACTION_TOPIC = "__transaction_state"
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """`check` names what was looked at, `where` the topic, partition, broker or setting; `problem` has the values."""
+    """`check` names the check, `where` the topic, partition, broker or setting; `problem` has the values."""
 
     check: str
     where: str
@@ -31,7 +31,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Log:
-    """One partition. `pinned_by` was there in two looks, a second apart."""
+    """One partition. `pinned_by` was seen twice, a second apart."""
 
     partition: TopicPartition
     start_offset: int
@@ -47,7 +47,7 @@ class Log:
 
 @dataclass(frozen=True)
 class SnapshotSeen:
-    """A full snapshot that is pointed to. `raw_bytes`: of its keys and values, estimated from its first chunk."""
+    """A full snapshot that is pointed to. `raw_bytes`: size of its keys and values, estimated from its first chunk."""
 
     snapshot_id: str
     created_at_ms: int
@@ -58,7 +58,7 @@ class SnapshotSeen:
 
 @dataclass(frozen=True)
 class InputSeen:
-    """`timestamp_ms` of the next record to process, or of the last one processed when there is none; None: neither."""
+    """`timestamp_ms`: of the next record to process, else of the last processed one; None: there is neither."""
 
     topic: str
     position: int
@@ -67,10 +67,14 @@ class InputSeen:
 
 @dataclass(frozen=True)
 class StateSeen:
-    """The end of one state partition's chain. `batch` None: no increment. `missing`: why a recovery now would fail,
-    unless the process that has the state writes a snapshot of it (`snapshot_helps`); `unusable`: why it could not
-    use the newest snapshot; `topic_ids`: of the inputs and both own topics, as the last increment records them, or the
-    newest manifest where there is no increment."""
+    """The end of one state partition's chain.
+
+    Attributes:
+        batch: of the last increment; None: there is none.
+        missing: why a recovery would fail now. With `snapshot_helps`, a snapshot by the owner mends that.
+        unusable: why a recovery could not use the newest snapshot.
+        topic_ids: of the inputs and both own topics, as the last increment records them, else the newest manifest.
+    """
 
     partition: int
     batch: int | None
@@ -84,7 +88,7 @@ class StateSeen:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Something that could not be looked at, or is not allowed: `what` we tried, on `where`."""
+    """Something that could not be examined, or is not allowed: `what` was tried, `where`."""
 
     what: str
     where: str
@@ -94,7 +98,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Machine:
-    """This one. `available_bytes`: what a new process may take, the container's limit included; None: unknown."""
+    """This machine. `available_bytes`: what a new process may take, within the container's limit; None: unknown."""
 
     c_extension: bool = True
     missing_codecs: tuple[str, ...] = ()
@@ -103,9 +107,13 @@ class Machine:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything, or as much of it as could be seen; without an app there are no topics but Kafka's own. `refused`: of
-    the group and the partitions' transactional ids, what may not be used → the broker's reason. `owned`: partitions
-    that the group has given to a process; `members`: processes in the group, also those to which it has given none."""
+    """All facts that could be found out. Without an app there are no topics but Kafka's own.
+
+    Attributes:
+        refused: the group and the partitions' transactional ids that may not be used → the broker's reason.
+        owned: partitions that the group has assigned to a process.
+        members: number of processes in the group, including those without a partition.
+    """
 
     settings: Settings
     now_ms: int
@@ -133,28 +141,28 @@ class Facts:
 
     @property
     def own(self) -> tuple[str, ...]:
-        """Increments, snapshots, and dead letters where the policy writes them."""
+        """The increments topic, the snapshots topic, and the dead-letter topic if the policy writes to it."""
         return own_topics(self.app, self.settings) if self.app else ()
 
     @property
     def by_replay(self) -> bool:
-        """Whether only the input can bring a snapshot forward."""
+        """Whether a snapshot can be brought forward only by replaying the input."""
         if self.app is None:
             return False
         return not (self.settings.changelog.enabled and self.is_map)
 
     @property
     def is_map(self) -> bool:
-        """Whether its batches can record their changes."""
+        """Whether the app's state is a map, so that batches can record their changes."""
         return self.app is not None and store_of(self.app.state()).keeps_changes
 
     @property
     def app_name(self) -> str:
-        """As a command takes it."""
+        """The app as a command takes it."""
         return app_name(self.app) if self.app is not None else MODULE
 
     def existing(self, *names: str) -> Iterator[TopicFacts]:
-        """Of these topics, those that were found."""
+        """Those of these topics that exist."""
         return (self.topics[name] for name in names if name in self.topics)
 
     def alter(self, topic: str, setting: str) -> str:
@@ -162,7 +170,7 @@ class Facts:
         return f"`{alter(topic, setting, ','.join(self.settings.bootstrap_servers))}`"
 
     def replicate(self, topic: str, wanted: int) -> str:
-        """The command that gives each partition so many replicas; those that it has stay, in their order."""
+        """The command that gives each partition `wanted` replicas. Its present ones stay, in their order."""
         nodes = sorted(broker.node_id for broker in self.brokers)
         partitions = [
             {
@@ -181,11 +189,11 @@ class Facts:
 
     @property
     def to_cluster(self) -> str:
-        """The option with which Kafka's own tools reach this cluster, also while one of its brokers is away."""
+        """The option with which Kafka's own tools reach this cluster, even while a broker is down."""
         return f"--bootstrap-server {','.join(self.settings.bootstrap_servers)}"
 
 
 def _more(replicas: tuple[int, ...], nodes: list[int], wanted: int, first: int) -> list[int]:
-    """Each partition begins with another one of the others, so that they share the load."""
+    """Each partition takes its new replicas from another broker on, so that the brokers share the load."""
     at = first % len(nodes)
     return list(dict.fromkeys((*replicas, *nodes[at:], *nodes[:at])))[:wanted]

@@ -1,4 +1,4 @@
-"""All checks over the facts, and what is told of them. Pure."""
+"""All checks of the facts, and the report of their findings. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Diagnosis]], ...] = (
 
 
 class DoctorReport(msgspec.Struct, frozen=True):
-    """`looked_at` counts what was seen: "no findings" alone could mean that nothing was."""
+    """`looked_at` counts what was examined: "no findings" alone could mean that nothing was."""
 
     app_id: str | None
     looked_at: dict[str, int]

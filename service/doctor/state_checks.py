@@ -1,4 +1,4 @@
-"""Whether what a recovery needs is there, and stays there. Pure: facts in, findings out."""
+"""Whether the topics have, and keep, what a recovery needs. Pure: facts in, findings out."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from snapreplay.service.core.topic_changes import TopicChange, changes
 from snapreplay.service.doctor.facts import Diagnosis, Facts, InputSeen, StateSeen
 from snapreplay.service.ports import TopicFacts
 
-AGE_SHARE_MAX = 0.5  # of what the input retains, that the oldest snapshot in use may be old
+AGE_SHARE_MAX = 0.5  # how old the newest snapshot may be, as a share of the input's retention
 
 
 def recoverable(facts: Facts) -> Iterator[Diagnosis]:
-    """A recovery now would find its way from what is in the topics."""
+    """A recovery would succeed now with what is in the topics."""
     for state in facts.states:
         where = f"partition {state.partition}"
         if state.missing is not None:
             yield Diagnosis(
                 "recovery",
                 where,
-                f"could not be recovered: {state.missing}",
+                f"a recovery would fail: {state.missing}",
                 _remedy(facts, state),
             )
         elif state.batch is None:
@@ -29,15 +29,15 @@ def recoverable(facts: Facts) -> Iterator[Diagnosis]:
                 "holds no increment, not even the genesis",
                 _remedy(facts, state)
                 if state.partition in facts.owned
-                else f"a new app: `snapreplay init {facts.app_name}`; an app that ran before has lost its increments:"
-                f" bring the topic back, or `snapreplay run {facts.app_name}`: its hint says what can be accepted",
+                else f"if the app is new, `snapreplay init {facts.app_name}`. Otherwise its increments are lost: bring"
+                f" the topic back, or `snapreplay run {facts.app_name}`, whose hint says what can be accepted",
             )
         elif state.unusable is not None:
             yield Diagnosis("recovery", where, state.unusable, _snapshot(facts, state.partition))
 
 
 def same_topics(facts: Facts) -> Iterator[Diagnosis]:
-    """A name says nothing: a topic that was made again has another id. Missing topics are told elsewhere."""
+    """A topic that was created again has the same name but another id. Missing topics are reported elsewhere."""
     now = {topic.name: topic.topic_id for topic in facts.topics.values()}
     found: dict[TopicChange, list[int]] = {}
     for state in facts.states:
@@ -48,8 +48,8 @@ def same_topics(facts: Facts) -> Iterator[Diagnosis]:
         yield Diagnosis(
             "topic ids",
             change.topic,
-            f"was deleted and created again: the log of {_partitions(numbers)} records id {change.recorded_id},"
-            f" now it is {change.found_id}",
+            f"was deleted and created again: {_partitions(numbers)} recorded id {change.recorded_id}, the topic now has"
+            f" id {change.found_id}",
             _remade(facts, change.topic),
         )
 
@@ -61,17 +61,17 @@ def _partitions(numbers: list[int]) -> str:
 def _remade(facts: Facts, topic: str) -> str:
     if topic in facts.inputs:
         return (
-            "none, if it holds the same records at the same offsets: the next batch records the new id; otherwise the"
-            f" partitions stop, and their hint says what can be accepted: {_hints(facts)}"
+            "if it holds the same records at the same offsets, do nothing: the next batch records the new id. Otherwise"
+            f" the partitions stop, and their hint says what can be accepted: {_hints(facts)}"
         )
     if facts.members:
         return (
-            "stop no process of the app: its memory may hold the only copy, and its owner writes that by itself;"
-            " `snapreplay restore-status` says when all are live and recoverable"
+            "do not stop any process of the app: its memory may hold the only copy, which it writes by itself."
+            " `snapreplay restore-status` shows when all partitions are live and recoverable"
         )
     return (
         "bring its records back, with their offsets, from a backup or mirror; or"
-        f" `snapreplay run {facts.app_name}`: what cannot be recovered is told with what can be accepted"
+        f" `snapreplay run {facts.app_name}`, whose hint says what can be accepted"
     )
 
 
@@ -80,7 +80,7 @@ def _hints(facts: Facts) -> str:
 
 
 def snapshot_age(facts: Facts) -> Iterator[Diagnosis]:
-    """Where only the input brings a snapshot forward, snapshots must be younger than what the input retains."""
+    """If only a replay brings a snapshot forward, snapshots must be younger than the input's retention."""
     if not facts.by_replay:
         return
     for topic in facts.existing(*facts.inputs):
@@ -93,22 +93,22 @@ def snapshot_age(facts: Facts) -> Iterator[Diagnosis]:
                 yield Diagnosis(
                     "snapshot age",
                     f"partition {state.partition}",
-                    f"its newest snapshot is {_hours(age_ms)} old, input {topic.name} keeps {_hours(retained_ms)}"
-                    f" (retention.ms={retained_ms}): what came after the snapshot will be deleted",
+                    f"its newest snapshot is {_hours(age_ms)} old, but input {topic.name} keeps {_hours(retained_ms)}"
+                    f" (retention.ms={retained_ms}): the records after the snapshot will be deleted",
                     f"{_snapshot(facts, state.partition)}; and {facts.alter(topic.name, f'retention.ms={2 * age_ms}')},"
                     f" or `--set snapshot.every_seconds={max(1, retained_ms // 4000)}`",
                 )
 
 
 def _remedy(facts: Facts, state: StateSeen) -> str:
-    """Who has the state in memory can write it once more; who has not can only say what is left."""
+    """A process with the state in memory can write it again; otherwise only what is left can be accepted."""
     if state.partition in facts.owned and state.snapshot_helps:
         return (
-            f"`{_trigger(state.partition)}` while the process that has the partition lives: its memory may hold the"
-            " only copy, so do not restart it before"
+            f"`{_trigger(state.partition)}` while the owner of the partition is running. Do not restart it before: its"
+            " memory may hold the only copy"
         )
     if state.partition in facts.owned:
-        return "`snapreplay restore-status` of the process that has the partition: its hint says what can be accepted"
+        return "`snapreplay restore-status` on the owner of the partition: the hint there says what can be accepted"
     return f"`snapreplay run {facts.app_name}`: its hint says what can be accepted"
 
 
@@ -124,7 +124,7 @@ def _trigger(partition: int) -> str:
 
 
 def record_times(facts: Facts) -> Iterator[Diagnosis]:
-    """Kafka deletes by the time in the records: what is older than retention.ms is gone at the next look."""
+    """Kafka deletes records by their own timestamps: what is older than retention.ms goes at the next check."""
     for topic in facts.existing(*facts.inputs, *facts.outputs):
         retained_ms = _retained_ms(topic)
         old = _oldest(facts)
@@ -136,15 +136,15 @@ def record_times(facts: Facts) -> Iterator[Diagnosis]:
         yield Diagnosis(
             "record times",
             topic.name,
-            f"input {old.topic} is at records that are {_hours(age_ms)} old, {topic.name} keeps {_hours(retained_ms)}"
-            f" (retention.ms={retained_ms}): "
+            f"input {old.topic} is at records that are {_hours(age_ms)} old, but {topic.name} keeps"
+            f" {_hours(retained_ms)} (retention.ms={retained_ms}): "
             + (
-                "they are deleted unread"
+                "they are deleted before they are read"
                 if topic.name in facts.inputs
-                else "outputs that are given their record's time (timestamp_ms=) are deleted at once"
+                else "outputs that get their record's time (timestamp_ms=) are deleted at once"
             ),
             facts.alter(topic.name, "retention.ms=-1")
-            + "; or message.timestamp.type=LogAppendTime, before the records are written",
+            + "; or set message.timestamp.type=LogAppendTime before the records are written",
         )
 
 

@@ -21,7 +21,7 @@ from snapreplay.snapshots.plan import LogStarts
 
 
 class StateReader:
-    """`committed` reads T-ZengLiang and the inputs, `plain` T-QuanLiang. Only what was seen before is asked for."""
+    """`committed` reads the increments topic and the inputs, `plain` the snapshots topic."""
 
     def __init__(self, facts: Facts, committed: Reader, plain: Reader) -> None:
         self._facts = facts
@@ -36,13 +36,14 @@ class StateReader:
 
     @property
     def partitions(self) -> list[int]:
-        """Those of which everything is there."""
+        """The partitions of which all topics can be read."""
         needed = (self._increments, self._snapshots, *self._facts.inputs)
         numbers = [p.partition for p in self._bounds if p.topic == self._increments]
         return [n for n in numbers if all(TopicPartition(t, n) in self._bounds for t in needed)]
 
     async def state(self, number: int) -> StateSeen:
-        """
+        """The end of this partition's chain.
+
         Raises:
             RetryableError: it could not be read.
         """
@@ -77,7 +78,7 @@ class StateReader:
         return await last_increment(self._committed, log, self._bounds[log])
 
     async def _in_newest_manifest(self, number: int) -> Mapping[str, str]:
-        """Of T-QuanLiang's last records."""
+        """The topic ids of the newest manifest among the last records."""
         log = TopicPartition(self._snapshots, number)
         bounds, recorded = self._bounds[log], dict[str, str]()
         start_offset = max(bounds.start_offset, bounds.end_offset - TAIL_RECORDS)
@@ -100,7 +101,7 @@ class StateReader:
         """Bytes of keys and values per byte in the topic, as in the first chunk.
 
         Raises:
-            DamagedError: it cannot be read.
+            DamagedError: that chunk cannot be read.
         """
         for ref in manifest.chunks[:1]:
             record = await self._plain.read_at(log, ref.offset)
@@ -120,7 +121,7 @@ class StateReader:
         return InputSeen(topic, position, timestamp_ms)
 
     async def _outlook(self, found: FoundIncrement, number: int) -> Recoverability:
-        """Asks what a recovery asks: the planner, with the logs as they begin now."""
+        """Asks the planner, as a recovery does, with the present log starts."""
         starts = LogStarts(
             self._bounds[TopicPartition(self._increments, number)].start_offset,
             self._bounds[TopicPartition(self._snapshots, number)].start_offset,

@@ -1,4 +1,4 @@
-"""How the topics are configured, and whether they are well. Pure: facts in, findings out."""
+"""How the topics are configured, and whether they are healthy. Pure: facts in, findings out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MESSAGE_BYTES = 1_048_588  # Kafka's default of max.message.bytes
 
 
 def existence(facts: Facts) -> Iterator[Diagnosis]:
-    """Every topic of the app is there."""
+    """Every topic of the app exists."""
     if facts.app is None:
         return
     for name in (*facts.inputs, *facts.outputs):
@@ -34,18 +34,18 @@ def existence(facts: Facts) -> Iterator[Diagnosis]:
 
 
 def _missing(facts: Facts, name: str, pair: list[str]) -> tuple[str, str]:
-    """Problem and remedy, for a topic of our own; `pair`: which of the two logs are missing."""
+    """Problem and remedy for a missing topic of our own. `pair`: the missing ones of increments and snapshots."""
     ensure, run = f"snapreplay topics ensure {facts.app_name}", f"snapreplay run {facts.app_name}"
     if name in pair and facts.members:
         running = f"{counted(facts.members, 'process')} of the app"
         return (
             f"does not exist while the group has {running}: their memory may hold the only copy of what was in it",
-            f"`{ensure}`: they then write it by themselves; stop none of them before",
+            f"`{ensure}`: they then write it by themselves. Do not stop any of them before",
         )
     if name in pair and len(pair) == 1:
         return (
             "is missing while its counterpart exists: state was lost or removed",
-            f"bring the topic back from a backup or mirror; or `{ensure} --replace-lost`, then `{run}`: its hint says"
+            f"bring the topic back from a backup or mirror; or `{ensure} --replace-lost`, then `{run}`, whose hint says"
             " what can be accepted",
         )
     init = f", then `snapreplay init {facts.app_name}`" if pair else ""
@@ -53,7 +53,7 @@ def _missing(facts: Facts, name: str, pair: list[str]) -> tuple[str, str]:
 
 
 def partition_counts(facts: Facts) -> Iterator[Diagnosis]:
-    """One key is in the same partition number of all inputs and of our topics."""
+    """A key has the same partition number in all inputs and in our topics."""
     counts = {t.name: t.partition_count for t in facts.existing(*facts.inputs, *facts.own[:2])}
     if len(set(counts.values())) < 2:
         return
@@ -69,7 +69,7 @@ def partition_counts(facts: Facts) -> Iterator[Diagnosis]:
 
 
 def kept_for_ever(facts: Facts) -> Iterator[Diagnosis]:
-    """Our topics are trimmed by the owner, never by Kafka."""
+    """Only the owner trims our topics, never Kafka."""
     for topic in facts.existing(*facts.own[:2]):
         for name, wanted in KEPT_FOR_EVER.items():
             found = topic.config.get(name, wanted)
@@ -83,20 +83,20 @@ def kept_for_ever(facts: Facts) -> Iterator[Diagnosis]:
 
 
 def replayable(facts: Facts) -> Iterator[Diagnosis]:
-    """Replay of a compacted input sees fewer records than the first pass."""
+    """A replay of a compacted input sees fewer records than the first pass."""
     for topic in facts.existing(*facts.inputs):
         with_changes = "`--set changelog.enabled=true`; or " if facts.is_map else ""
         if facts.by_replay and "compact" in topic.config.get("cleanup.policy", ""):
             yield Diagnosis(
                 "retention",
                 topic.name,
-                f"cleanup.policy={topic.config['cleanup.policy']}, and this app recovers by replay",
+                f"cleanup.policy={topic.config['cleanup.policy']}, but this app recovers by replay",
                 f"{with_changes}{facts.alter(topic.name, 'cleanup.policy=delete')}",
             )
 
 
 def durability(facts: Facts) -> Iterator[Diagnosis]:
-    """Nothing committed is lost with one broker, and one broker less stops nothing."""
+    """The loss of one broker loses no committed record and stops nothing."""
     count = len(facts.brokers)
     wanted = min(BROKERS_MIN, count)
     for topic in facts.existing(*facts.inputs, *facts.outputs, *facts.own):
@@ -113,7 +113,7 @@ def durability(facts: Facts) -> Iterator[Diagnosis]:
             yield Diagnosis(
                 "replication",
                 topic.name,
-                "unclean.leader.election.enable=true: a lagging replica may become leader, what was committed is lost",
+                "unclean.leader.election.enable=true: if a lagging replica becomes leader, committed records are lost",
                 facts.alter(topic.name, "unclean.leader.election.enable=false"),
             )
 
@@ -123,7 +123,7 @@ def _in_sync_minimum(facts: Facts, topic: TopicFacts) -> Iterator[Diagnosis]:
     if factor >= BROKERS_MIN and least < 2:
         problem = f"min.insync.replicas={least}: a write is acknowledged with one copy"
     elif least >= factor > 1:
-        problem = f"min.insync.replicas={least} of {counted(factor, 'replica')}: one broker away stops every write"
+        problem = f"min.insync.replicas={least} of {counted(factor, 'replica')}: without one broker every write fails"
     elif least > factor:
         problem = (
             f"min.insync.replicas={least} with {counted(factor, 'replica')}: nothing can be written"
@@ -146,12 +146,12 @@ def replicas(facts: Facts) -> Iterator[Diagnosis]:
         least = int(topic.config.get("min.insync.replicas", "1")) if topic else 1
         behind = sorted(set(seen.replicas) - set(seen.in_sync))
         if seen.leader < 0:
-            problem = f"no leader: none of its replicas {list(seen.replicas)} is there"
+            problem = f"no leader: none of its replicas {list(seen.replicas)} is running"
         elif len(seen.in_sync) < least:
             in_sync = counted(len(seen.in_sync), "replica")
             problem = (
-                f"{in_sync} in sync, min.insync.replicas={least}: writes are refused;"
-                f" replicas {behind} are not"
+                f"only {in_sync} in sync, but min.insync.replicas={least}: writes are refused;"
+                f" replicas {behind} are not in sync"
             )
         elif behind:
             problem = f"replicas {behind} are not in sync"
@@ -161,13 +161,13 @@ def replicas(facts: Facts) -> Iterator[Diagnosis]:
             "replication",
             str(partition),
             problem,
-            "start the brokers named and wait until they have caught up: until then they are shown by"
+            "start these brokers and wait until they have caught up. Until then the partition is listed by"
             f" `kafka-topics.sh {facts.to_cluster} --describe --topic {partition.topic} --under-replicated-partitions`",
         )
 
 
 def record_sizes(facts: Facts) -> Iterator[Diagnosis]:
-    """What we write fits into the topics."""
+    """Our largest records fit into the topics."""
     chunk_bytes = facts.settings.snapshot.chunk_bytes_max + RECORD_FRAME_BYTES
     for topic in facts.existing(*facts.own[:2]):
         needed = max(RECORD_BYTES_NEEDED, chunk_bytes)
@@ -175,7 +175,7 @@ def record_sizes(facts: Facts) -> Iterator[Diagnosis]:
             yield Diagnosis(
                 "record sizes",
                 topic.name,
-                f"max.message.bytes={_message_bytes(topic)}, our records need {needed}",
+                f"max.message.bytes={_message_bytes(topic)}, but our records need {needed}",
                 facts.alter(topic.name, f"max.message.bytes={MESSAGE_BYTES}"),
             )
     yield from _dead_letter_sizes(facts)
@@ -188,8 +188,8 @@ def _dead_letter_sizes(facts: Facts) -> Iterator[Diagnosis]:
             yield Diagnosis(
                 "record sizes",
                 topic.name,
-                f"max.message.bytes={_message_bytes(topic)}, an input takes {largest}: a large record would come"
-                " without its value",
+                f"max.message.bytes={_message_bytes(topic)}, but an input takes {largest}: a large record would"
+                " be dead-lettered without its value",
                 facts.alter(topic.name, f"max.message.bytes={largest}"),
             )
 

@@ -8,7 +8,7 @@ from snapreplay.app import names
 from snapreplay.service.core.inspected import OpenTransaction
 from snapreplay.service.doctor.facts import Diagnosis, Facts, Log
 
-OPEN_MS_MAX = 60_000  # of a transaction in an input or output: whoever reads waits for that long
+OPEN_MS_MAX = 60_000  # of a transaction in an input or output: its readers wait for that long
 
 
 def pinned(facts: Facts) -> Iterator[Diagnosis]:
@@ -59,9 +59,11 @@ def _remedy(facts: Facts, log: Log, opened: OpenTransaction) -> str:
             f"kafka-transactions.sh {facts.to_cluster} abort --topic {topic} --partition {partition}"
             f" --start-offset {opened.start_offset}"
         )
-    keep_out = " and take its permission to write here" if log.partition.topic in facts.own else ""
+    keep_out = (
+        " and revoke its permission to write here" if log.partition.topic in facts.own else ""
+    )
     return (
-        f"stop the process that uses {opened.transactional_id}{keep_out}; its transaction ends with its timeout, or as"
-        f" soon as a producer of this id starts: kafka-transactions.sh {facts.to_cluster} describe --transactional-id"
-        f" {opened.transactional_id}"
+        f"stop the process that uses {opened.transactional_id}{keep_out}. Its transaction ends at its timeout, or when"
+        f" a producer of this id starts; to see it: kafka-transactions.sh {facts.to_cluster} describe"
+        f" --transactional-id {opened.transactional_id}"
     )

@@ -1,6 +1,6 @@
 """Topics, cluster facts, trimming and group members, through aiokafka's admin client.
 
-That client answers with raw responses and raises for next to nothing: every code is looked at here.
+That client returns raw responses and raises almost nothing: every error code is checked here.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _FORBIDDEN = TopicAuthorizationFailedError.errno
 @dataclass(frozen=True)
 class GroupMember:
     """A member of a consumer group as its coordinator knows it. `instance_id` is empty for a dynamic one; a static one
-    that died is a member until its session has run out."""
+    that died stays a member until its session times out."""
 
     member_id: str
     instance_id: str
@@ -137,8 +137,8 @@ class KafkaAdmin:
 
         Raises:
             StopError: the topic's cleanup.policy does not allow it.
-            OffsetBeyondEnd: above the high watermark.
-            ValueError: negative. -1 would cut through an open transaction beyond the last stable offset.
+            OffsetBeyondEnd: the offset is above the high watermark.
+            ValueError: the offset is negative. -1 would cut through an open transaction.
         """
         if before_offset < 0:
             raise ValueError(f"delete_records needs an explicit offset, not {before_offset}")
@@ -162,7 +162,7 @@ class KafkaAdmin:
         return int(starts[source])
 
     async def group_members(self, group_id: str) -> list[GroupMember]:
-        """Who owns what, asked of the group's coordinator; empty when the group does not exist."""
+        """The members and their partitions, from the group's coordinator; empty when the group does not exist."""
         async with self._client(f"describing group {group_id}") as client:
             node = await client.find_coordinator(group_id)
             answer = await client._send_request_to_node(node, DescribeGroup(group_id))
@@ -184,7 +184,7 @@ class KafkaAdmin:
     async def _client(
         self, doing: str, operation: str = "Describe", name: str = ""
     ) -> AsyncIterator[AIOKafkaAdminClient]:
-        """`operation` is the one that needs a permission, `name` of what it is asked for."""
+        """`operation` on `name` is what needs a permission."""
         client = admin_client(client_arguments(self._settings))
         try:
             async with asyncio.timeout(self._deadline_s):
@@ -196,11 +196,11 @@ class KafkaAdmin:
             await close_client(client._client)
 
     async def _found(self, client: AIOKafkaAdminClient, wanted: set[str]) -> dict[str, list[Any]]:
-        """Name → partitions. A broker that lags behind the controllers does not know the newest topics: what the first
-        one does not name, the others are asked for.
+        """Name → partitions. A broker that lags behind the controllers does not know the newest topics: if the first
+        one does not name a topic, the others are asked.
 
         Raises:
-            NotAuthorized: one may not be seen. A listing is silent about it, and so Kafka is whether it exists.
+            NotAuthorized: a topic may not be seen. A listing leaves it out, and Kafka does not say whether it exists.
         """
         found = _partitions(await self._listing(client), wanted)
         if wanted <= found.keys():
@@ -214,7 +214,7 @@ class KafkaAdmin:
         return found
 
     async def _check_hidden(self, client: AIOKafkaAdminClient, names: Sequence[str]) -> None:
-        """Only who is asked by name says that it is forbidden."""
+        """Kafka says that a topic is forbidden only if it is asked for by name."""
         if not names:
             return
         request = MetadataRequest(list(names), allow_auto_topic_creation=False)
@@ -228,7 +228,7 @@ class KafkaAdmin:
                 raise client_error(error, doing, Asked(self._settings, "Describe"))
 
     async def _listing(self, client: AIOKafkaAdminClient) -> list[dict[str, Any]]:
-        """All topics: to ask for one by name would create it on a cluster that still auto-creates."""
+        """All topics: asking for one by name would create it on a cluster that still auto-creates."""
         return [entry for entry in await client.describe_topics() if not entry["error_code"]]
 
     async def _default_replication(
@@ -240,7 +240,7 @@ class KafkaAdmin:
         return int(config.get("default.replication.factor", "1"))
 
     async def _await_leaders(self, client: AIOKafkaAdminClient, topics: Sequence[NewTopic]) -> None:
-        """Brokers learn of a new topic one after another, and whoever asks next may ask the last of them: wait for all
+        """Brokers learn of a new topic one after another, and the next request may go to the last of them: wait for all
         that answer; bounded by the client's deadline."""
         for broker in (await client.describe_cluster())["brokers"]:
             with contextlib.suppress(*CLIENT_ERRORS):  # it is away: nobody else will ask it either
@@ -250,7 +250,7 @@ class KafkaAdmin:
 async def _until_known(
     client: AIOKafkaAdminClient, node_id: int, topics: Sequence[NewTopic]
 ) -> None:
-    """Until this broker names a leader for every partition of all of them."""
+    """Wait until this broker names a leader for every partition of all of them."""
     while True:
         answer = await client._send_request_to_node(node_id, MetadataRequest(None))
         leaders = {

@@ -1,4 +1,4 @@
-"""An idempotent producer outside any transaction, for full snapshots: a long one holds back no reader."""
+"""An idempotent producer outside any transaction, for full snapshots: a long snapshot holds back no reader."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class KafkaAppender:
             self._healthy = False
             raise RefusedRecord(
                 f"a record for {record.topic}-{partition} was stored, but its offset is unknown: the"
-                " snapshot is abandoned, the next one starts anew",
+                " snapshot is abandoned, and the next one starts anew",
                 topic=record.topic,
                 error="duplicate sequence",
             )

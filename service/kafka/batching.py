@@ -40,7 +40,8 @@ class TopicShape:
 
 
 class OpenBatch(BatchBuilder):
-    """The client's, with `add` for `append`: no serializers and one call less, 0.1 µs of 0.6 a record (measured)."""
+    """The client's, with `add` for `append`: without serializers and one call it saves 0.1 µs of 0.6 a record
+    (measured)."""
 
     _relative_offset: int  # the client's: records so far
 
@@ -77,7 +78,7 @@ class _Lane:
         self._append = batch.add
 
     def add(self, record: Output | LogRecord, timestamp_ms: int | None) -> None:
-        """Raises RefusedRecord for one that its topic does not take."""
+        """Raises RefusedRecord if the record is too large for its topic."""
         key, value, headers = record.key, record.value, record.headers
         # The client wants a list; a shared empty one costs nothing.
         listed = list(headers) if headers else _NO_HEADERS
@@ -107,7 +108,7 @@ class Batches:
         count, and for no key; or Kafka's hash of the key.
 
         Raises:
-            RefusedRecord: no such partition, or larger than its topic takes.
+            RefusedRecord: no such partition, or too large for its topic.
         """
         same = self._shapes[state_topic].partition_count
         counts = {topic: shape.partition_count for topic, shape in self._shapes.items()}
@@ -128,8 +129,8 @@ class Batches:
     def add_records(
         self, records: Iterable[LogRecord], partition: int
     ) -> list[tuple[TopicPartition, int, int]]:
-        """Append in order, all with the time of now. Returns for each its partition, batch number in it, and place in
-        that batch."""
+        """Append in order, all with the present time. Returns for each its partition, its batch's number there, and its
+        place in that batch."""
         places, now_ms = [], wall_ms()
         for record in records:
             lane = self._lane(record.topic, partition)

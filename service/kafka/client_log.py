@@ -1,8 +1,7 @@
 """The Kafka client's warnings, each cause once a minute.
 
-A topic that was deleted under a reader is worth one line; the client logs a thousand a second (measured). What says
-something new always passes: a cause is a whole text of one logger and level, not its template, with its
-exception.
+A topic that was deleted under a reader is worth one line; the client logs a thousand a second (measured). New messages
+always pass: a cause is the whole text of one logger and level, with its exception, not its template.
 """
 
 from __future__ import annotations
@@ -24,11 +23,10 @@ _Key = tuple[str, int, str]
 
 
 def summarise_client_log() -> None:
-    """From now on the client's warnings and errors go to the root logger's handlers in sums: a text at once when it is
-    new, then how often it was repeated, once a minute. For the whole process. Idempotent.
+    """From now on the client's warnings and errors go to the root logger's handlers in sums: a new text at once, then
+    once a minute how often it was repeated. For the whole process. Idempotent.
 
-    `snapreplay run`, and `snapreplay.run`, do this by themselves; a program that embeds a service has the say over its
-    log.
+    `snapreplay run` and `snapreplay.run` do this by themselves; a program that embeds a service decides about its log.
     """
     logger = logging.getLogger(CLIENT_LOGGER)
     if not any(isinstance(handler, Summary) for handler in logger.handlers):
@@ -65,7 +63,7 @@ class Summary(logging.Handler):
             self._tell(key, said, now)
 
     def tell(self, *, all_of_them: bool = False) -> None:
-        """What was left out more than a minute ago, or all of it."""
+        """Log what was left out for more than a minute, or all of it."""
         self.acquire()
         try:
             now = self._now()
@@ -78,7 +76,7 @@ class Summary(logging.Handler):
             self.release()
 
     def close(self) -> None:
-        """At the end of the process, too: nothing that was left out stays untold."""
+        """At the end of the process everything that was left out is logged."""
         self.tell(all_of_them=True)
         super().close()
 
@@ -89,7 +87,7 @@ class Summary(logging.Handler):
         self._target.callHandlers(record)
 
     def _tell_later(self, now: float) -> None:
-        """Nobody else would, if nothing more is logged."""
+        """By a timer, because nothing more may be logged."""
         due_at = self._repeats.due_at()
         if self._timer is None and due_at is not None:
             self._timer = threading.Timer(max(0.0, due_at - now), self.tell)

@@ -1,10 +1,10 @@
-"""Every Kafka client of ours is made here: none of them creates a topic by asking for it.
+"""All our Kafka clients are made here: none of them creates a topic by asking for it.
 
 aiokafka 0.14.0 lets the brokers create each topic that it asks for, and has no option against that. On a cluster with
-Kafka's default auto.create.topics.enable=true a topic that was deleted under a running service would be back at once,
-with the brokers' retention and number of partitions.
+Kafka's default auto.create.topics.enable=true, a topic deleted under a running service would be back at once, with the
+brokers' retention and partition count.
 
-Only our clients are changed: a program that embeds a service may have others, which rely on it.
+Only our clients are changed: a program that embeds a service may have others that rely on it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Connection(AIOKafkaConnection):
 
 
 class BareClient(AIOKafkaClient):
-    """What consumers, producers and admin clients have inside; `bootstrap` it where that is enough."""
+    """The client inside consumers, producers and admin clients; `bootstrap` it where that is enough."""
 
     async def _get_conn(
         self, node_id: Any, *, group: int = ConnectionGroup.DEFAULT, no_hint: bool = False
@@ -47,16 +47,16 @@ class _AdminClient(AIOKafkaAdminClient):
 
 
 async def anybody(client: AIOKafkaClient) -> int:
-    """The node id of a broker that is there: for some time the cluster lists those that are not, too.
+    """The node id of a broker that answers: for some time the cluster also lists brokers that are gone.
 
     Raises:
-        NodeNotReadyError: none is.
+        NodeNotReadyError: none answers.
     """
     nodes = [broker.nodeId for broker in client.cluster.brokers()]
     for node in random.sample(nodes, len(nodes)):
         if await client.ready(node):
             return int(node)
-    raise NodeNotReadyError(f"none of the brokers {nodes} is there")
+    raise NodeNotReadyError(f"none of the brokers {nodes} answers")
 
 
 def consumer_client(arguments: dict[str, Any]) -> AIOKafkaConsumer:

@@ -13,7 +13,7 @@ from snapreplay.service.kafka.errors import CLIENT_ERRORS
 from snapreplay.service.kafka.requests import DescribeTransactions
 
 SKEW_MS_MIN = 10_000
-"""Less than that no topic's limits tell from a slow network."""
+"""A smaller difference may be a slow network."""
 
 _ASK_S = 2.0
 
@@ -21,8 +21,8 @@ _ASK_S = 2.0
 async def clock_refused(
     client: AIOKafkaClient, transactional_id: str, began_ms: int
 ) -> ClockRefused | None:
-    """The clocks compared; None when they agree, or the coordinator does not say. To be asked while the transaction is
-    open; `began_ms` is our time when it began."""
+    """Compares the clocks; None when they agree, or the coordinator does not say. Call while the transaction is open;
+    `began_ms` is our time when it began."""
     try:
         async with asyncio.timeout(_ASK_S):
             node = await client.coordinator_lookup(CoordinationType.TRANSACTION, transactional_id)
@@ -43,9 +43,9 @@ def _compared(began_ms: int, brokers_ms: int, asked_ms: int) -> ClockRefused | N
     skew_ms = ahead_ms if ahead_ms > 0 else -behind_ms
     which = f"{abs(skew_ms) / 1000:.0f} s {'ahead of' if skew_ms > 0 else 'behind'} the brokers'"
     return ClockRefused(
-        f"the clock of this machine is {which}: it said {_utc(began_ms)} when the transaction coordinator's said"
+        f"the clock of this machine is {which}: it showed {_utc(began_ms)} when the transaction coordinator's showed"
         f" {_utc(brokers_ms)}, and a broker refuses records with our time",
-        hint="set the clock right (`timedatectl` shows whether it is synchronised)",
+        hint="correct the clock (`timedatectl` shows whether it is synchronised)",
         skew_ms=skew_ms,
         ours_ms=began_ms,
         brokers_ms=brokers_ms,

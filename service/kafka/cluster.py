@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 COORDINATOR_PAUSE_S = 0.2
 LIMITS_AGE_S = 30.0
-"""A changed max.message.bytes counts for producers that start after this, or after one was refused a record."""
+"""A changed max.message.bytes counts for producers that start this much later, or after a refused record."""
 
 
 class KafkaCluster:
@@ -126,7 +126,7 @@ class KafkaCluster:
         return await self._admin.group_members(group_id)
 
     async def _limits_of(self, topics: Collection[str]) -> dict[str, int]:
-        """max.message.bytes of each, not older than metadata may be."""
+        """max.message.bytes of each, no older than metadata may be."""
         fresh_after = time.monotonic() - LIMITS_AGE_S
         if any(self._limits.get(topic, (0, 0.0))[1] < fresh_after for topic in topics):
             facts = await self._admin.topics(topics)

@@ -1,4 +1,4 @@
-"""Arguments of every aiokafka client, from the settings. One place decides what a client of ours looks like.
+"""Arguments of every aiokafka client, from the settings.
 
 Sizes and pauses are measured on a real broker: reads are fastest at 1 MiB per fetch for small records and
 2 MiB for snapshot chunks (bigger answers block the loop while they are decoded); a fence behind an open
@@ -41,7 +41,7 @@ _CONTEXTS: dict[tuple[tuple[str, object], ...], _Loaded] = {}
 
 
 def client_arguments(settings: Settings) -> dict[str, Any]:
-    """What all clients share. The addresses are shuffled anew, so that a new client tries another one.
+    """Arguments of all clients. The addresses are shuffled anew, so that a new client tries another one.
 
     Raises:
         UsageError: a PEM file cannot be loaded.
@@ -85,7 +85,7 @@ def membership_arguments(settings: Settings, group_id: str) -> dict[str, Any]:
         "heartbeat_interval_ms": group.heartbeat_interval_ms,
         "rebalance_timeout_ms": group.rebalance_timeout_ms,
         "max_partition_fetch_bytes": 1024,
-        "auto_offset_reset": "latest",  # nothing is ever fetched; "none" would be an error to log
+        "auto_offset_reset": "latest",  # nothing is ever fetched; "none" would log an error
         "enable_auto_commit": False,
     }
 
@@ -123,8 +123,8 @@ def _arguments(settings: Settings, client: str) -> dict[str, Any]:
 
 
 def _ssl_context(properties: tuple[tuple[str, object], ...]) -> ssl.SSLContext:
-    """PEM files are read again when they were written again: certificates are renewed under a running service. What
-    cannot be loaded then, such as a certificate whose key comes a moment later, leaves the former one in use."""
+    """PEM files that were written again are read again: certificates are renewed under a running service. If they
+    cannot be loaded, for example because the key comes a moment later, the former ones stay in use."""
     known = _CONTEXTS.get(properties)
     written = tuple(_written_at(str(value)) for name, value in properties if name.endswith("file"))
     if known is not None and known.written == written:
@@ -153,14 +153,14 @@ def _load_context(properties: tuple[tuple[str, object], ...]) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=_text(given.get("ssl.cafile")))
         certificate = _text(given.get("ssl.certfile"))
         if certificate is not None:
-            # Never None: for an encrypted key OpenSSL would ask whoever sits at the terminal, and wait.
+            # Never None: for an encrypted key OpenSSL would prompt at the terminal, and wait.
             password = str(given.get("ssl.password", ""))
             context.load_cert_chain(certificate, _text(given.get("ssl.keyfile")), password)
     except (OSError, ssl.SSLError) as error:
         named = ", ".join(f"kafka.{n}={v}" for n, v in properties if n.endswith("file"))
         raise UsageError(
             f"the PEM files of {named} cannot be loaded: {error}",
-            hint="they must be readable PEM files, certificate and key of one pair; an encrypted key needs"
+            hint="give readable PEM files, with certificate and key of one pair; an encrypted key needs"
             " kafka.ssl.password",
         ) from error
     context.check_hostname = bool(given.get("ssl.check.hostname", True))

@@ -1,4 +1,4 @@
-"""Record batches whose checksum is wrong: tried again with other clients, then named, never read for ever."""
+"""Record batches whose checksum is wrong: tried again with other clients, then reported, never read for ever."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ WARY_RECORDS = 30_000
 class CorruptBatches:
     """What a reader knows of them.
 
-    The client raises before it gives out what lay before a damaged batch in the same fetch, and does not say where
-    it is. So after the first one, records are taken one by one for a while: the good ones come out, and then the
-    position is that of the damaged one.
+    The client raises before it returns what lay before a damaged batch in the same fetch, and does not say where the
+    batch is. So after the first one, records are taken one by one for a while: the good ones come out, and then the
+    position is that of the damaged batch.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class CorruptBatches:
         return self._wary_records > 0
 
     def met(self) -> None:
-        """A poll of many records met one."""
+        """A poll of many records met a damaged batch."""
         self._wary_records = WARY_RECORDS
 
     async def one(
@@ -62,12 +62,12 @@ class CorruptBatches:
         self._wary_records = WARY_RECORDS
         if self._attempts >= ATTEMPTS_MAX:
             raise DamagedError(
-                f"{partition} offset {position}: the record batch fails its checksum, {self._attempts} times in a row",
-                hint="the leader's copy is damaged. Who leads says"
+                f"{partition} offset {position}: the record batch failed its checksum {self._attempts} times in a row",
+                hint="the leader's copy is damaged. Find the leader with"
                 f" `kafka-topics.sh --bootstrap-server HOST:PORT --describe --topic {partition.topic}`;"
                 " stop that broker, so that an intact replica leads, then"
-                f" {look_again(partition.partition)}. Before it is started again, remove the directory {partition}"
-                " from its log.dirs: it copies it anew",
+                f" {look_again(partition.partition)}. Before the broker is started again, remove the directory"
+                f" {partition} from its log.dirs: the broker then copies the partition again",
                 topic=partition.topic,
                 partition=partition.partition,
                 offset=position,

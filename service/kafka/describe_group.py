@@ -1,6 +1,4 @@
-"""DescribeGroups that says who is a static member, and under which name: since version 4 (Kafka 2.4), and aiokafka
-0.14.0 ends at 3.
-"""
+"""DescribeGroups with the instance ids of static members: version 4 (Kafka 2.4), while aiokafka 0.14.0 ends at 3."""
 
 from __future__ import annotations
 

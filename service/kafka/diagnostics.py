@@ -68,13 +68,13 @@ _NOBODY = -1  # no producer has this id
 _FORBIDDEN = {GroupAuthorizationFailedError.errno, TransactionalIdAuthorizationFailed.errno}
 _NO_ERROR = 0
 _ABORT = 0
-# The coordinator loads, moves, makes its topic at first use, or ends the last transaction of this id.
+# The coordinator loads, moves, creates its topic at first use, or ends the last transaction of this id.
 _AGAIN = {14, 15, 16, 51}
 _PAUSE_S = 0.05
 
 
 def missing_codecs() -> tuple[str, ...]:
-    """Compressions that records may have and this installation cannot read."""
+    """Compressions of records that this installation cannot read."""
     known = {
         "gzip": codec.has_gzip,
         "snappy": codec.has_snappy,
@@ -110,7 +110,7 @@ class KafkaDiagnostics:
         return [await self._broker(each) for each in cluster["brokers"]]
 
     async def replicas(self, topics: Collection[str]) -> dict[TopicPartition, Replicas]:
-        """Of those topics that exist."""
+        """The replicas of those topics that exist."""
         listing = await self._in_time("describing topics", self._client.describe_topics())
         return {
             TopicPartition(entry["topic"], each["partition"]): Replicas(
@@ -124,7 +124,7 @@ class KafkaDiagnostics:
     async def open_transaction(
         self, partition: TopicPartition, leader: int, brokers: Sequence[int]
     ) -> OpenTransaction | None:
-        """The one that began first; None when none is open any more. `brokers` are asked who coordinates it."""
+        """The open transaction that began first; None: there is none. `brokers` are asked which one coordinates it."""
         what = f"describing the producers of {partition}"
         return await self._in_time(what, self._open_transaction(partition, leader, brokers))
 
@@ -138,10 +138,10 @@ class KafkaDiagnostics:
         return await self._in_time("probing", self._probe(transactional_id, partitions))
 
     async def refused(self, group_id: str, owners: Mapping[str, TopicPartition]) -> dict[str, str]:
-        """Of the group and the transactional ids of `owners`, what may not be used → the broker's reason.
+        """The group and transactional ids of `owners` that may not be used → the broker's reason.
 
-        Asked as a member and a producer that never were (an owner writes to its partition): the permission is looked at
-        first, and what is refused after it changes nothing and fences nobody.
+        Asks as a member and a producer that never existed (an owner writes to its partition): the broker checks the
+        permission first, and the refusal after it changes nothing and fences nobody.
         """
         doing = "asking for the permissions of its group and transactional ids"
         return await self._in_time(doing, self._refused(group_id, owners))
@@ -249,7 +249,7 @@ class KafkaDiagnostics:
     async def _at_coordinator(
         self, kind: int, name: str, request: Request[Any], code_of: Callable[[Any], int]
     ) -> int:
-        """The error code of the first of both: finding it, asking it."""
+        """The error code of finding the coordinator, else of asking it."""
         anywhere = await anybody(self._client._client)
         find = FindCoordinatorRequest(name, kind)
         code, found = await self._asked(anywhere, find, _error_code)

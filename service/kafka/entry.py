@@ -80,7 +80,7 @@ class _Door:
         self._has_certificate = "ssl.certfile" in settings.kafka
 
     async def refusal(self) -> NotAuthenticated | None:
-        """The first one; if an address accepts us, the first one of the brokers that the cluster advertises."""
+        """The first refusal; if an address accepts us, the first one of the brokers that the cluster advertises."""
         refused = None
         for place in self._places:
             try:
@@ -111,7 +111,7 @@ class _Door:
         return [_Place(host, port) for _, host, port, *_ in answer.brokers]
 
     async def _judged(self, place: _Place, error: BaseException) -> NotAuthenticated | None:
-        """None when it is no refusal: nobody listens, no such host, no answer."""
+        """None when the error is no refusal: nobody listens, no such host, no answer."""
         cause = error.__cause__ or error
         match cause:
             case ssl.SSLCertVerificationError():
@@ -130,7 +130,7 @@ class _Door:
                 return await self._closed(place)
 
     async def _closed(self, place: _Place) -> NotAuthenticated | None:
-        """It closed the connection without an answer: perhaps it uses another protocol than we do."""
+        """The broker closed the connection without an answer: perhaps it uses another protocol."""
         if "SSL" in self._protocol:
             if await self._answers_plainly(place):
                 return self._other_protocol(place, "does not use TLS", tls=False)
@@ -144,7 +144,7 @@ class _Door:
         return None
 
     def _untrusted(self, place: _Place, error: ssl.SSLCertVerificationError) -> NotAuthenticated:
-        hint = "kafka.ssl.cafile must name the PEM file of the authority that signed the brokers' certificates"
+        hint = "set kafka.ssl.cafile to the PEM file of the authority that signed the brokers' certificates"
         if error.verify_code in _NAME_DIFFERS:
             hint = (
                 "use an address that is in the broker's certificate, in kafka.bootstrap.servers and in the brokers'"
@@ -157,7 +157,7 @@ class _Door:
         return _refused(
             place,
             f"it refuses {ours}: {error.reason}",
-            "kafka.ssl.certfile and kafka.ssl.keyfile must name a certificate that an authority trusted by the brokers"
+            "set kafka.ssl.certfile and kafka.ssl.keyfile to a certificate that an authority trusted by the brokers"
             " has signed, and its key",
         )
 
@@ -203,7 +203,7 @@ class _Door:
         )
 
     async def _mechanisms(self, place: _Place) -> Sequence[str]:
-        """What the listener offers; nothing when it wants no SASL, or does not say."""
+        """What the listener offers; empty when it uses no SASL, or does not say."""
         transport = "SSL" if "SSL" in self._protocol else "PLAINTEXT"
         try:
             bare = {**self._arguments, "security_protocol": transport}
@@ -220,7 +220,7 @@ class _Door:
         bare = {**self._arguments, "security_protocol": "PLAINTEXT", "ssl_context": None}
         connection = AIOKafkaConnection(*place, **bare)
         try:
-            await connection.connect()  # asks which versions it speaks
+            await connection.connect()  # asks which versions the broker supports
         except CLIENT_ERRORS:
             return False
         connection.close()
@@ -228,14 +228,14 @@ class _Door:
 
 
 async def _speaks_tls(place: _Place) -> bool:
-    """Whether a handshake gets anywhere. Whose certificate it is does not matter: nothing is sent."""
+    """Whether a TLS handshake starts. Any certificate will do: nothing is sent."""
     anybody = ssl.create_default_context()
     anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
     try:
         async with asyncio.timeout(KNOCK_S):
             _, writer = await asyncio.open_connection(*place, ssl=anybody)
     except ssl.SSLError as error:
-        return "ALERT" in (error.reason or "")  # so it knows what TLS is
+        return "ALERT" in (error.reason or "")  # an alert is TLS, too
     except (OSError, TimeoutError):
         return False
     writer.close()

@@ -28,7 +28,7 @@ from snapreplay.service.core.kafka_errors import (
 class InvalidRecord(kafka.BrokerResponseError):
     """The broker refuses a record for what it is, such as one without a key for a compacted topic (Kafka 2.5).
 
-    aiokafka 0.14.0 does not know it: as an unknown error it would be doubt, and tried for ever.
+    aiokafka 0.14.0 does not know it: as an unknown error it would leave the batch in doubt, and be retried for ever.
     """
 
     errno = 87
@@ -39,13 +39,13 @@ class InvalidRecord(kafka.BrokerResponseError):
 kafka.kafka_errors[InvalidRecord.errno] = InvalidRecord
 
 _NOT_SPOKEN = (kafka.IncompatibleBrokerVersion, NotImplementedError)
-"""The broker has no such request, or none of its versions that we know."""
+"""The broker does not know the request, or none of the versions that we know."""
 
 CLIENT_ERRORS = (
     *(kafka.KafkaError, kafka.IllegalOperation, AssertionError, OSError, TimeoutError),
     NotImplementedError,
 )
-"""All that a call into aiokafka is seen to raise."""
+"""Everything that calls into aiokafka were seen to raise."""
 
 _FENCED = (kafka.ProducerFenced, kafka.InvalidProducerEpoch)
 _NO_LIMIT = 2**63 - 1
@@ -72,7 +72,7 @@ _KEPT_OUT = (
 
 
 class Asked(NamedTuple):
-    """Who asks for what, for the command that would allow it.
+    """What is asked for, for the command that would allow it.
 
     Attributes:
         operation: on a topic or the cluster, in Kafka's words. Groups are read, transactional ids written.
@@ -92,7 +92,7 @@ def commit_error(
         return error
     if isinstance(error, _FENCED):
         return Fenced(
-            f"the broker refuses the epoch of producer {transactional_id}: a newer owner, or our"
+            f"the broker refuses the epoch of producer {transactional_id}: there is a newer owner, or our"
             " transaction timed out",
             transactional_id=transactional_id,
         )
@@ -123,25 +123,25 @@ def client_error(error: BaseException, doing: str, asked: Asked | None = None) -
         return _forbidden(error, f"while {doing}", asked)
     if isinstance(error, _KEPT_OUT):
         return NotAuthenticated(
-            f"Kafka denies access, while {doing}: {describe(error)}",
+            f"Kafka denied access while {doing}: {describe(error)}",
             hint="correct kafka.sasl.* and kafka.security.protocol",
         )
     if isinstance(error, _NOT_SPOKEN):
         return StopError(
-            f"a broker does not speak our version of a request, while {doing}: {describe(error)}",
+            f"a broker did not support our version of a request while {doing}: {describe(error)}",
             hint="upgrade the brokers: snapreplay needs Kafka 3.0 or newer",
         )
     if isinstance(error, kafka.UnsupportedCodecError):
         return StopError(
-            f"a record is compressed in a way that cannot be read here, while {doing}: {describe(error)}",
-            hint="is the cramjam package installed? It decompresses lz4, snappy and zstd",
+            f"a compressed record cannot be decompressed here, while {doing}: {describe(error)}",
+            hint="install the cramjam package: it decompresses lz4, snappy and zstd",
         )
     if isinstance(error, kafka.InvalidTransactionTimeout):
         return StopError(
-            f"the broker refuses our transaction timeout while {doing}",
+            f"the broker refused our transaction timeout while {doing}",
             hint="lower timeouts.transaction_ms, or raise transaction.max.timeout.ms on the brokers",
         )
-    return Unreachable(f"no good answer from Kafka while {doing}: {describe(error)}")
+    return Unreachable(f"no usable answer from Kafka while {doing}: {describe(error)}")
 
 
 def describe(error: BaseException) -> str:
@@ -157,15 +157,15 @@ def _refused_hint(error: BaseException, topic: str) -> str:
     if isinstance(error, kafka.InvalidTimestampError):
         limits = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
         lifted = ",".join(f"{limit}={_NO_LIMIT}" for limit in limits)
-        return f"give its records a time within the topic's limits; or lift them: `{alter(topic, lifted)}`"
+        return f"give the records a time within the topic's limits; or lift the limits: `{alter(topic, lifted)}`"
     if isinstance(error, InvalidRecord):
-        keyed = "a compacted topic takes no record without a key: give each one"
+        keyed = "a compacted topic takes no record without a key: give each record a key"
         return f"{keyed}; or `{alter(topic, 'cleanup.policy=delete')}`"
     return f"`kafka-configs.sh --bootstrap-server HOST:PORT --describe --all --topic {topic}` shows its limits"
 
 
 def _forbidden(error: BaseException, doing: str, asked: Asked | None) -> AccessError:
-    """Named as far as it is known: what, which operation, for whom."""
+    """Names resource, operation and principal, as far as they are known."""
     kind, operation, option = _RESOURCES[type(error)]
     name = _name_in(error)
     if not name and asked is not None and option != "--cluster":
@@ -182,7 +182,7 @@ def _forbidden(error: BaseException, doing: str, asked: Asked | None) -> AccessE
     )
 
 
-# What it is called, the operation where it is always the same, the option of kafka-acls.sh.
+# Name of the resource, its operation if there is only one, the option of kafka-acls.sh.
 _RESOURCES: dict[type[BaseException], tuple[str, str, str]] = {
     kafka.TopicAuthorizationFailedError: ("topic", "", "--topic"),
     kafka.GroupAuthorizationFailedError: ("group", "Read", "--group"),
@@ -192,7 +192,7 @@ _RESOURCES: dict[type[BaseException], tuple[str, str, str]] = {
 
 
 def _name_in(error: BaseException) -> str:
-    """The client names one topic, a set of them, a group, an id; or nothing."""
+    """The client names one topic, a set of topics, a group, an id, or nothing."""
     named = error.args[0] if error.args else ""
     if isinstance(error, kafka.ClusterAuthorizationFailedError):
         return ""
@@ -201,7 +201,7 @@ def _name_in(error: BaseException) -> str:
 
 
 def _principal(settings: Settings) -> str:
-    """As the authorizer knows us, unless the brokers have rules for names; "" for a certificate's."""
+    """As the authorizer knows us, unless the brokers map names; "" for a certificate."""
     given = settings.kafka
     if str(given.get("security.protocol", "PLAINTEXT")).startswith("SASL"):
         user = given.get("sasl.plain.username")

@@ -1,7 +1,7 @@
-"""Fetching by topic id, and noticing whatever may mean that a log is not the one that was read before.
+"""Fetches by topic id, and notices whatever may mean that a log is not the one that was read before.
 
-A fetch by name and offset is answered by whatever topic has the name now. A fetch by id is not: a broker that has
-another topic of this name answers UNKNOWN_TOPIC_ID, for as long as it is asked.
+A fetch by name and offset is answered from whatever topic has the name now. A fetch by id is not: a broker that has
+another topic of this name always answers UNKNOWN_TOPIC_ID.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class FetchWatch:
 
     Attributes:
         disturbances: how often a connection was lost, a fetch was refused, or a leader epoch fell.
-        missing_since: by the loop's clock, when a broker first said that there is no such topic; None while a later
-            answer held something.
+        missing_since: by the loop's clock, when a broker first said that there is no such topic; None after an answer
+            that has the topic.
     """
 
     def __init__(self, ids: Mapping[str, str]) -> None:
@@ -52,11 +52,11 @@ class FetchWatch:
         return FetchById(fetch, self.ids) if known else fetch
 
     def answered(self, answer: Any) -> bool:
-        """Look at an answer. Whether a topic of it is missing.
+        """Looks at an answer. Returns whether one of its topics is missing.
 
         Raises:
-            KafkaError: it has no topics, only an error. The client's fetcher takes that for nothing new, and would ask
-                again at once; for an error it makes a pause.
+            KafkaError: it has no topics, only an error. The client's fetcher would take that for nothing new and ask
+                again at once; after an error it pauses.
         """
         code = getattr(answer, "error_code", _NO_ERROR)  # since version 7
         if code != _NO_ERROR:
@@ -77,7 +77,7 @@ class FetchWatch:
         return missing
 
     def listed(self, followed: Collection[str], cluster: ClusterMetadata) -> None:
-        """Look at fresh metadata: what has no leader is not even fetched, so no answer says that it is missing."""
+        """Looks at fresh metadata: a topic without leaders is not fetched, so no answer says that it is missing."""
         if set(followed) - cluster.topics() - cluster.unauthorized_topics:
             self._miss()
 
@@ -121,7 +121,7 @@ class _WatchedClient(BareClient):
 def fetch_by_id(
     consumer: AIOKafkaConsumer, ids: Mapping[str, str], missing_since: float | None = None
 ) -> FetchWatch:
-    """This consumer fetches the topics of `ids` by their ids. To be called before anything is assigned to it.
+    """Make this consumer fetch the topics of `ids` by their ids. Call it before anything is assigned to the consumer.
 
     Args:
         missing_since: of the consumer before it, at the same positions.

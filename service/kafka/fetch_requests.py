@@ -101,7 +101,7 @@ class Fetched(NamedTuple):
 
 
 class FetchById(FetchRequest):
-    """The same fetch, by topic id: a broker that has another topic of this name answers UNKNOWN_TOPIC_ID. By name where
+    """The same fetch, by topic id: a broker that has another topic of this name answers UNKNOWN_TOPIC_ID. By name if
     the broker is older than Kafka 3.1. `ids` has all topics of `fetch`."""
 
     def __init__(self, fetch: FetchRequest, ids: Mapping[str, str]) -> None:
@@ -144,7 +144,7 @@ class FetchById(FetchRequest):
         )
 
     def named(self, answer: Any) -> Any:
-        """The answer by name; one that is by name as it is."""
+        """The answer by name; an answer by name stays as it is."""
         if answer.API_VERSION != _FetchByIdResponse.API_VERSION:
             return answer
         names = {topic_id: name for name, topic_id in self._ids.items()}
@@ -155,7 +155,7 @@ class FetchById(FetchRequest):
         return Fetched(11, answer.error_code, topics)
 
 
-# The client takes the newest that both sides know.
+# The client takes the newest version that both sides know.
 FetchById._CLASSES = (*FetchRequest._CLASSES, _FetchByIdRequest)
 
 

@@ -1,4 +1,4 @@
-"""Who has fenced a transactional id last: asked of its coordinator, which knows it without any of our topics."""
+"""Who fenced a transactional id last: its coordinator knows that without any of our topics."""
 
 from __future__ import annotations
 

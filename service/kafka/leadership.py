@@ -1,7 +1,7 @@
-"""Where a log ends, by a leader that every broker knows as the leader.
+"""Where a log ends, according to a leader that every broker knows as the leader.
 
-A leader that is cut off from its peers goes on answering, and its log may end earlier than it does. But it is alone
-with its opinion: the others know the newer one, and that one knows itself.
+A leader that is cut off from its peers goes on answering, and its log may end too early. But no other broker names it:
+they know the newer leader, and that one knows itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NO_ERROR = 0
 
 
 class _View(NamedTuple):
-    """Of a partition, by one broker: node ids."""
+    """One broker's view of a partition: node ids."""
 
     leader: int
     replicas: frozenset[int]
@@ -67,7 +67,7 @@ async def _agreed_end_offset(client: AIOKafkaClient, partition: TopicPartition) 
 async def _view(
     client: AIOKafkaClient, node: int, partition: TopicPartition
 ) -> tuple[_View | None, set[int]]:
-    """And the brokers that it knows. Those that only another broker knew are made known to the client."""
+    """Also returns the brokers that it knows, and makes them known to the client."""
     answer = await client.send(
         node, MetadataRequest([partition.topic], allow_auto_topic_creation=False)
     )

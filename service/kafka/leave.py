@@ -1,5 +1,5 @@
-"""LeaveGroup, also for a static member. aiokafka 0.14.0 sends none for it, so after a planned stop the others would
-wait a whole session timeout for its partitions (KIP-345 adds the instance id to version 3).
+"""LeaveGroup, also for a static member. aiokafka 0.14.0 does not send it then, so after a planned stop the others would
+wait a whole session timeout for the partitions (KIP-345 adds the instance id in version 3).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The consumer that says which partitions are ours, and reads nothing.
+"""The consumer that finds out which partitions are ours, and reads nothing.
 
 It subscribes to the increments topic only, so that several inputs cannot be split over members; everything is
 paused in the first line of the assigned callback (measured: not one fetch), and it is polled for ever in its
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 Callback = Callable[[set[int]], Awaitable[None]]
 
 EVICTIONS_SUSPECT = 3
-LEAVE_SECONDS = 5 * CLOSE_S  # of our own accord; a stop that has less time says so
+LEAVE_SECONDS = 5 * CLOSE_S  # the default; a stop with less time says so
 LOOK_SECONDS = 2.0
 _POLL_MS = 200
 _UNKNOWN_MEMBER_ID = 25  # aiokafka's own LeaveGroup of a dynamic member came first
@@ -49,7 +49,7 @@ _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.2, 10.0
 
 
 class Membership:
-    """One member of the app's group. `run` once, in the loop that is to carry it; `leave` in the same loop,
+    """One member of the app's group. Call `run` once, in the loop that carries it, `leave` in the same loop, and
     `stand_aside` from any.
 
     `on_revoked(partitions)` is awaited for at most timeouts.revoke_ms, then goes on by itself while the group
@@ -91,7 +91,7 @@ class Membership:
 
     @property
     def member_id(self) -> str:
-        """Given by the coordinator; empty while we are no member."""
+        """The coordinator's name for us; empty while we are no member."""
         coordinator = self._coordinator
         return str(coordinator.member_id) if coordinator is not None else ""
 
@@ -119,12 +119,12 @@ class Membership:
 
     @property
     def aside(self) -> str | None:
-        """For whom we stepped down and when we look again; None: we did not. Any thread."""
+        """For whom we stepped down and when we look again; None: we have not. Any thread."""
         aside = self._aside
         if aside is None:
             return None
         seconds = max(0.0, self._looks_at - time.monotonic())
-        found = "the other one has left, asks once more" if aside.gone else "looks again"
+        found = "the other one has left; looks once more" if aside.gone else "looks again"
         return f"stepped down for {self._aside_for}; {found} in {seconds:.0f} s"
 
     def stand_aside(self, for_whom: str) -> bool:
@@ -138,7 +138,7 @@ class Membership:
         return True
 
     async def run(self) -> None:
-        """Be a member until `leave`. Never gives up: an unreachable cluster is tried again with back-off."""
+        """Be a member until `leave`. Never gives up: an unreachable cluster is retried with back-off."""
         pause_s = _FIRST_PAUSE_S
         self._loop = asyncio.get_running_loop()
         try:
@@ -171,7 +171,7 @@ class Membership:
     async def leave(self, within_seconds: float = LEAVE_SECONDS) -> None:
         """Planned stop: the others get our partitions within a heartbeat, not a session timeout.
 
-        Give up the partitions first: nothing is called back any more. Bounded, never raises.
+        Release the partitions before: nothing is called back any more. Bounded, never raises.
         """
         self._leaving.set()
         await bounded(self._ended.wait(), within_seconds)
@@ -183,7 +183,7 @@ class Membership:
         return consumer._coordinator if consumer is not None else None
 
     async def _be_member(self) -> None:
-        """One client's life: returns when we leave or stand aside, raises when the client is of no use any more."""
+        """One client's life: returns when we leave or stand aside, raises when the client is no longer usable."""
         consumer = consumer_client(membership_arguments(self._settings, self._group_id))
         try:
             await entered(consumer.start(), self._settings)
@@ -202,10 +202,10 @@ class Membership:
         cause = error.__cause__ if isinstance(error.__cause__, KafkaError) else error
         known = client_error(cause, "joining it", Asked(self._settings, "Read", self._group_id))
         self.last_error = str(known) if isinstance(known, AccessError) else describe(error)
-        log.warning("no member of group %s: %s", self._group_id, self.last_error)
+        log.warning("not a member of group %s: %s", self._group_id, self.last_error)
 
     async def _look_why(self) -> None:
-        """A client that has lost its brokers tries for ever, and says the same whatever keeps it out."""
+        """A client that has lost its brokers retries for ever and does not say what keeps it out."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             coordinator, error = self._coordinator, None
@@ -280,7 +280,7 @@ class Membership:
                     node, request, group=ConnectionGroup.COORDINATION
                 )
         except CLIENT_ERRORS as error:
-            log.warning("no LeaveGroup for %s: %s", self._group_id, describe(error))
+            log.warning("cannot send LeaveGroup for %s: %s", self._group_id, describe(error))
             return
         codes = [answer.error_code, *(code for _, _, code in answer.members)]
         expected = {0} if instance_id else {0, _UNKNOWN_MEMBER_ID}
@@ -309,7 +309,7 @@ class Membership:
             self._evictions.append(time.monotonic())
             if self.suspects_duplicate and not known:
                 log.warning(
-                    "another process of %s seems to have our instance id %r: the log is asked which of the two"
+                    "another process of %s seems to use our instance id %r: the log is asked which of the two"
                     " was started first; that one steps down",
                     self._group_id,
                     self._settings.instance_id,
@@ -324,7 +324,7 @@ class Membership:
         done, _ = await asyncio.wait({task}, timeout=limit_s)
         if not done:
             log.warning(
-                "%s(%s) is still busy after %.1f s: going on without it",
+                "%s(%s) is still busy after %.1f s; the group goes on without it",
                 getattr(callback, "__name__", callback),
                 sorted(partitions),
                 limit_s,

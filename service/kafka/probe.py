@@ -1,6 +1,6 @@
-"""The question "can this cluster commit a transaction?", asked with one small transaction.
+"""Finds out whether the cluster can commit a transaction, with one small transaction.
 
-An open port and a list of brokers say less: the transaction coordinator makes its topic at first
+An open port and a list of brokers say less: the transaction coordinator creates its topic at first
 use, and until then every producer of ours would fail.
 """
 
@@ -93,7 +93,7 @@ async def _one_transaction(bootstrap_servers: str, topic: str) -> None:
 
 
 async def _bounded(closing: Awaitable[object]) -> None:
-    # What fails here has no say in whether the transaction was committed.
+    # A failure here does not change whether the transaction was committed.
     with contextlib.suppress(KafkaError, OSError, TimeoutError):
         async with asyncio.timeout(_CLOSE_S):
             await closing

@@ -1,10 +1,9 @@
 """The transactional producer of one partition: `start()` is the fence, each batch is one transaction.
 
-One life: transactions until the first doubt, then `discard`. aiokafka 0.14.0 commits a transaction with holes
-in it and says OK, so every answer is checked before the commit is asked for; it waits for ever for brokers
-that are away, so every wait has our deadline; and it repeats an unanswered request silently, after which the
-old copy can decide the fate of a later transaction (KAFKA-17754, reproduced on 4.3.1), so an unanswered
-request ends the producer's life.
+It is used until the first doubt, then discarded. aiokafka 0.14.0 has three traps. It commits a transaction with missing
+records and says OK, so every answer is checked before the commit is asked for. It waits for ever for absent brokers, so
+every wait has our deadline. It repeats an unanswered request silently, and the old copy can decide a later transaction
+(KAFKA-17754, reproduced on 4.3.1), so after an unanswered request the producer is discarded.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ aiokafka_sender.BACKOFF_OVERRIDE = 0.002
 SEQUENCE_RECORDS_MAX = 1_000_000_000
 """aiokafka's sequence numbers turn negative at 2^31 records per partition, which brokers refuse."""
 
-BATCHED_OUTPUTS = 1024  # in one go, a millisecond
+BATCHED_OUTPUTS = 1024  # at once: about a millisecond
 
 _WATCHED = (ProduceRequest, AddPartitionsToTxnRequest, EndTxnRequest)
 
 LimitsOf = Callable[[Collection[str]], Awaitable[Mapping[str, int]]]
-"""Topics → max.message.bytes of each. Raises RefusedRecord for one that does not exist."""
+"""Topics → max.message.bytes of each. Raises RefusedTopic for one that does not exist."""
 
 
 class KafkaProducer:
@@ -194,7 +193,7 @@ class KafkaProducer:
         except CLIENT_ERRORS as error:
             topic, ours = target.topic, self.transactional_id
             raise commit_error(error, ours, topic, self._settings) from error
-        # A duplicate sequence is answered with -1: stored, but nobody knows where.
+        # A duplicate sequence is answered with -1: stored at an unknown offset.
         if answer is None or answer.offset < 0 or answer.partition != target.partition:
             raise CommitInDoubt(
                 f"a batch for {target} was answered with {answer}",
@@ -203,7 +202,7 @@ class KafkaProducer:
         return int(answer.offset)
 
     async def _clock_refused(self, error: BaseException) -> ClockRefused | None:
-        """Records bear the time of writing: what looks like the topic's limit may be our clock."""
+        """Records have the time of writing: what looks like the topic's limit may be our clock."""
         if not isinstance(error.__cause__, InvalidTimestampError):
             return None
         return await clock_refused(self._producer.client, self.transactional_id, self._began_ms)
@@ -234,7 +233,7 @@ class KafkaProducer:
 
 
 def _look_at(sent: asyncio.Future[Any]) -> None:
-    """A future that failed and that nobody awaited any more would be reported as an error at exit."""
+    """A failed future that nobody awaits any more would be reported as an error at exit."""
 
     def look(done: asyncio.Future[Any]) -> None:
         with contextlib.suppress(asyncio.CancelledError):

@@ -1,7 +1,7 @@
-"""Reading partitions without a group: assign, seek, and done means "position reached the end".
+"""Reads partitions without a group: assign, seek, and done means "the position has reached the end".
 
 An empty poll means nothing: it may be an election, a reconnect, aborted data. A client whose brokers have all
-moved never finds them again, so a read without progress gets a new client, from another address.
+moved never finds them again, so a read without progress gets a new client, with another address first.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from snapreplay.service.ports import NO_IDS, Bounds, TopicPartition
 SLICE_RECORDS = 5000
 # A poll over nothing but markers ends by its timeout, not by reaching the end: start short.
 _POLL_MS_MIN, _POLL_MS_MAX = 2, 200
-# How long a broker may not have heard of a topic that is there.
+# How long a broker may not know a topic that exists.
 LAG_SECONDS = 5.0
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 5.0
 
@@ -81,7 +81,7 @@ class KafkaReader:
 
         Raises:
             Unreachable: no broker answered.
-            NotAuthenticated: none let us in.
+            NotAuthenticated: access was refused.
         """
         await self._connect()
 
@@ -172,7 +172,7 @@ class KafkaReader:
             return {}
         except CorruptRecordException:
             self._damaged.met()
-            # At our positions: the client may have passed what it did not give out.
+            # At our positions: the client may have passed records that it did not return.
             await self._renew()
             return {}
         except KafkaError as error:
@@ -227,7 +227,7 @@ class KafkaReader:
     async def _poll_patiently(
         self, partition: TopicPartition, poll_ms: int
     ) -> Sequence[InputRecord]:
-        """Nobody there is no progress, nothing more: the progress timeout decides."""
+        """An absent broker only means no progress: the progress timeout decides."""
         try:
             return (await self.poll(SLICE_RECORDS, poll_ms)).get(partition, ())
         except Unreachable:
@@ -279,7 +279,8 @@ class KafkaReader:
         return self._consumer
 
     async def _renew(self) -> None:
-        """A new client, from another address, at the same positions. When nobody answers: the next call."""
+        """Connect a new client, with another address first, at the same positions. If nobody answers, the next call
+        tries again."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             await close_consumer(consumer)
@@ -306,10 +307,10 @@ class KafkaReader:
         return Bounds(min(start[source], end[source]), end[source])
 
     def _check_allowed(self, consumer: AIOKafkaConsumer, *topics: str) -> None:
-        """The client waits for ever for topics that it may not even see.
+        """The client would wait for ever for topics that it may not even see.
 
         Raises:
-            NotAuthorized: for one of these, or of those that are followed.
+            NotAuthorized: one of these topics, or of the followed ones, is hidden.
         """
         hidden = consumer._client.cluster.unauthorized_topics
         for topic in (*topics, *(partition.topic for partition in self._positions)):
@@ -318,7 +319,7 @@ class KafkaReader:
                 raise client_error(error, "looking for it", Asked(self._settings, "Read"))
 
     async def _judge(self, error: OffsetOutOfRangeError) -> None:
-        """Out of range: which side, by fresh bounds. Neither side any more: seek again."""
+        """Out of range: fresh bounds show on which side. If on neither any more, seek again."""
         for source, offset in error.args[0].items():
             partition = TopicPartition(*source)
             bounds = await self.bounds(partition)
@@ -327,7 +328,7 @@ class KafkaReader:
             if offset > bounds.end_offset:
                 raise OffsetBeyondEnd(
                     f"offset {offset} of {partition} is above its end"
-                    f" {bounds.end_offset}: a stale leader, or the log is shorter than it was",
+                    f" {bounds.end_offset}: the leader is stale, or the log is shorter than it was",
                     topic=partition.topic,
                     partition=partition.partition,
                     offset=offset,
@@ -347,9 +348,9 @@ class KafkaReader:
 
     def _stalled(self, partition: TopicPartition, position: int, end_offset: int) -> ReadStalled:
         return ReadStalled(
-            f"reading {partition} has stood at {position} of {end_offset}"
+            f"reading {partition} has not moved from offset {position} of {end_offset}"
             f" for {self._progress_s:.0f} s",
-            hint=f"`snapreplay doctor {MODULE}` says which partitions have no leader",
+            hint=f"`snapreplay doctor {MODULE}` shows which partitions have no leader",
             topic=partition.topic,
             partition=partition.partition,
             position=position,

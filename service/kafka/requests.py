@@ -1,6 +1,4 @@
-"""Requests that aiokafka 0.14.0 does not have: topic ids (KIP-516, Kafka 2.8), and who has which transaction open, and
-where (KIP-664, Kafka 3.0).
-"""
+"""Requests that aiokafka 0.14.0 lacks: topic ids (KIP-516, Kafka 2.8) and open transactions (KIP-664, Kafka 3.0)."""
 
 from __future__ import annotations
 
@@ -142,7 +140,7 @@ class _DescribeProducersRequest(RequestStruct):
 
 
 class DescribeProducers(Request[_DescribeProducersRequest]):
-    """Who has written to a partition lately, and where their open transactions begin. To the partition's leader."""
+    """The recent producers of a partition, and where their open transactions begin. To the partition's leader."""
 
     API_KEY = 61
 
@@ -188,7 +186,7 @@ class _DescribeTransactionsRequest(RequestStruct):
 
 
 class DescribeTransactions(Request[_DescribeTransactionsRequest]):
-    """Since when a transactional id has its transaction open, and for how long it may. To its coordinator."""
+    """When the open transaction of a transactional id began, and its timeout. To its coordinator."""
 
     API_KEY = 65
 

@@ -1,4 +1,4 @@
-"""Ending clients in bounded time, whatever they are doing, by way of their insides."""
+"""Ends clients in bounded time, whatever they are doing, through their internals."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _FINISH_S = 0.5
 async def bounded(work: Coroutine[Any, Any, object], seconds: float) -> bool:
     """Run `work` in a task of its own; False when it had to be cancelled. Never raises its errors.
 
-    Own task: `stop()` directly after `start()` raises a CancelledError of its own making (aiokafka 0.14.0),
-    which must not look like ours.
+    In a task of its own, because `stop()` directly after `start()` raises a CancelledError of its own (aiokafka
+    0.14.0), which must not look like ours.
     """
     task = asyncio.create_task(work)
     try:
@@ -40,8 +40,8 @@ async def bounded(work: Coroutine[Any, Any, object], seconds: float) -> bool:
 
 
 async def finish_despite_cancel(work: Coroutine[Any, Any, object]) -> None:
-    """Start or end a client. Cancelled in the middle of either it forgets an open connection and the task that reads
-    it (aiokafka 0.14.0), so `work` may finish first, within half a second."""
+    """Start or end a client. If it is cancelled meanwhile, it forgets an open connection and the task that reads it
+    (aiokafka 0.14.0), so `work` may finish first, within half a second."""
     task = asyncio.create_task(work)
     try:
         await asyncio.shield(task)
@@ -55,7 +55,7 @@ async def finish_despite_cancel(work: Coroutine[Any, Any, object]) -> None:
 
 
 async def close_consumer(consumer: AIOKafkaConsumer) -> None:
-    """Ask nicely, then cut. Bounded by about twice CLOSE_S, never raises."""
+    """Stop the consumer, then cut what is left. Bounded by about twice CLOSE_S, never raises."""
     await finish_despite_cancel(_close_consumer(consumer))
 
 
@@ -78,10 +78,10 @@ async def _close_client(client: AIOKafkaClient) -> None:
 
 
 async def _cut_client(client: AIOKafkaClient, synchroniser: asyncio.Task[Any] | None) -> None:
-    """What `close` may leave behind.
+    """End what `close` may leave behind.
 
     It cancels the metadata synchroniser, which can swallow that (seen under request timeouts on Python 3.11,
-    whose `wait_for` does so), lives on and connects again.
+    whose `wait_for` does so), live on and connect again.
     """
     if synchroniser is not None:
         await _end({synchroniser})
@@ -105,8 +105,8 @@ async def _cut_producer(producer: AIOKafkaProducer) -> None:
 
 
 def _fail_waiters(producer: AIOKafkaProducer, reason: KafkaError) -> None:
-    """Whoever awaits a send or a commit gets `reason`. What nobody awaits is looked at here, or asyncio
-    would report it as an error later on."""
+    """Whoever awaits a send or a commit gets `reason`. Futures that nobody awaits are read here, or asyncio would
+    report them as errors later."""
     accumulator, transactions = producer._message_accumulator, producer._txn_manager
     batches = [batch for run in accumulator._batches.values() for batch in run]
     batches += accumulator._pending_batches
@@ -122,7 +122,7 @@ def _fail_waiters(producer: AIOKafkaProducer, reason: KafkaError) -> None:
 
 
 def _tasks(sender: asyncio.Task[Any] | None) -> set[asyncio.Task[Any]]:
-    """The sender and the requests it has under way: cancelled alone, it would wait for them for ever."""
+    """The sender and its requests under way: if only the sender were cancelled, it would wait for them for ever."""
     if sender is None:
         return set()
     frame = getattr(sender.get_coro(), "cr_frame", None)
@@ -130,7 +130,7 @@ def _tasks(sender: asyncio.Task[Any] | None) -> set[asyncio.Task[Any]]:
 
 
 async def _end(tasks: set[asyncio.Task[Any]]) -> None:
-    """Cancel until they are done: the sender swallows the first one, at least."""
+    """Cancel until they are done: the sender swallows at least the first cancellation."""
     left = {task for task in tasks if not task.done()}
     for _ in range(_CANCEL_ROUNDS):
         for task in left:

@@ -1,7 +1,7 @@
-"""Records as they leave the client's fetcher, without the parts that nobody here reads.
+"""Records as they leave the client's fetcher, without the fields that nobody here reads.
 
-The client makes eleven fields of each, and some cost a look into the record: 0.2 µs of the 7 that a record costs
-altogether (measured). It has no setting for that.
+The client makes eleven fields of each record, some of them by decoding: 0.2 µs of the 7 that a record costs in all
+(measured). It has no setting for that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from snapreplay.app.record import RawRecord
 
 
 def slim_records(consumer: AIOKafkaConsumer) -> None:
-    """This consumer gives out a `RawRecord` for each record. To be called before anything is assigned to it."""
+    """Make this consumer return `RawRecord`s. Call it before anything is assigned to the consumer."""
     # The client makes its fetcher itself, and another one in its place would have to be closed with it.
     consumer._fetcher.__class__ = _SlimFetcher
 

@@ -1,4 +1,4 @@
-"""Which topics there are, asked again and again on connections that are kept."""
+"""Asks again and again which topics exist, on connections that are kept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DOING = "asking for topic ids"
 
 
 class Told(NamedTuple):
-    """`ids` of the topics that are there; why nothing is said of the `hidden` ones, which may be there or not."""
+    """`ids` of the topics that exist; why nothing is known about the `hidden` ones, which may exist or not."""
 
     ids: dict[str, str]
     hidden: dict[str, KafkaError]
@@ -82,16 +82,18 @@ class KafkaTopicWatch:
         if said is not None:
             again = counted(said.left_out, "time")
             more = (
-                f" ({again} more in the last {now - said.said_at:.0f} s)" if said.left_out else ""
+                f" (repeated {again} in the last {now - said.said_at:.0f} s)"
+                if said.left_out
+                else ""
             )
-            log.warning("a topic is not watched: %s%s", error, more)
+            log.warning("a topic cannot be watched: %s%s", error, more)
 
 
 async def told_ids(
     client: AIOKafkaAdminClient, names: Sequence[str], before: Mapping[str, str]
 ) -> Told:
-    """A broker that lags behind the controllers does not know the newest topics, or still names an old id: what the
-    first one does not name, or names otherwise than `before`, the others are asked for."""
+    """A broker that lags behind the controllers does not know the newest topics, or still names an old id. If the first
+    one does not name a topic, or names another id than `before`, the others are asked."""
     first = await anybody(client._client)
     found, hidden = _told(await client._send_request_to_node(first, TopicIds(names)))
     told = {name: [found[name]] for name in found if before.get(name, found[name]) != found[name]}
@@ -114,13 +116,13 @@ async def told_ids(
 
 
 def _believed(before: str, told: list[str]) -> str:
-    """Another id than before, when most of the brokers that answered name it: few lag, and not for long."""
+    """Another id than before counts if most of the brokers that answered name it: few lag, and not for long."""
     newest, count = Counter(told).most_common(1)[0]
     return newest if 2 * count > len(told) else before
 
 
 def _told(answer: Any) -> Told:
-    """A topic that this user may not describe is not one that is missing."""
+    """A topic that this user may not describe is not missing."""
     ids, hidden = {}, {}
     for code, name, topic_id, *_ in answer.topics:
         if topic_id or not code:

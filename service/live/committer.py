@@ -53,8 +53,8 @@ class Committer:
 
     Attributes:
         chain: up to the last increment whose commit was answered OK.
-        doubtful: the increment whose commit was not. Its batch stays sealed: the log will say what became of it.
-        replaced: the newest increment lies in another log than the chain does, or in one that was cut.
+        doubtful: the increment whose commit was not. Its batch stays sealed: the log will show what became of it.
+        replaced: the newest increment lies in another log than the chain, or in one that was cut.
         last_began: when the last commit that was answered OK began, by the loop's clock; -inf before the first.
     """
 
@@ -144,7 +144,7 @@ class Committer:
             )
 
     async def discard(self) -> None:
-        """Give up: the transaction under way, if any, is in doubt; the log will say."""
+        """Give up: a transaction under way is in doubt; the log will show what became of it."""
         pending, self._pending = self._pending, None
         try:
             await self._producer.discard()
@@ -188,8 +188,8 @@ class Committer:
         above = max(self.chain.last_offset, self.chain.owner_epoch)
         if offset <= above:
             self.replaced = IncrementsReplaced(
-                f"batch {increment.batch} was committed at offset {offset} of {self._context.increments}, behind what"
-                f" was at {above}: the log was cut, or is another one",
+                f"batch {increment.batch} was committed at offset {offset} of {self._context.increments}, but offset"
+                f" {above} was written before: the log was cut, or is another one",
                 offset=offset,
                 expected_above=above,
             )
@@ -202,7 +202,7 @@ class Committer:
 
     @property
     def _ended(self) -> Ending:
-        """A task that was cancelled before it began has sent nothing: what its producer says is of the one before."""
+        """A task that was cancelled before it began has sent nothing: its producer speaks of the transaction before."""
         return self._producer.ending if self._is_begun else Ending(asked=False)
 
     def _doubt(self, applied: Applied | None, increment: Increment, ending: Ending) -> None:

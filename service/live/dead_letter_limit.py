@@ -37,6 +37,6 @@ class DeadLetterCheck:
         if flood is not None:
             raise DeadLetterLimitReached(
                 f"partition {self._partition}: {flood}",
-                hint="the input is not drained any further; the dead-letter topic's headers say why: deploy a fixed"
-                f" handler, then {go_on(self._partition)}",
+                hint="see the headers in the dead-letter topic for the reason, deploy a fixed handler, then"
+                f" {go_on(self._partition)}. Until then no more input is drained",
             )

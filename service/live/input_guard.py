@@ -1,8 +1,8 @@
 """Nothing is committed while an input may be another log than before.
 
-Records are fetched by topic id, so none of another topic is ever applied. What is left are logs that keep their id and
-lose or change their records: a leader that was cut, a broker whose disk was restored from a backup. All of that is
-preceded by something unusual; after it, the inputs are compared before the next commit.
+Records are fetched by topic id, so none of another topic is ever applied. But a log may keep its id and lose or change
+its records: a leader that was cut, a broker whose disk was restored from a backup. Something unusual always precedes
+that; after it, the inputs are compared before the next commit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NO_BATCH: Mapping[str, Anchor] = {}
 
 
 class InputGuard:
-    """Of one LIVE partition. Collects what was unusual; `check` compares."""
+    """Collects what was unusual in one LIVE partition; `check` compares."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -32,7 +32,7 @@ class InputGuard:
         self._stood_still = ""
 
     async def open(self, chain: Chain) -> Reader:
-        """The inputs were checked by the recovery; this is who reads them from there on. By id: a topic that takes an
+        """Returns the reader of the inputs, which the recovery has checked. It reads by id: a topic that takes an
         input's name meanwhile is never read.
 
         Raises:
@@ -61,7 +61,7 @@ class InputGuard:
 
     @property
     def reason(self) -> str:
-        """Why the inputs must be compared before the next commit; empty: they need not."""
+        """Why the inputs must be compared before the next commit; empty: they need not be."""
         self._context.pulse.look()
         if self._reader is not None and self._reader.disturbances != self._disturbances:
             return self._told or self._stood_still or "a connection broke, or a fetch was refused"

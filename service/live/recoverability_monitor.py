@@ -1,8 +1,8 @@
-"""While a partition is LIVE: is what its recovery would need still in the topics?
+"""While a partition is LIVE: do the topics still have what its recovery would need?
 
-Everything may be green while the input behind it is deleted; the next crash would show it. So the owner looks about
-once a minute, beside the processing, with readers of its own: a snapshot at once while that helps, and an alarm
-(`recoverable` in the status, a metric, a log line) where it does not.
+Everything may be green while the input is being deleted; only the next crash would show it. So the owner looks about
+once a minute, beside the processing, with readers of its own. It takes a snapshot at once if that helps, and otherwise
+raises an alarm (`recoverable` in the status, a metric, a log line).
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ log = logging.getLogger("snapreplay.partition")
 WATCH_SECONDS = 60.0  # brokers delete every 5 minutes (log.retention.check.interval.ms)
 
 REMEDY = (
-    "keep this process alive until a snapshot is pointed to (`snapreplay trigger-snapshot`); raise retention.ms and"
-    " retention.bytes of the input, or take snapshots more often (snapshot.every_seconds, snapshot.every_records)"
+    "keep this process running until a snapshot is pointed to (`snapreplay trigger-snapshot`); then raise retention.ms"
+    " and retention.bytes of the input, or take snapshots more often (snapshot.every_seconds, snapshot.every_records)"
 )
 
 LogBounds = Mapping[TopicPartition, tuple[Bounds, Bounds]]
 """Bounds of each log, as read_committed and as read_uncommitted see them."""
 
 Want = Callable[[Recoverability], bool]
-"""Asks for a snapshot; whether one will be taken."""
+"""Asks for a snapshot. Returns whether one will be taken."""
 
 
 class RecoverabilityMonitor:
@@ -65,7 +65,7 @@ class RecoverabilityMonitor:
         self._missing: str | None = None
         self._absent = ""
         self.looked = False
-        """Set by each look; taken back by who asks."""
+        """Set by each look, cleared by the reader."""
         self._at_once = asyncio.Event()
         self._looking = False
         self._task = asyncio.get_running_loop().create_task(self._watch())
@@ -80,7 +80,7 @@ class RecoverabilityMonitor:
         return self._at_once.is_set() or self._looking
 
     def topic_missing(self, why: str) -> None:
-        """T-QuanLiang is missing; "" when it is there. Without it no process can even start."""
+        """The snapshots topic is missing; "" when it exists. Without it no process can even start."""
         if why == self._absent:
             return
         before, self._absent = self._absent, why
@@ -93,7 +93,7 @@ class RecoverabilityMonitor:
             self._tell(Recoverability(None, None), ())
 
     async def close(self) -> None:
-        """What was seen is not true of anybody else's partition."""
+        """Withdraw what was seen: the partition may have another owner now."""
         await cancel_and_wait(self._task)
         self._reporter.outlook(recoverable=None, reason="", blocked=())
 
@@ -107,7 +107,11 @@ class RecoverabilityMonitor:
             try:
                 await self._look()
             except SnapreplayError as error:
-                log.warning("partition %d: not looked at: %s", self._context.partition, error)
+                log.warning(
+                    "partition %d: cannot check whether it is recoverable: %s",
+                    self._context.partition,
+                    error,
+                )
             except Exception:  # a defect here must not end the watch, nor the partition
                 log.exception("partition %d: unexpected error", self._context.partition)
             finally:
@@ -177,7 +181,7 @@ class RecoverabilityMonitor:
     def _tell(self, found: Recoverability, blocked: tuple[BlockedTopic, ...]) -> None:
         number = self._context.partition
         if found.missing is not None and self._missing is None:
-            remedy = "processing goes on, but keep this process alive" if self._absent else REMEDY
+            remedy = "processing goes on, but keep this process running" if self._absent else REMEDY
             log.error("partition %d is not recoverable: %s; %s", number, found.missing, remedy)
         elif found.missing is None and self._missing is not None:
             log.info("partition %d is recoverable again", number)
@@ -186,4 +190,4 @@ class RecoverabilityMonitor:
             recoverable=found.missing is None, reason=found.missing or "", blocked=blocked
         )
         if found.snapshot_now is not None and self._want(found):
-            log.warning("partition %d: a snapshot at once: %s", number, found.snapshot_now)
+            log.warning("partition %d: a snapshot is taken now: %s", number, found.snapshot_now)

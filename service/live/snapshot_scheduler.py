@@ -67,8 +67,8 @@ class SnapshotScheduler:
         self._since = asyncio.get_running_loop().time() - recovered.seconds_since_snapshot
         self._unpointed_since = self._since
         self._not_before = 0.0
-        self._missing = ""  # why there is no T-QuanLiang
-        self._unsaved = ""  # why nothing is in T-QuanLiang yet
+        self._missing = ""  # why there is no snapshots topic
+        self._unsaved = ""  # why nothing is in the snapshots topic yet
         self._wanted: str | None = None
         self._needed = (
             False  # although nothing was applied: the newest snapshot cannot be used any more
@@ -102,7 +102,7 @@ class SnapshotScheduler:
         return self._task is not None and not self._task.done()
 
     def looked(self) -> bool:
-        """Whether the retention watch has looked since the last question."""
+        """Whether the recoverability monitor has looked since the last call."""
         looked, self._watch.looked = self._watch.looked, False
         return looked
 
@@ -143,8 +143,8 @@ class SnapshotScheduler:
             await self._write(self._mark(reason))
 
     def topic_changed(self, change: TopicChange | None) -> None:
-        """T-QuanLiang is missing, or is another topic than the chain says; None: neither. Processing goes on: the
-        increments hold the changes, and when the topic is there again it gets the whole state at once."""
+        """The snapshots topic is missing, or another one than the chain says; None: neither. Processing goes on: the
+        increments hold the changes, and when the topic exists again it gets the whole state at once."""
         if change is None:
             self._missing = ""
             self._watch.topic_missing(self._unsaved)
@@ -168,7 +168,7 @@ class SnapshotScheduler:
         self._wanted, self.fallback_pending, self._not_before = "retention", True, 0.0
 
     def _is_unsaved(self, why: str) -> None:
-        """T-QuanLiang is a new topic: nothing is recoverable before a snapshot in it is pointed to."""
+        """The snapshots topic is a new one: nothing is recoverable before a snapshot in it is pointed to."""
         self._point_anew()
         self._unsaved = f"{why}: the snapshots in it are gone, a new one is being written"
         self._watch.topic_missing(self._unsaved)
@@ -204,7 +204,7 @@ class SnapshotScheduler:
             done(OperationState.FAILED, None, why)
 
     def _want(self, found: Recoverability) -> bool:
-        """The retention watch asks. One that is under way may be all it needs: it will look again."""
+        """The recoverability monitor asks. A snapshot under way may be all it needs: it will look again."""
         under_way = self.writing or self._committer.chain.new_pointer is not None
         if under_way or not (self.changed or found.even_unchanged):
             return False

@@ -13,7 +13,7 @@ PART_OF_TIME = 0.02
 
 
 class StateDigests:
-    """Of one LIVE incarnation. A map keeps a digest of its own: here there is never one of it."""
+    """Of one LIVE incarnation. Never takes one of a map, which keeps a digest of its own."""
 
     def __init__(self, store: Store, every_batches: int) -> None:
         """`every_batches` 0: only when asked."""
@@ -23,7 +23,7 @@ class StateDigests:
         self._not_before = 0.0
 
     async def after_batch(self) -> Digest | None:
-        """Of the state with the batch that was just sealed; None: none is due."""
+        """The digest of the state with the batch that was just sealed; None: none is due."""
         self._batches += 1
         due = 0 < self._every_batches <= self._batches
         if not due or asyncio.get_running_loop().time() < self._not_before:
@@ -31,7 +31,7 @@ class StateDigests:
         return await self.taken()
 
     async def taken(self) -> Digest | None:
-        """Of the state as it is; nothing may be applied meanwhile."""
+        """The digest of the state as it is; nothing may be applied meanwhile."""
         if self._store.digest is not None:
             return None
         loop = asyncio.get_running_loop()

@@ -1,10 +1,9 @@
 """The owner trims both topics after each pointer, so that they do not grow for ever.
 
-Harmless from an owner that was fenced meanwhile: floors only rise, and its own are lower. What was deleted twice
-is no error.
+Harmless from an owner that was fenced meanwhile: floors only rise, and its own are lower. Deleting twice is no error.
 
-A snapshot is a reason to trim only while its topic exists. When that was deleted, the changes in the increments topic
-may be all that is left of the state.
+A snapshot is a reason to trim only while its topic exists. If the topic was deleted, the changes in the increments
+topic may be all that is left of the state.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ class Trimmer:
         self._task: asyncio.Task[None] | None = None
 
     def pointed(self, last: Increment, last_offset: int) -> None:
-        """A new pointer was committed with `last`. Nothing is trimmed before there are as many snapshots as are to
-        be kept: until then recovery may fall back to the genesis."""
+        """A new pointer was committed with `last`. Nothing is trimmed before there are as many snapshots as are kept:
+        until then a recovery may fall back to the genesis."""
         kept = self._context.settings.retention.snapshots_kept
         if len(last.pointers) < kept or (self._task is not None and not self._task.done()):
             return
@@ -44,7 +43,7 @@ class Trimmer:
             await cancel_and_wait(self._task)
 
     async def _trim(self, last: Increment, floors: Floors) -> None:
-        """What was asked before a standstill counts no more: the topics may have been replaced meanwhile."""
+        """What was asked before a standstill no longer counts: the topics may have been replaced meanwhile."""
         context, stood_still = self._context, list[float]()
         own = (context.increments, context.snapshots)
         names = [each.topic for each in own]

@@ -1,8 +1,8 @@
-"""Can the app read what is stored? Asked after a restore, before a record meets a value that it cannot.
+"""Can the app read what is stored? Checked after a restore, before a record meets a value that cannot be read.
 
-Digests prove bytes: a value that an earlier version wrote as another type is as proven as any other. A part of every
-shard is read before the partition is LIVE, which finds a changed type before anything is written by it; the rest while
-it is LIVE, in a tenth of the loop's time.
+Digests prove only bytes: a value that an earlier version wrote as another type is as proven as any other. A part of
+every shard is read before the partition is LIVE, so that a changed type is found before anything is written with it.
+The rest is read while the partition is LIVE, in a tenth of the loop's time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TELL_SECONDS = 0.5
 
 
 class ValueCheck:
-    """Of one restored state. `sample`, then `begin` and `end` as often as the partition is LIVE with it."""
+    """Checks one restored state: `sample`, then `begin` and `end` whenever the partition is LIVE with it."""
 
     def __init__(self, context: Context, store: Store, reporter: Reporter) -> None:
         self._context = context
@@ -55,7 +55,7 @@ class ValueCheck:
                 resumed = loop.time()
 
     def begin(self, unreadable: Callable[[SnapreplayError], None]) -> None:
-        """Read on from where it stood. `unreadable` hears of the first one that cannot be read."""
+        """Read on from where it stopped. `unreadable` gets the error of the first value that cannot be read."""
         if self._entries is not None:
             self._task = asyncio.get_running_loop().create_task(self._read_rest(unreadable))
 
@@ -82,7 +82,7 @@ class ValueCheck:
         self._tell(all_read=True)
 
     def _tell(self, *, all_read: bool) -> None:
-        """Under way twice a second; the end, in the log only if somebody could see it under way."""
+        """Progress twice a second. The end is logged only if progress was shown before."""
         now = asyncio.get_running_loop().time()
         if not all_read and now - self._told_at < TELL_SECONDS:
             return
@@ -110,7 +110,7 @@ def named(error: StoredValueUnreadable, context: Context) -> StoredValueUnreadab
 
 
 class ValueChecks:
-    """One per runner. What was still in memory goes on with the check that it has."""
+    """One per runner. A state that was still in memory continues its check."""
 
     def __init__(self, context: Context, reporter: Reporter) -> None:
         self._context = context

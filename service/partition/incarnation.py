@@ -165,7 +165,7 @@ class Incarnation:
         except TimeoutError:
             if not limit.expired():
                 raise
-            log.warning("partition %d did not end in time: it is cut off", self._context.partition)
+            log.warning("partition %d did not end in time and is cut off", self._context.partition)
         finally:
             self._limit = None
 

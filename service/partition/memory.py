@@ -42,9 +42,9 @@ class Memory:
 
     Attributes:
         kept: what `store` holds; None: nothing that counts, or a recovery has it.
-        last: the last increment that a recovery has found in the log.
-        recoverable: whether a recovery would find all it needs, as far as the last incarnation has looked.
-        proven: whether the log had a copy when it answered last; None: not asked since the state was LIVE.
+        last: the last increment that a recovery found in the log.
+        recoverable: whether a recovery would find all it needs, as far as the last incarnation knows.
+        proven: whether the log had a copy when it last answered; None: not asked since the state was LIVE.
     """
 
     def __init__(self, context: Context) -> None:
@@ -66,7 +66,7 @@ class Memory:
         return self.store, kept
 
     def forget(self) -> None:
-        """At once: the collector would come late, and there would be two of them in memory."""
+        """Free the state at once: the garbage collector would come late, and there would be two states in memory."""
         store, self.store, self.kept = self.store, None, None
         if store is not None and store.keeps_changes:
             store.clear()
@@ -77,8 +77,8 @@ class Memory:
             self.forget()
 
     async def is_proven(self) -> bool:
-        """Whether nothing would be lost if this were the end of the process. A cluster that does not answer shows
-        nothing else than it did when it answered last, or when the last batch was committed."""
+        """Whether nothing would be lost if the process ended now. If the cluster does not answer, its last answer
+        counts, or what was known when the last batch was committed."""
         kept = self.kept
         if kept is None:
             return True
@@ -99,7 +99,7 @@ class Memory:
         return None if outcome is None else outcome is Verdict.LEADS_ON
 
     async def until_proven(self, seconds: float = math.inf) -> None:
-        """Or for so long: the operator, or the partition's new owner, brings the log in order."""
+        """Wait for that, at most this long: the operator, or the new owner, brings the log in order."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while not await self.is_proven() and loop.time() < deadline:  # noqa: ASYNC110 - it is in the cluster
@@ -118,8 +118,8 @@ class Memory:
         return True
 
     async def until_written(self, stopped: asyncio.Event) -> None:
-        """The state may be in another process's memory, which writes it by itself: until the log ends with another
-        increment than the one that could not be gone on from, or `stopped` is set."""
+        """Wait for another process that may have the state in memory and then writes it: until the log ends with
+        another increment than the one that led nowhere, or `stopped` is set."""
         while not stopped.is_set():
             await within(LOOK_SECONDS, stopped)
             newest = await last_now(self._context)
@@ -127,8 +127,8 @@ class Memory:
                 return
 
     async def is_others(self, owner_epoch: int | None) -> bool:
-        """Whether the log is the one we wrote to and shows that somebody has claimed the partition since: what is here
-        must be held, but that owner must not be disturbed. Also while nobody can say."""
+        """Whether the log is the one we wrote to and somebody has claimed the partition since: the state must be held,
+        but that owner must not be disturbed. Also true while nobody can say."""
         if owner_epoch is None or await self._outcome() is not Verdict.SAME:
             return False
         try:
@@ -137,8 +137,8 @@ class Memory:
             return True
 
     async def loss(self) -> SnapreplayError | None:
-        """Why nothing can be committed to the chain any more, if it is T-ZengLiang itself; None also when nobody
-        answers."""
+        """Why nothing can be committed to the chain any more, if the increments topic is to blame; None also when
+        nobody answers."""
         kept, topic = self.kept, self._context.increments.topic
         if kept is None:
             return None
@@ -152,7 +152,7 @@ class Memory:
         return lost(self._context, changed[0], kept.last) if changed else None
 
     def replaced(self) -> None:
-        """Whatever a broker that lags behind may still say."""
+        """The log was replaced, whatever a broker that lags behind may still say."""
         if self.kept is not None:
             self.kept = replace(self.kept, replaced=True)
         self.proven = False
@@ -164,7 +164,7 @@ class Memory:
 
     @property
     def lost(self) -> SnapreplayError | None:
-        """`unsaved`, if this were the end of the process and nothing more could be asked."""
+        """`unsaved`, if the process ended now and nothing more could be asked."""
         return self.unsaved if self.kept is not None and not self._was_proven(self.kept) else None
 
     async def _outcome(self) -> Verdict | None:

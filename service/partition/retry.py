@@ -1,4 +1,4 @@
-"""An operator's word that a FAILED partition is to recover again, and the answer."""
+"""An operator's request that a FAILED partition recovers again, and the answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from snapreplay.service.runtime.context import ClusterView
 from snapreplay.service.runtime.tasks import cancel_and_wait
 
 LookedAt = ClusterView | SnapreplayError
-"""What the cluster looks like now, or what about it still refuses every partition."""
+"""What the cluster looks like now, or why every partition is still refused."""
 
 
 class Retry:
@@ -25,14 +25,14 @@ class Retry:
         self._done: OnDone | None = None
 
     def ask(self, found: LookedAt, done: OnDone) -> None:
-        """`done` hears of the end: LIVE and at work, or what came instead."""
+        """`done` hears how it ended: LIVE and at work, or not."""
         self._found, self._done = found, done
         self._asked.set()
 
     async def until_asked(
         self, stopped: asyncio.Event, other: Coroutine[Any, Any, None] | None = None
     ) -> LookedAt | None:
-        """None: `stopped` was set, or `other` ended, first."""
+        """Wait for `ask`; None: `stopped` was set, or `other` ended, first."""
         loop = asyncio.get_running_loop()
         waits: list[Coroutine[Any, Any, object]] = [stopped.wait(), self._asked.wait()]
         waiting = [loop.create_task(each) for each in (*waits, *([other] if other else []))]
@@ -54,7 +54,7 @@ class Retry:
         self.answer(OperationState.SUCCEEDED)
 
     def answer(self, state: OperationState, detail: str = "") -> None:
-        """Once, to whoever asked last."""
+        """Answer whoever asked last, once."""
         done, self._done = self._done, None
         if done is not None:
             done(state, None, detail)

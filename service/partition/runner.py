@@ -105,10 +105,10 @@ class PartitionRunner(Incarnation):
             done(
                 OperationState.FAILED,
                 None,
-                "a defect has ended it: only a restart of the process helps",
+                "a defect ended the partition: restart the process",
             )
         elif self.phase is not Phase.FAILED or self._stop.is_set():
-            done(OperationState.FAILED, None, f"it is {self.phase.value} by now")
+            done(OperationState.FAILED, None, f"the partition is {self.phase.value} by now")
         else:
             self._retry.ask(found, done)
 
@@ -155,7 +155,7 @@ class PartitionRunner(Incarnation):
         finally:
             await self._suspicion.end()
             self._retry.answer(
-                OperationState.FAILED, "it was stopped, or another process has it now"
+                OperationState.FAILED, "the partition was stopped, or another process has it now"
             )
             self._reporter.phase(Phase.CLOSED)
 

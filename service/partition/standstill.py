@@ -20,10 +20,10 @@ from snapreplay.snapshots.format.records import Claim
 log = logging.getLogger("snapreplay.partition")
 
 FENCED = (
-    "the coordinator of transactions has a newer producer epoch: another producer was started with our transactional"
-    " id, or our transaction timed out"
+    "the transaction coordinator has a newer producer epoch: another producer was started with our transactional id,"
+    " or our transaction timed out"
 )
-COMMIT_TELLS_SECONDS = 0.5  # a commit under load answers the question without a question
+COMMIT_TELLS_SECONDS = 0.5  # under load a commit gives the answer before anybody asks
 ASK_AGAIN_SECONDS = 1.0
 
 
@@ -36,7 +36,7 @@ class Commits(Protocol):
 
     @property
     def owner_epoch(self) -> int:
-        """Of its claim."""
+        """The offset of its claim."""
 
     @property
     def lineage(self) -> Lineage:
@@ -44,9 +44,9 @@ class Commits(Protocol):
 
 
 class Standstill:
-    """One per runner. A LIVE partition is doubtful from a standstill until a commit that began after it was answered
-    OK, or the log shows no newer claim and the coordinator of transactions no other fence. It goes on meanwhile:
-    nothing can be committed if another process owns it."""
+    """One per runner. After a standstill a LIVE partition is doubtful until a commit that began later is answered OK,
+    or the log shows no newer claim and the transaction coordinator no other fence. It goes on meanwhile: nothing can
+    be committed if another process owns the partition."""
 
     def __init__(
         self,
@@ -55,21 +55,21 @@ class Standstill:
         taken: Callable[[Claim], None],
         fenced: Callable[[Fenced], None],
     ) -> None:
-        """`taken` hears of a newer owner; `fenced`: its claim cannot be seen yet, or our transaction timed out."""
+        """`taken` gets a newer owner's claim; `fenced`: no claim is visible, or our transaction timed out."""
         self._context = context
         self._reporter = reporter
         self._taken = taken
         self._fenced = fenced
         self._live: Commits | None = None
-        self._since: float | None = None  # loop's clock: what is known from before is not enough
+        self._since: float | None = None  # loop's clock: what was known before is not enough
         self._asking: asyncio.Task[None] | None = None
 
     def stood_still(self, seconds: float) -> None:
-        """For so long. Also during a recovery: its claim may not be the newest any more when it is LIVE."""
+        """For this long. Also during a recovery: its claim may not be the newest any more when it is LIVE."""
         self._since = asyncio.get_running_loop().time()
         if self._live is not None:
             self._reporter.doubt(
-                f"the process stood still for {seconds:.1f} s; it is being checked whether it is still the owner"
+                f"the process stood still for {seconds:.1f} s; whether it is still the owner is being checked"
             )
             self._ask(self._live)
 
@@ -77,12 +77,12 @@ class Standstill:
         self._live = live
         if self._since is not None:
             self._reporter.doubt(
-                "the process stood still while it recovered; it is being checked whether it is still the owner"
+                "the process stood still while it recovered; whether it is still the owner is being checked"
             )
             self._ask(live)
 
     async def left_live(self) -> None:
-        """The next claim comes after the standstill. Whoever asks before the next phase is entered hears no LIVE."""
+        """The next claim comes after the standstill. Until the next phase is entered, the partition is not ready."""
         self._reporter.doubt("processing has ended; what comes next is being decided")
         self._live, self._since = None, None
         if self._asking is not None:
@@ -110,7 +110,7 @@ class Standstill:
                 await asyncio.sleep(ASK_AGAIN_SECONDS)
                 continue
             except Exception:  # else the doubt would stay, and nobody would ask any more
-                log.exception("partition %d: still ours?", self._context.partition)
+                log.exception("partition %d: unexpected error", self._context.partition)
                 await asyncio.sleep(ASK_AGAIN_SECONDS)
                 continue
             if newer is not None:
@@ -133,5 +133,5 @@ class Standstill:
 
     @staticmethod
     def _newest_known(live: Commits, committed_offset: int) -> int:
-        """A newer claim lies behind everything that we committed: that need not be read."""
+        """A newer claim lies after everything that we committed, so that need not be read."""
         return max(live.owner_epoch, committed_offset)

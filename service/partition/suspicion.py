@@ -19,7 +19,7 @@ class Suspicion:
     """One per partition and process; one question at a time."""
 
     def __init__(self, context: Context, refuse: Callable[[SnapreplayError], None]) -> None:
-        """`refuse` hears of such a process."""
+        """`refuse` is called with the error if there is such a process."""
         self._context = context
         self._refuse = refuse
         self._asking: asyncio.Task[None] | None = None
@@ -32,7 +32,7 @@ class Suspicion:
         self._asking = watched(asking, "the question who owns a partition")
 
     async def end(self) -> None:
-        """No answer is wanted any more."""
+        """Stop asking."""
         if self._asking is not None:
             await cancel_and_wait(self._asking)
 

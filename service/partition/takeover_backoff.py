@@ -1,8 +1,8 @@
-"""Who owns the partition: the log says who claimed it, the group's coordinator whom it is given to.
+"""Who owns the partition: the log says who claimed it, the group's coordinator to whom it is given.
 
-The log alone decides whether somebody is to be fenced at all: it is the only witness that two owners share. But a
-process that is cut off from the coordinator goes on believing that the partition is its own; when the log shows
-another's claim, only the coordinator's word lets it fence that process in return.
+Only the log decides whether somebody is fenced at all: it is the only witness that two owners share. But a process that
+is cut off from the coordinator still believes that it owns the partition. If the log shows another claim, it fences
+that process in return only when the coordinator gives it the partition.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ log = logging.getLogger("snapreplay.partition")
 
 
 class TakeoverBackoff:
-    """What a process does whose partition another one has claimed. One per partition and process."""
+    """What a process does when another one has claimed its partition. One per partition and process."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -38,10 +38,10 @@ class TakeoverBackoff:
         await self._either(stopped, None)
 
     async def until_given(self, times: int, stopped: asyncio.Event) -> None:
-        """Wait, then ask the coordinator, ever more slowly, until it gives us the partition or `stopped` is set. It
-        was taken `times` in a row.
+        """Wait, then ask the coordinator, ever more slowly, until it gives us the partition or `stopped` is set. The
+        partition was taken `times` times in a row.
 
-        No answer is no: who cannot reach the coordinator is not the owner for long.
+        No answer means no: a process that cannot reach the coordinator is not the owner for long.
         """
         self._reassigned.clear()
         while not stopped.is_set():
@@ -57,10 +57,10 @@ class TakeoverBackoff:
         try:
             given = await group.is_assigned_to_us(number)
         except SnapreplayError as error:
-            log.warning("partition %d: whose is it? %s", number, error)
+            log.warning("partition %d: cannot ask the group who has it: %s", number, error)
             return False
         if not given:
-            log.info("partition %d: the group does not give it to us (now)", number)
+            log.info("partition %d: the group does not give it to us now", number)
         return given
 
     async def _pause(self, times: int, stopped: asyncio.Event) -> None:
@@ -70,7 +70,7 @@ class TakeoverBackoff:
         await self._either(stopped, seconds)
 
     async def _either(self, stopped: asyncio.Event, seconds: float | None) -> None:
-        """Until stopped, given again, or so many seconds later."""
+        """Wait until stopped, given again, or for `seconds`."""
         loop = asyncio.get_running_loop()
         waiting = [loop.create_task(each.wait()) for each in (stopped, self._reassigned)]
         try:

@@ -17,8 +17,8 @@ TopicChanges = tuple[TopicChange, ...]
 class TopicsSeen:
     """One per runner. Compares what is seen with the ids that the chain records.
 
-    Inputs are told each time, since looking again costs little. Own topics are told when two looks in a row said the
-    same: a broker that lags behind the controllers may not know a new topic yet.
+    Changes of inputs are reported each time, since looking again costs little. Changes of own topics are reported when
+    two looks in a row agree: a broker that lags behind the controllers may not know a new topic yet.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class Owner(Protocol):
 
 
 class Keeper(Protocol):
-    """Of its snapshots."""
+    """Keeps its snapshots."""
 
     def topic_changed(self, change: TopicChange | None) -> None: ...
 
 
 def tell(owner: Owner, context: Context, changed: TopicChanges) -> None:
-    """What a change of own topics means: without T-ZengLiang nothing can be committed, T-QuanLiang can wait."""
+    """What a change of own topics means: without the increments topic nothing can be committed; the other can wait."""
     by_topic = {each.topic: each for each in changed}
     increments = by_topic.get(context.increments.topic)
     if increments is not None:

@@ -1,1 +1,1 @@
-"""A state that gets into the log: the claim, the full snapshot, the increment that points to it."""
+"""Writes a state to the log: the claim, the full snapshot, the increment that points to it."""

@@ -56,7 +56,7 @@ async def await_claim(
         bounds = await reader.bounds(context.increments)
         if bounds.end_offset > effect.offset:
             record = await reader.read_at(context.increments, effect.offset)
-            # None: the connection broke in between, and the new one leads to a stale leader.
+            # None: the connection broke meanwhile, and the new one leads to a stale leader.
             if record is not None:
                 return await _delivered(context, reader, effect, bounds, record)
         if loop.time() - began > context.settings.timeouts.claim_grace_ms / 1000:
@@ -68,8 +68,8 @@ async def await_claim(
 async def reader_behind_claim(
     context: Context, claim_id: str, offset: int
 ) -> AsyncIterator[tuple[Reader, events.ClaimSeen]]:
-    """A reader that has delivered our claim, so that it sees whatever was committed before our fence. Made anew, with
-    addresses shuffled, until it does.
+    """A reader that has delivered our claim, so that it sees whatever was committed before our fence. A new one is
+    made, with addresses shuffled, until one does.
 
     Raises:
         HangingTransaction, ForeignClaim: none did for `timeouts.metadata_ms`.

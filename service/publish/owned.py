@@ -24,7 +24,7 @@ class Owned:
 
     Attributes:
         owner_epoch: the offset of our claim.
-        log_start_offset: of T-ZengLiang.
+        log_start_offset: of the increments topic.
     """
 
     context: Context
@@ -34,25 +34,25 @@ class Owned:
     _reader: Reader
 
     async def last_increment(self, start_offset: int = 0) -> FoundIncrement | None:
-        """The last one before our claim, from `start_offset` on; None when there is none. All that was committed
-        before our fence can be seen: another process that decided at the same moment, or what a stale leader hid."""
+        """The last one before our claim, from `start_offset` on; None: there is none. Sees all that was committed
+        before our fence: a decision of another process at the same moment, or what a stale leader hid."""
         bounds = Bounds(max(start_offset, self.log_start_offset), self.owner_epoch)
         if bounds.start_offset >= bounds.end_offset:
             return None
         return await last_increment(self._reader, self.context.increments, bounds)
 
     async def commit(self, increment: Increment) -> int:
-        """Its offset."""
+        """Returns its offset."""
         return await commit_increment(self.context, self.producer, increment)
 
 
 async def commit_increment(
     context: Context, producer: Producer, increment: Increment, outputs: Sequence[Output] = ()
 ) -> int:
-    """In one transaction with `outputs`. Its offset.
+    """Commit it in one transaction with `outputs`. Returns its offset.
 
     Raises:
-        Fenced, CommitInDoubt, RefusedRecord: the producer is spent; the log says what happened.
+        Fenced, CommitInDoubt, RefusedRecord: the producer is spent; the log shows what happened.
     """
     record = LogRecord(context.increments.topic, encode(increment), headers=headers_of(increment))
     (offset,) = await producer.commit(context.partition, outputs, (record,))

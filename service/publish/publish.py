@@ -1,7 +1,7 @@
-"""Writing down a state that no increment has: fence, claim, full snapshot, and the increment that points to it.
+"""Publishes a state that no increment leads to: fence, claim, full snapshot, and the increment that points to it.
 
-That increment begins the chain anew: nothing before its claim is ever walked over. Until it is committed nothing has
-changed.
+That increment begins the chain anew: nothing before its claim is ever walked over. Nothing changes before it is
+committed.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ async def publish(
         before: stands for that state as if it had been committed: batch number, positions, anchors, digest. The
             increment that is written has the number after it.
         decision: who decided what, and why; kept in the increment.
-        end_offset: of T-ZengLiang, up to which it was examined.
+        end_offset: of the increments topic, up to which it was examined.
 
     Raises:
-        LogWentOn, Superseded, Fenced: the partition has an owner who was quicker; nothing was decided.
-        CommitInDoubt, Unreachable: the log says what happened; asking again tells.
-        ImageDiffers: the entries are not those of the digest in `before`; nothing was decided.
+        LogWentOn, Superseded, Fenced: another owner was quicker; nothing was decided.
+        CommitInDoubt, Unreachable: only the log shows what happened.
+        ImageDiffers: the entries do not have the digest in `before`; nothing was decided.
     """
     async with owned(context) as ours:
         newer = await ours.last_increment(end_offset)

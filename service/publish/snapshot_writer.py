@@ -1,4 +1,4 @@
-"""Writing full snapshots beside the processing: chunks, then the manifest, whose offset goes to the chain."""
+"""Writes full snapshots beside the processing: chunks, then the manifest, whose offset goes into the chain."""
 
 from __future__ import annotations
 
@@ -32,27 +32,29 @@ from snapreplay.state.contract import Cursor, Image, ShardSlice
 from snapreplay.state.digest import EMPTY, Digest
 
 OBJECT_HINT = (
-    "snapshot() must give the same entries for the same state, byte for byte: sort what has no order, leave out what"
-    " is not state; then restart the process"
+    "make snapshot() give the same entries for the same state, byte for byte: sort what has no order, and leave out"
+    " what is not state. Then restart the process"
 )
-DEFECT_HINT = "please report this; restart the process: recovery proves the state from the log"
+DEFECT_HINT = (
+    "please report this, and restart the process: the recovery proves the state from the log"
+)
 
 
 class ImageDiffers(StopError):
-    """The entries as written do not add up to the digest of the batch they are of: a defect, nothing was pointed to."""
+    """The written entries do not add up to the digest of their batch: a defect. Nothing points to the snapshot."""
 
 
 class OffsetUnknown(RetryableError):
-    """An append was acknowledged without an offset; what cannot be pointed to is abandoned."""
+    """An append was acknowledged without an offset: nothing can point to the snapshot, so it is abandoned."""
 
 
 class SnapshotTorn(RetryableError):
-    """T-QuanLiang became another log while the snapshot was written: its first part is gone."""
+    """The snapshots topic was replaced while the snapshot was written: its first part is gone."""
 
 
 @dataclass(frozen=True)
 class SnapshotMark:
-    """The moment a snapshot is of: a committed batch, nothing uncommitted merged."""
+    """The moment of a snapshot: a committed batch, with nothing uncommitted merged."""
 
     cursor: Cursor
     chain: Chain
@@ -64,7 +66,8 @@ class SnapshotMark:
 
 
 def mark(image: Image, chain: Chain, reason: str) -> SnapshotMark:
-    """Begin: the image is frozen, writes go on top of it until `release`. Only while no batch is sealed."""
+    """Begin a snapshot: the image is frozen, and writes go on top of it until `release`. Only while no batch is
+    sealed."""
     hint = OBJECT_HINT if image.digest is None else DEFECT_HINT
     return SnapshotMark(
         image.mark(), chain, reason, uuid.uuid4().hex, wall_seconds(), image.shard_count, hint
@@ -156,8 +159,8 @@ class _Writer:
             await self._appender.close()
 
     async def _write_chunks(self, appender: Appender) -> None:
-        """What holds the interpreter is done in this loop, in steps where it is more than packing bytes; what lets go
-        of it, zstd and checksums, in a thread. A thread that holds it makes the loop wait after each socket call."""
+        """Work that holds the interpreter is done in this loop, in steps; zstd and checksums, which release it, in a
+        thread. A thread that holds the interpreter makes the loop wait after each socket call."""
         limit = self._context.settings.snapshot.chunk_bytes_max
         writer = ChunkWriter(self._marked.snapshot_id, record_bytes_max=limit)
         while slices := await run_cooperatively(self._marked.cursor.slicing(writer.raw_bytes)):
@@ -165,7 +168,7 @@ class _Writer:
                 await self._write_chunk(appender, value)
 
     async def _write_chunk(self, appender: Appender, value: bytes) -> None:
-        """The digest is that of the bytes which are sent: what was meant to be in them proves nothing."""
+        """The digest is computed from the bytes that are sent: what they were meant to hold proves nothing."""
         ref = ChunkRef(NO_OFFSET, len(self.refs), len(value), zlib.crc32(value))
         self.sums = self.sums.plus(await self._read_back(value, ref))
         headers = headers_for(RecordKind.CHUNK, self._marked.snapshot_id)
@@ -187,12 +190,12 @@ class _Writer:
         offset = await appender.append(record, self._context.partition)
         if offset < 0:
             raise OffsetUnknown(
-                f"{record.topic}-{self._context.partition}: appended at an unknown offset"
+                f"{record.topic}-{self._context.partition}: a record was appended at an unknown offset"
             )
         if self.refs and offset <= self.refs[-1].offset:  # a log only grows
             raise SnapshotTorn(
-                f"{self._context.snapshots}: what was appended behind offset {self.refs[-1].offset} lies at {offset}:"
-                " the topic was created again while a snapshot was written to it; the next one is whole",
+                f"{self._context.snapshots}: a record appended after offset {self.refs[-1].offset} lies at {offset}:"
+                " the topic was created again while a snapshot was written; the next snapshot is whole",
                 offset=offset,
                 expected_above=self.refs[-1].offset,
             )
@@ -203,7 +206,7 @@ class _Writer:
         if last.digest is not None and self.sums != last.digest:
             raise ImageDiffers(
                 f"snapshot {self._marked.snapshot_id} of batch {last.batch} adds up to {self.sums},"
-                f" the batch's digest is {last.digest}",
+                f" but the batch's digest is {last.digest}",
                 hint=self._marked.hint,
             )
         return Manifest(

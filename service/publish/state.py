@@ -1,7 +1,7 @@
-"""A state that is written at once: a snapshot of it, and an increment that points to it. One that no increment leads to
+"""Writes a state at once: a snapshot of it, and an increment that points to it. If no increment leads to the state, it
 begins a chain, and its increment says why.
 
-`previous_offset` and the manifest's `increment_offset` are the claim: no recovery walks over what was before it.
+`previous_offset` and the manifest's `increment_offset` are those of the claim: no recovery walks over what was before.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from snapreplay.state.contract import Image, Store
 
 @dataclass(frozen=True)
 class Begun:
-    """The committed increment with the decision, its offset in T-ZengLiang, and the snapshot it points to."""
+    """The committed increment with the decision, its offset in the increments topic, and the snapshot it points to."""
 
     increment: Increment
     offset: int
@@ -35,7 +35,7 @@ class Begun:
 
 
 def own_decision(context: Context, finding: str, problem: str) -> dict[str, str]:
-    """Of a process that takes it by itself: nothing else could be done, and nothing is lost by it."""
+    """A decision that a process takes by itself: nothing else can be done, and nothing is lost by it."""
     identity = context.identity
     return {
         "finding": finding,
@@ -62,9 +62,9 @@ async def begin_anew(  # noqa: PLR0913 - an ownership, a state and what is said 
     Args:
         producer: fenced in, its claim committed at `owner_epoch` and seen.
         image: the state to go on with, nothing uncommitted in it.
-        outputs: of a batch that is in the state and was not committed: they are, with it.
-        standing: the increment that `image` is the state after, with its batch, positions, anchors and digest; its
-            `topic_ids` as they are now.
+        outputs: of a batch that is in the state and was not committed; they are committed now.
+        standing: `image` is the state after this increment, with its batch, positions, anchors and digest; its
+            `topic_ids` are those of now.
 
     Raises:
         Fenced, CommitInDoubt, RefusedRecord: the producer is spent; the log says what happened.

@@ -1,7 +1,7 @@
 """Which failures of a recovery an operator may accept, under which id, and to what effect.
 
-The id binds an acceptance to what was seen: the same finding has the same id on every start, another gap, another
-batch, another end of the log have another one.
+The id binds an acceptance to what was seen. The same finding has the same id on every start; another gap, batch or end
+of the log has another id.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Resolution(StrEnum):
     """How the partition goes on once a finding is accepted."""
 
     SKIP = "the records that are gone are never processed"
-    REREAD = "the input is read from where it is another log than the one that was processed"
-    AS_REPLAYED = "the state as replayed by this code counts, whatever was recorded"
-    FROM_SNAPSHOT = "the newest whole snapshot is the start of a new chain, outputs written after it are written again"
+    REREAD = "the input is read from the point where it differs from the log that was processed"
+    AS_REPLAYED = "the state as this code replays it counts, whatever was recorded"
+    FROM_SNAPSHOT = "the newest whole snapshot begins a new chain, and outputs written after it are written again"
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class _Kind:
-    """`facts` names those of the error that identify it: none that change while nobody does anything."""
+    """`facts` names the error's facts that identify the finding: none that change by themselves."""
 
     name: str
     way: Resolution

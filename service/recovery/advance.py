@@ -132,7 +132,7 @@ async def prove(store: Store, last: Increment, tally: Tally) -> DigestProof | No
         computed = await run_cooperatively(store.digesting())
     if computed != last.digest:
         raise DigestMismatch(
-            f"restored state has digest {computed}, batch {last.batch} recorded {last.digest}",
+            f"the restored state has digest {computed}, but batch {last.batch} recorded {last.digest}",
             batch=last.batch,
             recorded=str(last.digest),
             computed=str(computed),
@@ -141,7 +141,7 @@ async def prove(store: Store, last: Increment, tally: Tally) -> DigestProof | No
 
 
 def _apply_unread(context: Context, step: Step, store: Store) -> None:
-    """Whether this is all that those batches changed, nobody says; the next digest does."""
+    """Only the next digest shows whether this is all that those batches changed."""
     first_batch = step.increment.batch - len(step.unread)
     for batch, each in enumerate(step.unread, first_batch):
         for part, value in enumerate(each.changes):

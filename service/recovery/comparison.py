@@ -1,4 +1,4 @@
-"""Each batch that was advanced over, held against its increment: outputs and state."""
+"""Compares each batch that was advanced over with its increment: outputs and state."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from snapreplay.state.digest import Digest
 
 
 class Comparison:
-    """One way by one mode: `batch` for each step, in order, then `end`.
+    """For one advance by one mode: call `batch` for each step, in order, then `end`.
 
-    Outputs show what handlers sent, a digest proves the state. By unchanged code both must be as recorded. Changed code
-    may send something else, if the next digest is the recorded one; and it may send the same and remember something
-    else, so behind the last digest it is not believed.
+    Outputs show what handlers sent, a digest proves the state. With unchanged code both must be as recorded. Changed
+    code may send something else, if the next digest is the recorded one. It may also send the same and keep another
+    state, so it is not trusted after the last digest.
 
     Attributes:
         digests: compared, and equal.
@@ -62,7 +62,7 @@ class Comparison:
             self._unproven = self._unproven or mismatch.not_proven(place)
 
     def refused(self, step: Step, error: SnapreplayError) -> SnapreplayError:
-        """What it means that a record which was processed cannot be replayed."""
+        """What it means that a processed record cannot be replayed."""
         place = self._place_of(step)
         if not place.code_changed:
             return error

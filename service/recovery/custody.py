@@ -33,7 +33,7 @@ LOOK_AGAIN_SECONDS = 0.2
 
 
 async def topic_ids_now(context: Context) -> dict[str, str]:
-    """Of both own topics; a missing one is absent.
+    """The ids of both own topics; a missing one is absent.
 
     Raises:
         Unreachable: no answer.
@@ -54,7 +54,7 @@ def unsaved(context: Context, last: Increment) -> SnapreplayError:
 
 
 def lost(context: Context, change: TopicChange, last: Increment) -> SnapreplayError:
-    """What a change of T-ZengLiang means to its owner; `last` is its last increment."""
+    """What a change of the increments topic means to its owner; `last` is its last increment."""
     return missing(context, last) if change.found_id is None else IncrementsReplaced(str(change))
 
 
@@ -65,9 +65,10 @@ class NothingYet(RetryableError):
 async def may_fence(
     context: Context, kept: RetainedState | None, since: float, *, insists: bool
 ) -> bool:
-    """A process that could not go on does not fence: else the owner whose memory is the only copy would no longer be
+    """Whether nobody else has fenced since `kept`.
+
+    A process that could not go on must not fence: otherwise the owner whose memory is the only copy would no longer be
     the last one to fence, and could not write its state.
-    Returns whether nobody else has fenced since `kept`.
 
     Args:
         since: the loop's time when the recovery began.
@@ -98,8 +99,8 @@ async def may_fence(
 
 
 async def _require_any(context: Context, since: float) -> None:
-    """A log without any increment of a partition that had owners. A stale leader may say so, too. Orphans are none:
-    nothing leads to them. One that is not committed yet may be the new beginning, which a fence would end."""
+    """Refuses a log without an increment if the partition had owners. At first it is only retried: the leader may be
+    stale, or a new beginning not committed yet, which a fence would end. Orphans do not count."""
     is_early = asyncio.get_running_loop().time() - since < stale_leader.PATIENCE_SECONDS
     ids = await topic_ids_now(context)
     async with reading(context.cluster) as reader:
@@ -119,7 +120,9 @@ async def _require_any(context: Context, since: float) -> None:
         return
     nothing = refusals.no_genesis(context.expected)
     if is_early:
-        raise NothingYet(f"{nothing.message}; if an owner has it in memory, it writes it by itself")
+        raise NothingYet(
+            f"{nothing.message}; an owner that has the state in memory writes it by itself"
+        )
     raise nothing
 
 
@@ -137,7 +140,7 @@ async def _is_orphan(
 async def require_increments(context: Context, kept: RetainedState) -> None:
     """
     Raises:
-        IncrementsMissing: there is no T-ZengLiang to fence anybody from.
+        IncrementsMissing: the increments topic does not exist.
         Unreachable: no answer.
     """
     if context.increments.topic not in await topic_ids_now(context):
@@ -163,7 +166,7 @@ class OutputUndecided(RetryableError):
 
 
 async def require_given(context: Context) -> None:
-    """Before we fence somebody who has fenced us.
+    """Call before fencing somebody who has fenced us.
 
     Raises:
         NotAssigned: the group's coordinator does not give us the partition now.
@@ -172,7 +175,7 @@ async def require_given(context: Context) -> None:
     group, number = context.group, context.partition
     if group is not None and not await group.is_assigned_to_us(number):
         raise NotAssigned(
-            f"another process has fenced partition {number} since, and the group does not give it to us now"
+            f"another process has fenced partition {number} since, and the group does not give the partition to us now"
         )
 
 
@@ -194,12 +197,12 @@ async def resolved(context: Context, output: tuple[str, int, int]) -> events.Dou
                 end_offset = await _high_watermark(context, target)
                 if offset < end_offset:
                     raise OutputUndecided(
-                        f"{target} is readable up to {bounds.end_offset} of {end_offset}:"
+                        f"{target} can be read up to {bounds.end_offset} of {end_offset}:"
                         f" the output at {offset} is undecided",
-                        hint="an open transaction is in front of it; it ends when its timeout is over",
+                        hint="wait: an open transaction lies before it and ends at its timeout",
                     )
                 return events.DoubtResolved(
-                    None, f"{target} ends at {end_offset}, it was at {offset}"
+                    None, f"{target} ends at {end_offset}, but the output was at {offset}"
                 )
             record = await reader.read_at(target, offset)
         except (OffsetTrimmed, OffsetBeyondEnd) as error:
@@ -230,7 +233,7 @@ async def looked_up(context: Context, kept: RetainedState) -> Verdict | None:
 
 
 async def _answer(ask: Callable[[], Awaitable[T]]) -> T | None:
-    """One lost answer must not count as none."""
+    """Asks again: one lost answer must not count as no answer."""
     with suppress(TimeoutError):
         async with asyncio.timeout(LOOK_SECONDS_MAX):
             while True:
@@ -251,8 +254,8 @@ async def last_now(context: Context) -> FoundIncrement | None:
 
 
 async def restorable(context: Context, last: Increment) -> bool | None:
-    """Whether what `last` points to is in the T-QuanLiang of today, or everything reaches back to the genesis; None
-    when nobody answers soon. An increment that points to nothing may have lost its pointers with their topic."""
+    """Whether the snapshots topic still has what `last` points to, or everything reaches back to the genesis; None when
+    nobody answers soon. An increment that points to nothing may have lost its pointers with their topic."""
 
     async def ask() -> bool:
         return await _restorable(context, last, await topic_ids_now(context))
@@ -296,7 +299,7 @@ async def _inputs_are_there(context: Context, last: Increment) -> bool:
 
 
 async def _from_genesis(context: Context, last: Increment) -> bool:
-    """By the changes; by the inputs where the log holds none."""
+    """By the changes; by the inputs if the log has none."""
     first = {context.increments.topic: 0}
     if last.changes is None:
         first |= last.genesis.start_offsets

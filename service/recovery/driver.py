@@ -87,7 +87,7 @@ class RecoveryDriver:
 
     @property
     def owner_epoch(self) -> int | None:
-        """Of the newest claim; None before the first."""
+        """The offset of the newest claim; None before the first."""
         return None if self._owner_epoch == NO_OFFSET else self._owner_epoch
 
     def wake(self) -> None:
@@ -158,8 +158,7 @@ class RecoveryDriver:
                     assert_never(end)
 
     async def _raise_superseded(self, recovery: Recovery, error: SnapreplayError) -> None:
-        """What looks like lost or damaged logs to an owner that stood still in between may be what its successor
-        wrote and trimmed meanwhile.
+        """An owner that stood still may take what its successor wrote and trimmed for a lost or damaged log.
 
         Raises:
             Superseded: a newer owner exists.
@@ -219,7 +218,7 @@ class RecoveryDriver:
         context = self._context
         finding = f"{OWN_KIND}-{fingerprint_of(context, effect.facts)}"
         log.error(
-            "partition %d: %s: it is written now (%s)", context.partition, effect.problem, finding
+            "partition %d: %s and is written now (%s)", context.partition, effect.problem, finding
         )
         decision = own_decision(context, finding, effect.problem)
         begun = await begin_anew(
@@ -261,7 +260,7 @@ class RecoveryDriver:
         moved: str | None,
         topic_ids: Mapping[str, str] | None = None,
     ) -> Chain:
-        """`moved`: the new id of T-QuanLiang, when nothing says that it holds what the pointers lead to."""
+        """`moved`: the new id of the snapshots topic, when nothing shows that the pointers are valid in it."""
         context = self._context
         chain = Chain(
             context.origin,

@@ -1,6 +1,6 @@
 """The effects of a recovery that only read: the log, the snapshot, the changes or the input, into the store.
 
-They need no ownership: a `RecoveryDriver` has it, whoever only looks (`service/decisions/`) does without.
+They need no ownership: a `RecoveryDriver` has one, an examination (`service/decisions/`) does without.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger("snapreplay.partition")
 
 
 class RecoveryExecutor:
-    """Performs one effect after the other; what it opens and occupies meanwhile is its user's to close.
+    """Performs one effect after the other. Its user closes what it opens and occupies meanwhile.
 
     Attributes:
         records_since_snapshot: applied after the snapshot that the state comes from.
@@ -98,7 +98,7 @@ class RecoveryExecutor:
                 assert_never(effect)
 
     async def reader(self) -> Reader:
-        """Of T-ZengLiang, kept until `close_reader`."""
+        """The reader of the increments topic, kept until `close_reader`."""
         if self._log_reader is None:
             self._log_reader = await self._context.cluster.reader()
         return self._log_reader
@@ -128,7 +128,7 @@ class RecoveryExecutor:
             proof = await prove(store, last.increment, Tally())
         except DigestMismatch as error:
             log.error(  # noqa: TRY400 - a restore mends it
-                "partition %d: the state in memory is not the last batch's, restoring in full: %s",
+                "partition %d: the state in memory is not that of the last batch, restoring in full: %s",
                 self._context.partition,
                 error,
             )
@@ -189,7 +189,7 @@ class RecoveryExecutor:
                 lambda done, total: self._reporter.progress("bytes", 0, done, total),
             )
         except RebuildError as error:
-            log.warning("partition %d: snapshot unusable: %s", context.partition, error)
+            log.warning("partition %d: the snapshot cannot be used: %s", context.partition, error)
             return events.SnapshotUnusable(pointer.snapshot_id, error.message)
         finally:
             await reader.close()
@@ -215,7 +215,9 @@ class RecoveryExecutor:
                 context, self._store, walk, effect.mode, self._reporter, base, last.increment
             )
         except (ChangesLost, DamagedError, OffsetTrimmed) as error:
-            log.warning("partition %d: no way by %s: %s", context.partition, effect.mode, error)
+            log.warning(
+                "partition %d: cannot advance by %s: %s", context.partition, effect.mode, error
+            )
             return events.ModeUnavailable(effect.mode, error)
         proof = await prove(self._store, last.increment, tally)
         if proof is not None:

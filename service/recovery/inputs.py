@@ -1,8 +1,8 @@
 """Is each input still the log that was processed, and does it reach our position?
 
-Two witnesses: the topic's id, which every topic of a name has for itself, and the anchor, the last record that was
-read, applied or skipped. The same record in another topic makes that a faithful copy (a mirror, a backup). Where the
-record is gone the id alone says.
+Two witnesses: the topic's id, which no other topic of this name has, and the anchor, the last record that was read,
+applied or skipped. Another topic with the same record is a faithful copy (a mirror, a backup). If the record is gone,
+only the id counts.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Checked:
 
 
 async def topic_ids(context: Context) -> dict[str, str]:
-    """Of the inputs and both own topics, asked afresh. A missing own topic is absent.
+    """The ids of the inputs and both own topics, asked afresh. A missing own topic is absent.
 
     Raises:
         InputMissing: an input is not there.
@@ -107,8 +107,8 @@ async def check_policies(context: Context) -> None:
 async def check_inputs(
     context: Context, last: Increment, on_waiting: OnWaiting = lambda _: None
 ) -> Checked:
-    """Hold every input against the last increment, again and again where it ends too early: a broker may only be
-    behind. Not for long when all brokers agree that it is not.
+    """Compare every input with the last increment. An input that ends too early is asked for again, because a broker
+    may be behind, but not for long if all brokers agree on its end.
 
     Args:
         on_waiting: hears what is waited for, at every try.
@@ -140,24 +140,22 @@ async def check_inputs(
 
 
 def warn_of_copies(context: Context, last: Increment, checked: Checked) -> None:
-    """Once per recovery. Own topics, too: their records were read and followed one another."""
+    """Once per recovery. Also for own topics, whose records were read and form a chain."""
     for change in checked.copies:
         anchor = last.anchors.get(change.topic)
-        what = (
-            f"holds the record that was processed last, at offset {anchor.offset}" if anchor else ""
-        )
+        what = f"holds the last processed record, at offset {anchor.offset}," if anchor else ""
         log.warning(
-            "partition %d: %s; it %s: it is taken for a faithful copy",
+            "partition %d: %s; it %s and is taken for a faithful copy",
             context.partition,
             change,
-            what or "is read from its start, nothing of the old one was processed",
+            what or "is read from its start, because nothing of the old one was processed,",
         )
     own = (context.increments.topic, context.snapshots.topic)
     for change in changes(own, last.topic_ids, checked.topic_ids):
         if change.found_id is not None:
             log.warning(
-                "partition %d: %s; its records lead to batch %d: it is taken for a faithful copy. What was committed"
-                " after the copy was made is lost; its outputs may exist",
+                "partition %d: %s; its records lead to batch %d, so it is taken for a faithful copy. What was committed"
+                " after the copy was made is lost, but its outputs may exist",
                 context.partition,
                 change,
                 last.batch,
@@ -168,7 +166,7 @@ async def compare_while_live(context: Context, chain: Chain, batch: Mapping[str,
     """Before a commit, after something unusual. `batch`: the last record of each input that is to be committed.
 
     Raises:
-        InputDoubtful: another id, another record, or less of them: a recovery says what it means.
+        InputDoubtful: another id, another record, or fewer of them: a recovery finds out what that means.
         InputMissing, Unreachable.
     """
     ids = await topic_ids(context)
@@ -220,15 +218,15 @@ async def _check_once(
 def _check_position(bounds: Bounds, partition: TopicPartition, position: int) -> None:
     if position < bounds.start_offset:
         raise InputTrimmed(
-            f"input {partition}: the next record to process is offset {position},"
-            f" the log begins at {bounds.start_offset}; {counted_are(bounds.start_offset - position, 'offset')} gone",
+            f"input {partition}: the next record to process is at offset {position}, but the log begins at"
+            f" {bounds.start_offset}: {counted_are(bounds.start_offset - position, 'offset')} gone",
             topic=partition.topic,
             position=position,
             log_start_offset=bounds.start_offset,
         )
     if position > bounds.end_offset:
         raise OffsetBeyondEnd(
-            f"input {partition} ends at {bounds.end_offset}, our position is"
+            f"input {partition} ends at {bounds.end_offset}, but our position is"
             f" {position}: the log is shorter than it was",
             topic=partition.topic,
             position=position,
@@ -253,17 +251,16 @@ async def _witness(
 async def _check_between(
     reader: Reader, partition: TopicPartition, anchor: Anchor, position: int, change: TopicChange
 ) -> None:
-    """What lay between the anchor and our position was no record: a marker, or what was aborted. A copy has none there
-    either: it would never be processed.
-    """
+    """Between the anchor and our position there was no record: only markers and aborted ones. A copy must have none
+    there either: it would never be processed."""
     async for records in reader.read(partition, anchor.offset + 1, position):
         for record in records:
             raise _other_topic(
                 partition,
                 position,
                 change,
-                f"It has the record at offset {anchor.offset} that was processed last, and another one at offset"
-                f" {record.offset}, before our position {position}, where there was none",
+                f"It has the last processed record at offset {anchor.offset}, but also one at offset {record.offset},"
+                f" before our position {position}, where there was none",
             )
 
 
@@ -276,9 +273,9 @@ def _other_record(
 ) -> InputReplaced:
     return InputReplaced(
         _with(
-            f"input {partition} offset {anchor.offset} is not the record that was"
-            f" processed there: then timestamp {anchor.timestamp_ms}, xxh64 {anchor.xxh64:016x}; now timestamp"
-            f" {found.timestamp_ms}, xxh64 {found.xxh64:016x}: the topic was re-created, or is another mirror",
+            f"input {partition} holds another record at offset {anchor.offset} than the one that was processed: it had"
+            f" timestamp {anchor.timestamp_ms}, xxh64 {anchor.xxh64:016x}; now timestamp {found.timestamp_ms},"
+            f" xxh64 {found.xxh64:016x}: the topic was created again, or is another mirror",
             change,
         ),
         topic=partition.topic,

@@ -1,4 +1,4 @@
-"""What it is called when a recovery does not arrive at what was committed, and which ways out are open. Pure."""
+"""The errors of a recovery that does not arrive at what was committed, and their ways out. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNCOVERED = (
 )
 OLD_VERSION_FIRST = (
     "start the version that processed it and stop it: the snapshot that it writes at its end (snapshot.before_stop)"
-    " needs no replay; then start the new one"
+    " needs no replay. Then start the new version"
 )
 
 
@@ -29,7 +29,7 @@ class OutputsDiffer(StopError):
 
 
 class CodeChanged(StopError):
-    """Replay under another app version gives another state or other outputs, or nothing shows that it does not."""
+    """A replay under another app version gives another state or other outputs, or nothing shows that it does not."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def outputs_differ(place: AdvancedBatch, computed: dict[str, int]) -> Snapreplay
     }
     what = (
         f"{place}: its outputs to {topic} have fingerprint {facts['recorded']},"
-        f" replayed they have {facts['computed']}"
+        f" but {facts['computed']} when replayed"
     )
     if place.code_changed:
         return _code_changed(
@@ -80,7 +80,7 @@ def outputs_differ(place: AdvancedBatch, computed: dict[str, int]) -> Snapreplay
 
 
 def state_differs(place: AdvancedBatch, computed: Digest | None) -> SnapreplayError:
-    """The digest that the increment recorded is another one than `computed`."""
+    """The increment recorded another digest than `computed`."""
     increment = place.increment
     facts: dict[str, object] = {
         "batch": increment.batch,
@@ -89,7 +89,7 @@ def state_differs(place: AdvancedBatch, computed: Digest | None) -> SnapreplayEr
         "computed": str(computed),
         "mode": place.mode.value,
     }
-    what = f"{place} by {place.mode.value}: digest {computed}, recorded {increment.digest}"
+    what = f"{place}: digest {computed} by {place.mode.value}, but {increment.digest} was recorded"
     if place.code_changed:
         return _code_changed(
             f"{what}: replaying with changed code gives another state", place, facts

@@ -33,7 +33,7 @@ class Nowhere:
 
 
 async def newest_whole(context: Context, store: Sink) -> tuple[Manifest | None, tuple[str, ...]]:
-    """Load the newest whole snapshot of T-QuanLiang into `store`.
+    """Load the newest whole snapshot of the snapshots topic into `store`.
 
     Returns:
         Its manifest, None when there is none; and why each newer one was passed over.
@@ -75,7 +75,7 @@ async def _unusable(
     said = (manifest.origin.app_id, genesis.cluster_id, genesis.partition_count)
     ours = (expected.app_id, expected.cluster_id, expected.partition_count)
     if said != ours or set(genesis.start_offsets) != expected.inputs:
-        return f"it is of app, cluster and partition count {said} with inputs {sorted(genesis.start_offsets)}"
+        return f"its app, cluster and partition count are {said}, its inputs {sorted(genesis.start_offsets)}"
     try:
         await load_state(
             reader, context.snapshots, manifest, context.app.schema_version, store, _no_report

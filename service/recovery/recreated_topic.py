@@ -1,4 +1,4 @@
-"""A log that does not fit together may be another topic: its id says so, nothing else needs to be suspected then."""
+"""A log that does not fit together may be another topic. If its id shows that, nothing else is to blame."""
 
 from __future__ import annotations
 
@@ -13,22 +13,19 @@ from snapreplay.service.topics.log_bounds import TAIL_RECORDS, manifest_in
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.plan import NoUsableSnapshot
 
-HINT = (
-    "what was in it before is gone with the old topic: bring its records back, with their offsets, from a backup or"
-    " mirror"
-)
+HINT = "the former records are gone with the old topic: bring them back, with their offsets, from a backup or mirror"
 
 
 async def with_cause(
     error: SnapreplayError, context: Context, last: FoundIncrement | None
 ) -> SnapreplayError:
-    """The same error; if an own topic was made again it says so first. `last`: the last increment, if there is any."""
+    """The same error. If an own topic was created again, its message says so first. `last`: the last increment."""
     if not isinstance(error, LEADS_NOWHERE):
         return error
     try:
         remade = await _remade(context, last)
     except SnapreplayError:
-        return error  # the cluster does not answer: then it is said without
+        return error  # the cluster does not answer: the error stays without a cause
     if not remade:
         return error
     error.message = "; ".join((*map(str, remade), error.message))
@@ -44,7 +41,7 @@ async def _remade(context: Context, last: FoundIncrement | None) -> tuple[TopicC
 
 
 async def _in_newest_manifest(context: Context) -> Mapping[str, str]:
-    """Where no increment is left that records them."""
+    """The topic ids, if no increment is left that records them."""
     recorded: Mapping[str, str] = {}
     async with reading(context.cluster, read_committed=False) as reader:
         bounds = await reader.bounds(context.snapshots)

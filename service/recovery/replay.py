@@ -22,7 +22,7 @@ class InputDiffers(StopError):
 
 
 class ReplayFailed(StopError):
-    """A handler refused in replay a record that it accepted, or that was not listed as skipped."""
+    """In a replay, a handler refused a record that was processed."""
 
 
 class Replayer:
@@ -143,7 +143,8 @@ def _counted(records: list[InputRecord], part: InputRange) -> list[InputRecord]:
     if len(records) != part.record_count:
         raise InputDiffers(
             f"input {part.topic} holds {counted(len(records), 'record')} in offsets {part.start_offset} to"
-            f" {part.end_offset}, when processed it held {part.record_count}: it was compacted, trimmed or re-created",
+            f" {part.end_offset}, but it held {part.record_count} when processed: it was compacted, trimmed or"
+            " created again",
             recorded=part.record_count,
             found=len(records),
         )

@@ -1,4 +1,4 @@
-"""What the hint of a failed recovery may recommend: only what can succeed, so it is looked at before it is printed."""
+"""What the hint of a failed recovery may recommend: only what can succeed, so that is checked before it is printed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def with_way_out(
 
 
 def nothing_left() -> str:
-    """Where no snapshot is whole and the log does not lead from its beginning to its end."""
+    """The ways out if no snapshot is whole and the log does not lead from its beginning to its end."""
     return (
         "bring the topics back from a backup or mirror (no snapshot is whole, so there is no state to accept);"
         f" or process the input again under a new app id: {new_app()}"
@@ -74,7 +74,7 @@ def _refuses_records(error: SnapreplayError) -> bool:
 
 
 def _has_changes(context: Context, recovery: Recovery) -> bool:
-    """Whether the last batches can be had without the input."""
+    """Whether the last batches can be restored without the input."""
     last, closed = recovery.last, recovery.unavailable_mode
     if last is None or (closed is not None and closed.mode is RestoreMode.CHANGES):
         return False

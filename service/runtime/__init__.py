@@ -1,1 +1,1 @@
-"""What everything about one partition uses: its context, its status, its tasks."""
+"""What all code of one partition uses: its context, its status, its tasks."""

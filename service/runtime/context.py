@@ -1,4 +1,4 @@
-"""What everything about one partition needs to know; made once per ownership, never changed."""
+"""What all code of one partition needs to know; made once per ownership, never changed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from snapreplay.snapshots.format.records import Origin
 @dataclass(frozen=True)
 class Identity:
     """This process, as its claims name it. `process_id` is random per start, and so is an instance id that nobody
-    set: two processes on one host are two."""
+    set, so that two processes on one host differ."""
 
     process_id: str
     instance_id: str
@@ -36,7 +36,7 @@ class Identity:
 
     @classmethod
     def of_this_process(cls, instance_id: str) -> Identity:
-        """Of the setting `instance_id`; empty: one is made of host name and process id."""
+        """Takes the setting `instance_id`; if it is empty, host name and process id make one."""
         process_id, host = uuid.uuid4().hex, socket.gethostname()
         named = instance_id or f"{host}-{process_id[:8]}"
         return cls(process_id, named, host, os.getpid(), wall_ms())
@@ -59,9 +59,8 @@ class ClusterView:
 
 @dataclass(frozen=True)
 class Context:
-    """One owned partition. `restores` limits how many partitions load state at once in this process; without a `group`
-    there is no coordinator to ask and the log alone says who owns the partition; `pulse` says that the process stood
-    still."""
+    """One owned partition. `restores` limits how many partitions load state at once in this process. Without a `group`
+    there is no coordinator to ask, and only the log says who owns the partition. `pulse` reports standstills."""
 
     app: App[Any]
     settings: Settings

@@ -16,19 +16,19 @@ T = TypeVar("T")
 SLICE_RECORDS = 256
 # Other partitions, commits and snapshots share this loop.
 YIELD_AFTER_SECONDS = 0.001
-# A transaction is a chain of steps in several tasks of the client's, a turn of the loop for each. With one turn per
-# pause it outlasted the next batch: a tenth of the time was idle, with three 1 to 3 % (measured).
+# A transaction is a chain of steps in several tasks of the client, each in a turn of the loop. With one turn per pause
+# it outlasted the next batch, and a tenth of the time was idle; with three turns 1 to 3 % (measured).
 PAUSE_TURNS = 3
 
 
 async def pause() -> None:
-    """Let the others in this loop get on."""
+    """Let the other tasks of this loop run."""
     for _ in range(PAUSE_TURNS):
         await asyncio.sleep(0)
 
 
 class Pauses:
-    """One when a millisecond has passed since the last one, or since this was made."""
+    """Pauses when a millisecond has passed since the last pause, or since this was made."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

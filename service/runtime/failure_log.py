@@ -1,4 +1,4 @@
-"""One partition's failures in the log: each once with its hint, repeats in sums, and a line when they are over."""
+"""Logs one partition's failures: each once with its hint, repeats in sums, and a line when they are over."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Failures:
         self._last = ""
 
     def retried(self, error: SnapreplayError) -> None:
-        """It will be tried again."""
+        """Log a failure after which it is tried again."""
         now = asyncio.get_running_loop().time()
         if not self._times:
             self._since = now
@@ -34,13 +34,13 @@ class Failures:
             return
         text = f"{type(error).__name__}: {error}" if said.times == 1 else self._last
         again = said.more(now)
-        log.warning("partition %d: %s%s; it is tried again", self._partition, text, again)
+        log.warning("partition %d: %s%s; trying again", self._partition, text, again)
 
     def over(self) -> None:
-        """It is LIVE: nothing to say when nothing failed."""
+        """The partition is LIVE. Logs nothing if nothing failed before."""
         if self._times:
             log.info(
-                "partition %d: over after %s in %.1f s, the last one %s",
+                "partition %d: recovered after %s in %.1f s, the last one %s",
                 self._partition,
                 counted(self._times, "failure"),
                 asyncio.get_running_loop().time() - self._since,
@@ -49,6 +49,6 @@ class Failures:
         self._repeats, self._times = Repeats(), 0
 
     def final(self, error: BaseException, *, is_told: bool) -> None:
-        """FAILED. `is_told`: its hint was given already, for all partitions at once."""
+        """The partition is FAILED. `is_told`: its hint was already logged, once for all partitions."""
         said = error.message if isinstance(error, SnapreplayError) and is_told else str(error)
         log.error("partition %d FAILED: %s: %s", self._partition, type(error).__name__, said)

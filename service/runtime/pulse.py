@@ -1,8 +1,8 @@
-"""Whether the runners' loop turns, and who is told that it stood still.
+"""Whether the runners' loop turns, and who hears that it stood still.
 
 A process that was stopped, suspended or blocked goes on as if no time had passed. Meanwhile another one may have taken
-its partitions, and topics may have been replaced: who relies on what it knew before must ask again. All that is told
-here is that time has passed; why makes no difference.
+its partitions, and topics may have been replaced, so what was known before must be asked again. The listeners hear only
+that time has passed; the reason makes no difference.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ BEAT_SECONDS = 0.25
 STOOD_STILL_SECONDS = 1.0
 
 OnStoodStill = Callable[[float], None]
-"""Called in the loop, with the seconds it stood still; must be quick."""
+"""Called in the loop, with the seconds that it stood still; must be quick."""
 
 
 class Pulse:
-    """Of one loop. `beat` runs there for ever; until it does, nothing ever stands still.
+    """Of one loop. `beat` runs there for ever; before it does, no standstill is noticed.
 
-    Timers of the loop run after whatever came over a socket meanwhile. So who is about to do something that must not be
-    done after a standstill calls `look` first: the listeners are called before it returns.
+    Timers of the loop run after whatever came over a socket meanwhile. So call `look` before anything that must not be
+    done after a standstill: the listeners are called before it returns.
     """
 
     def __init__(self, now: Callable[[], float] = boot_seconds) -> None:
-        """`now`: seconds, counted on while the machine is suspended (the loop's own clock is not)."""
+        """`now`: seconds, which also count while the machine is suspended (the loop's own clock stops)."""
         self._now = now
         self._turned_at: float | None = None
         self._listeners: list[OnStoodStill] = []
@@ -42,7 +42,7 @@ class Pulse:
 
     @contextmanager
     def told(self, listener: OnStoodStill) -> Iterator[None]:
-        """`listener` hears of every standstill for the length of the block. In the loop only, as all that follows."""
+        """`listener` hears of every standstill for the length of the block. Only in the loop, as the methods below."""
         self._listeners.append(listener)
         try:
             yield
@@ -50,7 +50,7 @@ class Pulse:
             self._listeners.remove(listener)
 
     def look(self) -> None:
-        """The loop turns now. Tells the listeners if it has not for longer than a second."""
+        """The loop turns now. Tells the listeners if it stood still for more than a second."""
         if self._turned_at is None:
             return
         silent_seconds = self.silent_seconds

@@ -1,4 +1,4 @@
-"""The partition's status as its runner changes it: every change is published whole."""
+"""The partition's status, as its runner changes it: every change publishes the whole status."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = logging.getLogger("snapreplay.partition")
 
 
 def problem_of(error: BaseException) -> Problem:
-    """The error as people see it; anything outside the error tree is a defect and says so."""
+    """The error as people see it; anything outside the error tree is shown as a defect."""
     if isinstance(error, SnapreplayError):
         kept_out = isinstance(error, AccessError | ClockRefused)
         known = error.record_id if isinstance(error, RecordError) else error.facts.get("record_id")
@@ -44,7 +44,7 @@ def problem_of(error: BaseException) -> Problem:
             "" if known is None else str(known),
             wall_seconds(),
         )
-    hint = "this is a defect of snapreplay: please report it with the log's traceback"
+    hint = "this is a defect of snapreplay: please report it with the traceback from the log"
     return Problem(type(error).__name__, repr(error), hint, "stop", "", wall_seconds())
 
 
@@ -65,8 +65,8 @@ class Reporter:
         self._board.publish(self.status)
 
     def phase(self, phase: Phase) -> None:
-        """Enter a phase; staying in it is no change. Time spent goes to the recovery's split. A doubt from
-        before is kept by LIVE only."""
+        """Enter a phase; staying in it is no change. The time spent in the last one goes into the recovery's split.
+        Only LIVE keeps a doubt from before."""
         before = self.status.phase
         if phase is before:
             return
@@ -85,12 +85,12 @@ class Reporter:
         self.update(phase=phase, restore=restore, ownership_doubt=doubt)
 
     def restore_started(self) -> None:
-        """A new recovery: everything known of the last one is dropped."""
+        """A new recovery: forget everything about the last one."""
         self._phase_since = asyncio.get_running_loop().time()
         self.update(restore=RestoreStatus(attempt=1, started_at=wall_seconds()))
 
     def went_live(self, metrics: PartitionMetrics) -> None:
-        """The recovery is over: what failed before is, too."""
+        """The recovery is over, and so are the failures before it."""
         used = self.status.restore.snapshot if self.status.restore else None
         if self.status.restore is not None and self.status.restore.warm is None:
             self.update(last_pointed_snapshot_at=used.created_at if used else None)
@@ -118,7 +118,7 @@ class Reporter:
             self.update(restore=msgspec.structs.replace(restore, **changes))
 
     def progress(self, unit: str, from_: int, current: int, target: int) -> None:
-        """Rate and time left are those since this phase's progress began."""
+        """Rate and time left count from the beginning of this phase's progress."""
         now = asyncio.get_running_loop().time()
         if current <= from_:
             self._progress_since = now
@@ -135,14 +135,14 @@ class Reporter:
         self.restore(waiting_for=what)
 
     def values_read(self, values: ValuesRead | None) -> None:
-        """How many stored values could be read so far. No progress: `updated_at` stays."""
+        """How many stored values could be read so far. Does not count as progress: `updated_at` stays."""
         self.status = msgspec.structs.replace(self.status, values_read=values)
         self._board.publish(self.status)
 
     def outlook(
         self, *, recoverable: bool | None, reason: str, blocked: tuple[BlockedTopic, ...]
     ) -> None:
-        """What the retention watch saw. No progress: `updated_at` stays."""
+        """What the recoverability monitor saw. Does not count as progress: `updated_at` stays."""
         self.status = msgspec.structs.replace(
             self.status,
             recoverable=recoverable,
@@ -152,18 +152,18 @@ class Reporter:
         self._board.publish(self.status)
 
     def doubt(self, reason: str) -> None:
-        """Why it is not known whether the partition is still ours; empty when it is known. No progress."""
+        """Why it is not known whether the partition is still ours; empty when it is known. Not progress either."""
         if reason != self.status.ownership_doubt:
             self.status = msgspec.structs.replace(self.status, ownership_doubt=reason)
             self._board.publish(self.status)
 
     @property
     def is_recoverable(self) -> bool:
-        """As far as the retention watch has looked."""
+        """As far as the recoverability monitor has looked."""
         return self.status.recoverable is not False
 
     def count(self, applied: int, skipped: int) -> None:
-        """Add to what this process has done; published with the next change."""
+        """Add to this process's totals; published with the next change."""
         self.status = msgspec.structs.replace(
             self.status,
             records_total=self.status.records_total + applied,
@@ -189,10 +189,10 @@ class Reporter:
         self.update(error=problem_of(error))
 
     def died(self, error: BaseException) -> None:
-        """Its runner ended with a defect: FAILED, although nothing follows CLOSED in an orderly life."""
+        """Its runner ended with a defect: FAILED, even after CLOSED, which nothing follows otherwise."""
         self.update(phase=Phase.FAILED, error=problem_of(error))
 
     def retrying(self, error: SnapreplayError) -> None:
-        """It failed and will be tried again: shown, and logged in sums."""
+        """It failed and is tried again: shown in the status, and logged in sums."""
         self.failed(error)
         self.failures.retried(error)

@@ -1,4 +1,4 @@
-"""Tasks whose result nobody waits for: how they are ended, and what is said of their defects."""
+"""Tasks whose result nobody waits for: how they end, and how their defects are logged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Watched = TypeVar("Watched", asyncio.Task[None], Future[None])
 
 
 def watched(task: Watched, what: str) -> Watched:
-    """Log the error that it ends with: nobody else would look at it. `what` did end so."""
+    """Log the error that the task ends with: nobody else would look at it. `what` names the task."""
     task.add_done_callback(lambda done: _tell(done, what))
     return task
 
@@ -27,7 +27,7 @@ def _tell(done: asyncio.Task[None] | Future[None], what: str) -> None:
 
 
 async def cancel_and_wait(task: asyncio.Task[Any]) -> None:
-    """Cancel and wait. Its error, if any, is looked at and dropped: whoever cares has awaited the task before."""
+    """Cancel the task and wait. Its error, if any, is dropped: whoever cares has awaited the task before."""
     task.cancel()
     await asyncio.wait([task])
     if not task.cancelled():

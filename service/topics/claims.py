@@ -15,15 +15,15 @@ from snapreplay.snapshots.format.records import NO_OFFSET, Claim
 async def newer_owner(
     context: Context, owner_epoch: int, known_offset: int = NO_OFFSET
 ) -> Claim | None:
-    """The newest claim after ours, None when nobody claimed since. One that its owner has trimmed by now counts, too:
-    what it committed bears its epoch.
+    """The newest claim after ours, None when nobody claimed since. A claim that was trimmed meanwhile counts, too:
+    what its owner committed has its epoch.
 
-    A fence and a transaction timeout raise the same error; only a newer claim tells them apart. Who does not even know
-    our own claim is a stale leader: others are asked.
+    A fence and a transaction timeout raise the same error; only a newer claim tells them apart. A leader that does not
+    even know our own claim is stale: others are asked.
 
     Args:
-        known_offset: something was committed here after our claim, says another log. Who does not know it is as stale;
-            if nobody else is found in time, it is gone.
+        known_offset: another log says that something was committed here after our claim. A leader that does not know
+            it is stale, too; if no other one is found in time, that record is gone.
 
     Raises:
         Unreachable, ReadStalled, OffsetBeyondEnd: the log could not be asked.
@@ -42,13 +42,13 @@ async def newer_owner(
 
 
 async def _newer_owner(context: Context, owner_epoch: int) -> tuple[Claim | None, int]:
-    """And where the log ends for whoever was asked."""
+    """Also returns where the log ends, according to the leader that was asked."""
     async with reading(context.cluster) as reader:
         bounds = await reader.bounds(context.increments)
         if bounds.end_offset <= owner_epoch:
             raise OffsetBeyondEnd(
-                f"{context.increments} ends at {bounds.end_offset}, our own claim is at {owner_epoch}:"
-                " a stale leader, or the log is shorter than it was",
+                f"{context.increments} ends at {bounds.end_offset}, but our claim is at {owner_epoch}: the leader is"
+                " stale, or the log is shorter than it was",
                 end_offset=bounds.end_offset,
                 owner_epoch=owner_epoch,
             )

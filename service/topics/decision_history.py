@@ -1,4 +1,4 @@
-"""The decisions of operators that the chain holds: each increment names the newest one before it."""
+"""The decisions in the chain: each increment names the newest one before it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ async def decisions_of(
         if increment is None:
             break
         found.append(decision_of(increment, offset))
-        # Falls with each step: a forged one must not lead round in circles.
+        # Falls with each step: a forged offset must not lead in circles.
         offset = min(increment.last_decision_offset, offset - 1)
     return tuple(found)
 
 
 async def increment_at(reader: Reader, log: TopicPartition, offset: int) -> Increment | None:
-    """None where it was trimmed, or cannot be read: history is told, it never stops a recovery."""
+    """None if it was trimmed or cannot be read: missing history never stops a recovery."""
     try:
         record = await reader.read_at(log, offset)
         return decode_as(Increment, record.value or b"", log, offset) if record else None

@@ -1,4 +1,4 @@
-"""From a record of our topics to its value, every error naming topic, partition and offset."""
+"""Decodes a record of our topics; every error names topic, partition and offset."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ T = TypeVar("T")
 
 
 def is_ours(value: bytes, headers: Headers) -> bool:
-    """Whether a record claims to be of our format. A foreign one is left alone; a damaged one is not foreign:
-    the header still says what it was when the value's first bytes are lost."""
+    """Whether a record claims to be of our format. A foreign one is left alone. A damaged one is not foreign: its
+    header still says what it was when the value's first bytes are lost."""
     return value.startswith(MAGIC) or any(name == KIND_HEADER for name, _ in headers)
 
 

@@ -1,4 +1,4 @@
-"""Reading T-ZengLiang: the last increment of a window, and the walk from a snapshot to the last increment."""
+"""Reads the increments topic: the last increment of a window, and the walk from a snapshot to the last increment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ChangesLost(RebuildError):
 
 @dataclass(frozen=True)
 class Unread:
-    """A committed batch whose increment, at `offset`, is damaged: what is left are its changes records."""
+    """A committed batch whose increment, at `offset`, is damaged: only its changes records are left."""
 
     offset: int
     changes: tuple[bytes, ...]
@@ -36,7 +36,7 @@ class Step:
     """One committed batch: its increment, and the values of the changes records before it, undecoded.
 
     `unread` are the batches directly before it whose increments cannot be read. This increment names the last of
-    them as its predecessor and counts them in its batch number; that their changes are whole only its digest shows.
+    them as its predecessor and counts them in its batch number; only its digest shows that their changes are whole.
     """
 
     increment: Increment
@@ -72,8 +72,8 @@ async def last_in_window(
 async def last_increment(
     reader: Reader, log: TopicPartition, within: Bounds
 ) -> FoundIncrement | None:
-    """The last increment within these bounds, None when they hold none. For who looks without a claim of his own,
-    or has seen his claim.
+    """The last increment within these bounds, None when they hold none. For readers without a claim, or with a claim
+    that was seen.
 
     Raises:
         DamagedError: as `last_in_window`.
@@ -97,7 +97,7 @@ def _foreign(log: TopicPartition, record: InputRecord) -> bool:
     named = _named(record)
     if named not in {RecordKind.CLAIM, None}:
         raise DamagedError(
-            f"{log} offset {record.offset} holds a claim, its header says {named}",
+            f"{log} offset {record.offset} holds a claim, but its header says {named}",
             topic=log.topic,
             partition=log.partition,
             offset=record.offset,
@@ -108,8 +108,8 @@ def _foreign(log: TopicPartition, record: InputRecord) -> bool:
 def _kind(log: TopicPartition, record: InputRecord) -> RecordKind | None:
     """What a record of ours is; None for a foreign one.
 
-    Where its value and its header differ and the value is damaged, the header knows: a flipped kind must not hide
-    an increment, nor lost first bytes make changes foreign, whose checksum their increment holds.
+    If value and header differ and the value is damaged, the header counts: a flipped kind must not hide an increment,
+    and lost first bytes must not make changes foreign, whose checksum their increment holds.
 
     Raises:
         DamagedError: no header helps.
@@ -171,8 +171,8 @@ async def walk(
             yield step
     if previous_offset != last_offset:
         raise BrokenChain(
-            f"{log} ends its chain at offset {previous_offset},"
-            f" the last increment is at {last_offset}: it changed while it was read, or was cut",
+            f"the chain in {log} ends at offset {previous_offset}, but the last increment is at {last_offset}: the log"
+            " changed while it was read, or was cut",
             expected_batch=batch + 1,
             found_batch=batch,
         )

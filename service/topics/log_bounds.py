@@ -1,4 +1,4 @@
-"""Where our logs begin now, and whether T-QuanLiang proves that T-ZengLiang was cut."""
+"""Where our logs begin now, and whether the snapshots topic proves that the increments topic was cut."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
 from snapreplay.snapshots.format.records import Increment, Manifest
 from snapreplay.snapshots.plan import LogStarts
 
-# Enough for the manifest behind the newest pointer; a longer orphan tail proves nothing.
+# Enough for a manifest after the newest pointer; a longer tail of orphans proves nothing.
 TAIL_RECORDS = 64
 
 
@@ -51,7 +51,7 @@ async def _check_cut(
 
 
 def manifest_in(value: bytes) -> Manifest | None:
-    """A manifest that can be read; garbage that nobody points to is nobody's business here."""
+    """The manifest, if it can be read; garbage that nothing points to is ignored."""
     try:
         if not is_ours(value, ()) or kind_of(value) is not RecordKind.MANIFEST:
             return None
@@ -65,8 +65,8 @@ def _cut(context: Context, manifest: Manifest, offset: int, last: Increment) -> 
     log = context.snapshots
     return LogCut(
         f"{log} offset {offset} holds a snapshot of batch {manifest.batch}, but the"
-        f" last increment is batch {last.batch}: {context.increments.topic} was cut, committed"
-        " batches are lost (unclean election, deleted records)",
+        f" last increment is batch {last.batch}: {context.increments.topic} was cut, and"
+        " committed batches are lost (unclean election, deleted records)",
         hint="bring the topic back from a replica, backup or mirror",
         manifest_batch=manifest.batch,
         last_batch=last.batch,

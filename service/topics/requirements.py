@@ -23,15 +23,15 @@ RECORD_BYTES_NEEDED = 1_000_000
 
 
 class MissingInput(UsageError):
-    """Refused at start. Where it happens to a running service its partitions wait for the topic."""
+    """Refused at start. The partitions of a running service wait for the topic."""
 
 
 class TopicsIncomplete(UsageError):
-    """One of the app's own topics exists, the other does not: never repaired by creating an empty one."""
+    """One of the app's own topics exists and the other does not: creating an empty one would not repair that."""
 
 
 def own_topics(app: App[Any], settings: Settings) -> tuple[str, ...]:
-    """Increments and snapshots first; dead letters only where the policy writes them."""
+    """Increments and snapshots first; dead letters only if the policy writes them."""
     app_id = app.app_id
     pair = (names.increments_topic(app_id), names.snapshots_topic(app_id))
     if settings.errors.policy == "dead_letter":
@@ -48,11 +48,11 @@ async def ensure_topics(
     replace_lost: bool = False,
 ) -> list[str]:
     """Create the app's own topics with the inputs' partition count. While the app runs, its owners have in memory what
-    was in a missing topic, and write it to the new one; else an empty topic would hide that something was lost.
+    was in a missing topic, and write it to the new one. Otherwise an empty topic would hide the loss.
 
     Args:
         create_io_partitions: also create missing inputs and outputs, with this many partitions.
-        replace_lost: create one of increments and snapshots, empty, though the other one exists.
+        replace_lost: create the missing one of increments and snapshots, empty, although the other one exists.
 
     Returns:
         One line per topic, "created NAME ..." or "ok NAME ...".
@@ -104,7 +104,7 @@ def _io_topics(app: App[Any]) -> list[str]:
 
 
 def partition_count(app: App[Any], facts: dict[str, TopicFacts]) -> int:
-    """Of the inputs, which must all have the same.
+    """The partition count of the inputs, which must all have the same.
 
     Raises:
         UsageError: the inputs are not co-partitioned.
@@ -114,8 +114,8 @@ def partition_count(app: App[Any], facts: dict[str, TopicFacts]) -> int:
         listed = ", ".join(f"{name} has {count}" for name, count in counts.items())
         raise UsageError(
             f"inputs of app {app.app_id!r} are not co-partitioned: {listed} partitions",
-            hint="one key must be in the same partition number of each input: copy one of them to a topic with as many"
-            " partitions as the other, and name that in App(inputs=[…])",
+            hint="a key must have the same partition number in each input: copy one of them to a topic with as many"
+            " partitions as the other, and name that topic in App(inputs=[…])",
             **counts,
         )
     return next(iter(counts.values()))
@@ -124,7 +124,7 @@ def partition_count(app: App[Any], facts: dict[str, TopicFacts]) -> int:
 async def missing_topic(cluster: Cluster, app: App[Any], name: str) -> UsageError:
     """The error for an input or output that does not exist, with the nearest existing name."""
     near = difflib.get_close_matches(name, await cluster.topic_names(), n=1)
-    meant = f"did you mean {near[0]!r}? Else: " if near else ""
+    meant = f"did you mean {near[0]!r}? Otherwise " if near else ""
     kind = MissingInput if name in {topic.name for topic in app.inputs} else UsageError
     return kind(
         f"topic {name!r} of app {app.app_id!r} does not exist",
@@ -135,10 +135,10 @@ async def missing_topic(cluster: Cluster, app: App[Any], name: str) -> UsageErro
 
 def incomplete(app: App[Any], missing: str) -> TopicsIncomplete:
     return TopicsIncomplete(
-        f"topic {missing!r} is missing, its counterpart exists: state of app {app.app_id!r} was lost or removed",
-        hint="bring the topic back from a backup or mirror; or, to go on with what its counterpart holds,"
-        f" `snapreplay topics ensure {app_name(app)} --replace-lost` creates it empty, then `snapreplay run"
-        f" {app_name(app)}`: its hint names what is lost and what can be accepted; or begin anew under a new app id:"
+        f"topic {missing!r} is missing, but its counterpart exists: state of app {app.app_id!r} was lost or removed",
+        hint="bring the topic back from a backup or mirror; or, to go on with what its counterpart holds, create it"
+        f" empty: `snapreplay topics ensure {app_name(app)} --replace-lost`, then `snapreplay run {app_name(app)}`,"
+        " whose hint names what is lost and what can be accepted; or begin anew under a new app id:"
         f" {new_app()}",
         topic=missing,
     )
@@ -151,7 +151,7 @@ def check_own_topic(app: App[Any], facts: TopicFacts, count: int) -> None:
     """
     if facts.partition_count != count:
         raise StopError(
-            f"topic {facts.name} has {counted(facts.partition_count, 'partition')}, the inputs have {count}",
+            f"topic {facts.name} has {counted(facts.partition_count, 'partition')}, but the inputs have {count}",
             hint=keys_moved_hint(app.app_id, facts.partition_count),
             found=facts.partition_count,
             expected=count,
@@ -160,7 +160,7 @@ def check_own_topic(app: App[Any], facts: TopicFacts, count: int) -> None:
         found = facts.config.get(name, wanted)
         if found != wanted:
             raise StopError(
-                f"topic {facts.name} has {name}={found}, it must be {wanted}: state would be lost",
+                f"topic {facts.name} has {name}={found}, but it must be {wanted}: state would be lost",
                 hint=f"`{alter(facts.name, f'{name}={wanted}')}`",
                 found=found,
                 expected=wanted,
@@ -168,7 +168,7 @@ def check_own_topic(app: App[Any], facts: TopicFacts, count: int) -> None:
     limit = int(facts.config.get("max.message.bytes", RECORD_BYTES_NEEDED))
     if limit < RECORD_BYTES_NEEDED:
         raise StopError(
-            f"topic {facts.name} has max.message.bytes={limit}, our records need {RECORD_BYTES_NEEDED}",
+            f"topic {facts.name} has max.message.bytes={limit}, but our records need {RECORD_BYTES_NEEDED}",
             hint=f"`{alter(facts.name, 'max.message.bytes=1048588')}`",
             found=limit,
             expected=RECORD_BYTES_NEEDED,
@@ -176,10 +176,10 @@ def check_own_topic(app: App[Any], facts: TopicFacts, count: int) -> None:
 
 
 def check_replayable(app: App[Any], settings: Settings, inputs: list[TopicFacts]) -> None:
-    """Replay of a compacted input sees fewer records than the first pass: another state for ever.
+    """A replay of a compacted input sees fewer records than the first pass, and gives another state for ever.
 
     Raises:
-        UsageError: this app would have to.
+        UsageError: this app would have to replay one.
     """
     compacted = [f.name for f in inputs if "compact" in f.config.get("cleanup.policy", "")]
     if not compacted:

@@ -1,4 +1,4 @@
-"""Making the state that of a full snapshot: manifest, chunks, each checked before use, digest last."""
+"""Loads a full snapshot: manifest, then chunks, each checked before use, and last the digest."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ OnBytes = Callable[[int, int], None]
 
 
 class SnapshotMissing(RebuildError):
-    """The manifest, or a chunk it names, is not where it was acknowledged (trimmed, or topic re-created)."""
+    """The manifest, or a chunk that it names, is not where it was acknowledged (trimmed, or topic created again)."""
 
 
 async def reader_reaching(context: Context, pointer: Pointer, on_waiting: OnWaiting) -> Reader:
-    """A reader of T-QuanLiang to whom it reaches beyond the manifest. A log that seems too short is asked for with new
-    clients first: a stale leader's word must not cost a fallback. When all say the same, it is shorter than it was.
+    """A reader of the snapshots topic that sees beyond the manifest. If the log seems too short, new clients ask first:
+    a stale leader must not cost a fallback. If all brokers agree, the log is shorter than it was.
 
     Args:
         on_waiting: hears what is waited for, at every try.
@@ -59,7 +59,7 @@ async def reader_reaching(context: Context, pointer: Pointer, on_waiting: OnWait
             if end_offset > offset or patience.is_over:
                 return reader
             on_waiting(
-                f"snapshot {pointer.snapshot_id} at offset {offset} of {context.snapshots} is not visible, the log ends"
+                f"snapshot {pointer.snapshot_id} at offset {offset} of {context.snapshots} is not visible: the log ends"
                 f" at {end_offset}; asking all brokers, {patience.left_seconds:.0f} s left"
             )
             await patience.ask_all(context.cluster, context.snapshots, offset + 1)
@@ -91,7 +91,7 @@ async def load_manifest(reader: Reader, log: TopicPartition, pointer: Pointer) -
     if (manifest.snapshot_id, manifest.batch) != (pointer.snapshot_id, pointer.batch):
         raise DamagedError(
             f"manifest at {log} offset {pointer.manifest_offset} is of snapshot"
-            f" {manifest.snapshot_id} batch {manifest.batch}, the pointer names {pointer.snapshot_id}"
+            f" {manifest.snapshot_id} batch {manifest.batch}, but the pointer names {pointer.snapshot_id}"
             f" batch {pointer.batch}"
         )
     if manifest.increment_offset != pointer.increment_offset or not all(
@@ -99,7 +99,7 @@ async def load_manifest(reader: Reader, log: TopicPartition, pointer: Pointer) -
         for ref in manifest.chunks
     ):
         raise DamagedError(
-            f"snapshot {manifest.snapshot_id}: the manifest names other offsets than the pointer to it"
+            f"snapshot {manifest.snapshot_id}: the manifest names other offsets than its pointer"
         )
     if manifest.digest != pointer.digest:
         raise DamagedError(
@@ -130,7 +130,7 @@ async def load_state(
     sums = await _load_chunks(reader, log, manifest, store, on_bytes)
     if sums != manifest.entries_digest:
         raise DamagedError(
-            f"snapshot {manifest.snapshot_id} adds up to digest {sums}, its manifest says"
+            f"snapshot {manifest.snapshot_id} adds up to digest {sums}, but its manifest says"
             f" {manifest.entries_digest}"
         )
     store.loaded()
@@ -146,7 +146,7 @@ def _missing(error: SnapreplayError) -> SnapshotMissing:
 async def _load_chunks(
     reader: Reader, log: TopicPartition, manifest: Manifest, store: Sink, on_bytes: OnBytes
 ) -> Digest:
-    """What the slices add up to. Where no increment proves the state, the entries themselves are hashed again."""
+    """What the slices add up to. If no increment proves the state, the entries themselves are hashed again."""
     unproven = manifest.digest is None
     sums = EMPTY
     missing = {ref.offset: ref for ref in manifest.chunks}

@@ -1,4 +1,4 @@
-"""A log that seems too short: the broker that says so may be a leader which its peers have replaced."""
+"""A log that seems too short: the broker that says so may be a leader that its peers have replaced."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OnWaiting = Callable[[str], None]
 
 
 class Patience:
-    """From the moment on when a log is asked for: how long it is asked for again, with new clients."""
+    """How long a log that seems too short is asked for again, with new clients. Begins when it is made."""
 
     def __init__(self) -> None:
         self._deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
@@ -25,7 +25,7 @@ class Patience:
 
     @property
     def left_seconds(self) -> float:
-        """Negative: for so long it is over."""
+        """Negative once it is over."""
         return self._deadline - asyncio.get_running_loop().time()
 
     @property
@@ -40,5 +40,5 @@ class Patience:
         self._agreed = self._agreed + 1 if is_shorter else 0
 
     async def pause(self) -> None:
-        """Until the next try."""
+        """Wait until the next try."""
         await asyncio.sleep(ASK_AGAIN_SECONDS)

@@ -36,7 +36,10 @@ async def test_a4_a_topic_made_again_after_a_clean_stop_is_not_taken_for_the_old
     await here.feed(300)
     status = await here.failure()
     assert status.error.kind == "InputReplaced"
-    assert f"{topic}-0 offset 99 is not the record that was processed there" in status.error.message
+    assert (
+        f"{topic}-0 holds another record at offset 99 than the one that was processed"
+        in status.error.message
+    )
     assert status.restore.proof is None or status.restore.proof.batches_compared == 1
     assert len((await here.read(here.app.outputs[0].name))[0]) == 100, "nothing was emitted"
 

@@ -96,7 +96,9 @@ async def test_b12_a_log_that_is_shorter_than_it_was_is_named_with_both_offsets(
     recreate(then.here.bootstrap_servers, then.input, 1)
     two = Owner(then.here, await then.here.context())
     status = await two.phase("failed")
-    assert "ends at 0, our position is 120: the log is shorter than it was" in status.error.message
+    assert (
+        "ends at 0, but our position is 120: the log is shorter than it was" in status.error.message
+    )
     await two.end()
 
 
@@ -108,5 +110,5 @@ async def test_b12_below_the_begin_is_trimmed(past):
     one = Owner(then.here, await then.here.context())
     status = await one.phase("failed")
     assert status.error.kind == "InputTrimmed"
-    assert "offset 120, the log begins at 130" in status.error.message
+    assert "offset 120, but the log begins at 130" in status.error.message
     await one.end()

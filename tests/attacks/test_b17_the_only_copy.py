@@ -249,7 +249,7 @@ async def test_a_killed_owner_has_left_everything_behind(stage, unique, children
     await ensure(here)
     await here.feed(500)
     await asyncio.to_thread(owner.until, lambda: owner.processed() == 1000, "processed")
-    await asyncio.to_thread(owner.until, lambda: "it is written now" in owner.log, "healed")
+    await asyncio.to_thread(owner.until, lambda: "is written now" in owner.log, "healed")
     await asyncio.to_thread(owner.until, owner.live, "live")
     owner.kill()
     await here.restored()

@@ -169,7 +169,7 @@ async def test_what_could_not_be_looked_at_is_looked_at_again(operator):
     proxy.fault = lambda key: "drop" if key == DESCRIBE_GROUPS else "pass"
     async with proxy.through():
         remedy = (await remedies(who))["access"]
-    assert "again, once the brokers answer" in remedy
+    assert "again when the brokers answer" in remedy
     await who.follow(remedy)
     assert "access:" not in who.said[-1]
 
@@ -186,7 +186,7 @@ async def test_a_foreign_transaction_ends_with_a_producer_of_its_id(operator):
         await holder.begin_transaction()
         await (await holder.send(then.increments, b"x", partition=0))
         remedy = (await remedies(who))["open transaction"]
-        assert "as soon as a producer of this id starts" in remedy
+        assert "when a producer of this id starts" in remedy
         assert foreign in remedy
         successor = AIOKafkaProducer(
             bootstrap_servers=then.here.bootstrap_servers, transactional_id=foreign

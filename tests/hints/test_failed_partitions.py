@@ -115,7 +115,7 @@ async def test_other_inputs_take_the_state_along_or_go_back(operator):
 
 
 @pytest.mark.parametrize(
-    "way", ["--state-of", pytest.param("from its start", marks=pytest.mark.slow)]
+    "way", ["--state-of", pytest.param("from their start", marks=pytest.mark.slow)]
 )
 async def test_another_cluster_is_told_and_a_new_app_id_begins_here(operator, way):
     """A copy that kept the offsets has the state, too; else what is here is processed anew."""

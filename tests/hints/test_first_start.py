@@ -219,7 +219,7 @@ async def test_moved_keys_leave_the_state_to_be_taken_to_a_topic_with_the_old_co
     unprocessed = (await then.here.read(then.input))[0][120:]
     grow(then.here.bootstrap_servers, then.input, 2)
     first = ways(await refusal(who))[0]
-    before, after = first.split(", copy into it what is not processed yet, ")
+    before, after = first.split(", copy the unprocessed records into it, ")
     await who.follow(before)
     await then.here.send(
         [(r.key.decode(), r.value) for r in unprocessed], who.load().inputs[0].name

@@ -82,7 +82,7 @@ async def test_what_was_in_a_topic_that_was_made_again_is_brought_back(operator)
     (backup,) = await then.here.read(then.increments)
     recreate(then.here.bootstrap_servers, then.increments, 1, KEPT_FOR_EVER)
     hint = await who.failure()
-    assert "bring its records back, with their offsets, from a backup or mirror" in hint
+    assert "bring them back, with their offsets, from a backup or mirror" in hint
     bring_back(then.here.bootstrap_servers, then.increments, backup)
     async with who.running() as service:
         await all_of(service, then.here.sent + 1)
@@ -144,7 +144,7 @@ async def test_an_undecided_output_is_decided_when_the_transaction_before_it_is_
         await producer.discard()
         with pytest.raises(OutputUndecided) as undecided:
             await resolved(context, (output, 0, offset))
-        assert "ends when its timeout is over" in undecided.value.hint
+        assert "ends at its timeout" in undecided.value.hint
         async with asyncio.timeout(60):
             while not await decided(context, (output, 0, offset)):
                 pass

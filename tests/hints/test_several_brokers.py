@@ -113,7 +113,7 @@ async def test_a_broker_that_is_away_is_started(operator, broker):
     await stop(broker, AWAY)
     (finding,) = await found(who, "brokers")
     assert finding["problem"].startswith("2 brokers: ")
-    assert finding["remedy"].startswith("start those that are away")
+    assert finding["remedy"].startswith("start the missing brokers")
     await asyncio.to_thread(broker.restart_node, AWAY - 1)
     assert not await found(who, "brokers")
     await who.healthy()
@@ -125,7 +125,7 @@ async def test_replicas_that_are_behind_are_named_and_catch_up(operator, broker)
     configure(broker.bootstrap_servers, then.input, "min.insync.replicas", "3")
     await stop(broker, AWAY)
     findings = await found(who, "replication")
-    behind = [each for each in findings if "start the brokers named" in each["remedy"]]
+    behind = [each for each in findings if "start these brokers" in each["remedy"]]
     assert {each["where"] for each in behind} >= {f"{then.input}-0", f"{then.increments}-0"}
     assert all(ids(each["problem"]) == [AWAY] for each in behind)
     await who.follow(behind[0]["remedy"])

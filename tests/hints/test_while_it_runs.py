@@ -120,7 +120,7 @@ async def test_a_foreign_transaction_that_hides_our_claim_is_ended_as_doctor_say
             await who.follow(doctor)
             said = " ".join(who.said[-1].split())
             (foreign,) = re.findall(
-                r"stop the process that uses (\S+) .* or as soon as a producer of this id starts",
+                r"stop the process that uses (\S+) .* or when a producer of this id starts",
                 said,
             )
             async with producing(then.here, foreign):
@@ -197,7 +197,7 @@ async def test_of_two_that_take_a_partition_from_each_other_one_is_stopped(opera
         while not any(error and error.kind == "TakenAgain" for error in taken):
             await here.feed(5)
     error = next(error for error in taken if error and error.kind == "TakenAgain")
-    assert error.hint.endswith("Stop one of the two")
+    assert error.hint.startswith("stop one of the two processes")
     (other,) = re.findall(r"instance id '(\w+)'", error.message)
     await owners.pop(other).end()
     (left,) = owners.values()

@@ -141,7 +141,7 @@ MUTANTS = (
         "a client that met a damaged batch may have passed what it did not give out: a new one begins at our positions",
         "service/kafka/reader.py",
         "            self._damaged.met()\n"
-        "            # At our positions: the client may have passed what it did not give out.\n"
+        "            # At our positions: the client may have passed records that it did not return.\n"
         "            await self._renew()\n",
         "            self._damaged.met()\n",
         ("tests/service/kafka/test_corrupt_batches.py",),

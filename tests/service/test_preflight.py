@@ -84,7 +84,7 @@ async def test_more_partitions_of_an_input_are_refused(stage, unique):
     """Keys have moved, state cannot follow: both counts are named."""
     here = await stage(apps.ledger(unique("grown")), partitions=2)
     grow(here.bootstrap_servers, f"payments-{here.app.app_id}", 4)
-    with pytest.raises(StopError, match="has 2 partitions, the inputs have 4"):
+    with pytest.raises(StopError, match="has 2 partitions, but the inputs have 4"):
         await inspect(here.app, here.settings(), here.cluster)
 
 

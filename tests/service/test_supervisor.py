@@ -183,7 +183,7 @@ async def test_a_retry_that_cannot_look_at_the_cluster_ends(inspections, bench, 
     bench.supervisor.retry(0, lambda *told: heard.append(told))
     await bench.live(0)
     bench.supervisor.retry(1, lambda *told: heard.append(told))
-    assert outcome(heard)[-1] == ("failed", "this process does not own it any more")
+    assert outcome(heard)[-1] == ("failed", "this process does not own the partition any more")
 
 
 async def test_a_changed_cluster_is_said_once(watchful, inspections, bench, caplog):
@@ -211,7 +211,7 @@ async def test_added_partitions_stop_what_runs(watchful, bench, caplog):
     grow(bench.here.bootstrap_servers, bench.here.app.inputs[0].name, 4)
     await until(lambda: bench.phases() == {0: "failed", 1: "failed"}, "failed")
     error = bench.board.get(0).error
-    assert "has 3 partitions, the inputs have 4" in error.message
+    assert "has 3 partitions, but the inputs have 4" in error.message
     lines = [record.getMessage() for record in caplog.records]
     assert sum(error.hint in line for line in lines) == 1
     assert sum(error.message in line for line in lines) == 3, (
@@ -250,7 +250,7 @@ async def test_a_cluster_that_is_as_it_was_is_live_again_by_retry(watchful, benc
     assert bench.board.get(0).error is None
     bench.supervisor.retry(0, lambda *told: heard.append(told))
     await until(lambda: len(heard) == 4, "an answer")
-    assert outcome(heard)[3] == ("failed", "it is live by now")
+    assert outcome(heard)[3] == ("failed", "the partition is live by now")
 
 
 async def test_added_partitions_also_refuse_what_is_assigned_later(watchful, bench):

@@ -136,10 +136,10 @@ def test_built_directly_nothing_from_outside_counts(monkeypatch):
         ({"instance_id": "a b"}, "instance_id='a b'"),
         ({"http": "5", "http.port": 1}, "http='5': input should be a valid dictionary"),
         ({"kafka": "5", "kafka.client.id": "x"}, "kafka='5': input should be a valid dictionary"),
-        ({"kafka.bootstrap.servers": "a:9092,b:x"}, "kafka.bootstrap.servers: 'b:x' is no host:"),
-        ({"kafka.bootstrap.servers": "http://a:9092"}, "'http://a:9092' is no host:port"),
-        ({"kafka.bootstrap.servers": "a:9092,"}, "'' is no host:port"),
-        ({"kafka.bootstrap.servers": "a:90920"}, "'a:90920' is no host:port"),
+        ({"kafka.bootstrap.servers": "a:9092,b:x"}, "kafka.bootstrap.servers: 'b:x' is not host:"),
+        ({"kafka.bootstrap.servers": "http://a:9092"}, "'http://a:9092' is not host:port"),
+        ({"kafka.bootstrap.servers": "a:9092,"}, "'' is not host:port"),
+        ({"kafka.bootstrap.servers": "a:90920"}, "'a:90920' is not host:port"),
     ],
 )
 def test_a_wrong_key_is_named_with_its_remedy(given, message):

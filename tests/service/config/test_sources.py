@@ -54,7 +54,7 @@ def test_a_named_file_must_exist_and_be_toml(tmp_path):
     ):
         file_tree(tmp_path / "missing.toml")
     (tmp_path / "bad.toml").write_text("port 1")
-    with pytest.raises(UsageError, match=r"bad\.toml is no TOML"):
+    with pytest.raises(UsageError, match=r"bad\.toml is not valid TOML"):
         file_tree(tmp_path / "bad.toml")
 
 

@@ -59,7 +59,7 @@ def test_what_is_not_processed_yet_is_needed_by_both_modes(by_replay):
     """A snapshot does not bring it back, so none is asked for."""
     found = outlook(seen(401, by_replay))
     assert found.snapshot_now is None
-    assert "begins at offset 401, the next one to process is 400" in (found.missing or "")
+    assert "begins at offset 401, but the next record to process is at 400" in (found.missing or "")
 
 
 @pytest.mark.parametrize("by_replay", [True, False])

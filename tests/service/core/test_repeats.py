@@ -22,7 +22,7 @@ def test_a_line_says_how_often_it_was_left_out():
     lines = [(second, repeats.line("lost", float(second))) for second in range(61)]
     assert [each for each in lines if each[1] is not None] == [
         (0, "lost"),
-        (60, "lost (60 times more in the last 60 s)"),
+        (60, "lost (repeated 60 times in the last 60 s)"),
     ]
 
 

@@ -102,7 +102,7 @@ async def test_a_healthy_partition_accepts_nothing(past):
     """A LIVE owner is not thrown out for a finding that is none."""
     then = await past()
     settings = then.here.settings()
-    with pytest.raises(NotTheFinding, match="nothing is the matter"):
+    with pytest.raises(NotTheFinding, match="has no finding"):
         await propose(then.here.app, settings, then.here.cluster, 0, "input-gap-0", "why not")
 
 

@@ -56,7 +56,7 @@ async def test_it_says_what_it_looks_at_and_what_it_waits_for(past):
     assert news[:3] == [
         "looking for the last increment",
         "loading a state to start from",
-        "bringing it forward, then looking at the inputs",
+        "bringing the state forward, then checking the inputs",
     ]
     assert (
         "our position is 120: the log is shorter than it was; asking all brokers, 15 s" in news[3]

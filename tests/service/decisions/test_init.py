@@ -78,7 +78,7 @@ async def test_outputs_that_are_there_already_are_told(bare):
     (output,) = bare.app.outputs
     await bare.feed(20)
     reference.send(bare.bootstrap_servers, output.name, 1, [("k", 1)])
-    told = f"output {output.name} holds records already: if they came of this input, they are written a second time"
+    told = f"output {output.name} already holds records: if they come from this input, they are written a second time"
     assert (await init_app(bare.app, bare.settings(), bare.cluster))[-1] == told
     assert told not in await init_app(bare.app, bare.settings(), bare.cluster)
 

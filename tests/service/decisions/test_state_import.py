@@ -102,7 +102,7 @@ async def test_an_input_that_is_another_log_is_no_place_to_go_on(past, heir_of):
     recreate(then.here.bootstrap_servers, then.input, 1)
     await then.here.feed(130)
     heir = await heir_of(then.here)
-    with pytest.raises(CannotTakeOver, match="is not the record that was processed there"):
+    with pytest.raises(CannotTakeOver, match="than the one that was processed"):
         await taken_over(heir, then.here)
 
 
@@ -125,7 +125,7 @@ async def test_what_was_interrupted_is_completed(stage, unique, heir_of, monkeyp
     with pytest.raises(StopError, match="killed"):
         await taken_over(heir, here)
     monkeypatch.undo()
-    with pytest.raises(UsageError, match="an interrupted init") as refused:
+    with pytest.raises(UsageError, match="init was interrupted") as refused:
         await init_app(heir.app, heir.settings(), heir.cluster)
     assert f"init MODULE:APP --state-of {here.app.app_id}`" in refused.value.hint
     owner = Owner(heir, await heir.context())
@@ -177,11 +177,11 @@ class Picky(msgspec.Struct):
 OTHER_STATES = {
     "what a type raises": (
         lambda: MapState(str, Picky),
-        "is of other types than this app's.*no such account",
+        "has other types than this app's.*no such account",
     ),
-    "values": (lambda: MapState(str, list), "is of other types than this app's"),
-    "keys": (lambda: MapState(int, dict), "is of other types than this app's"),
-    "no map": (apps.Tape, "is a MapState, that of this app is no map"),
+    "values": (lambda: MapState(str, list), "has other types than this app's"),
+    "keys": (lambda: MapState(int, dict), "has other types than this app's"),
+    "no map": (apps.Tape, "is a MapState, but that of this app is no map"),
 }
 
 
@@ -199,10 +199,12 @@ async def test_a_state_of_another_type_is_refused(past, heir_of, name):
 async def test_another_schema_or_partition_count_is_refused(past, heir_of, unique):
     """What cannot be read and what would be in other partitions: both numbers are named."""
     then = await past()
-    with pytest.raises(SchemaDiffers, match=r"written with state schema 1, the app.s is 2"):
+    with pytest.raises(SchemaDiffers, match=r"written with schema_version 1, but the app has 2"):
         await taken_over(await heir_of(then.here, schema_version=2), then.here)
     wider = Topic(unique("wider"))
-    with pytest.raises(NoSuchState, match=r"its state has 1 partition, the inputs of .* have 2"):
+    with pytest.raises(
+        NoSuchState, match=r"its state has 1 partition, but the inputs of .* have 2"
+    ):
         await taken_over(await heir_of(then.here, 2, inputs=[wider]), then.here)
     other = await heir_of(then.here, inputs=[Topic(unique("other"))])
     with pytest.raises(CannotTakeOver, match="offsets of other topics mean nothing here"):
@@ -218,6 +220,6 @@ async def test_an_app_that_has_a_chain_keeps_it(past, heir_of):
     with pytest.raises(NoSuchState, match="cannot begin with its own state"):
         await taken_over(heir, heir)
     await init_app(heir.app, heir.settings(), heir.cluster)
-    with pytest.raises(AlreadyBegun, match="initialised already, at batch 0") as refused:
+    with pytest.raises(AlreadyBegun, match="already initialised, at batch 0") as refused:
         await taken_over(heir, then.here)
     assert f"--state-of {then.here.app.app_id}" in refused.value.hint

@@ -20,7 +20,10 @@ from tests.support.healthy import facts, only
 def test_what_may_not_be_written(what, acl):
     """Each with the ACL that allows it."""
     finding = only(checks.writes, facts(probe=WriteProbe({what: "AuthorizationFailed"})))
-    assert (finding.where, finding.problem) == (what, "may not be written: AuthorizationFailed")
+    assert (finding.where, finding.problem) == (
+        what,
+        "this user may not write: AuthorizationFailed",
+    )
     assert acl in finding.remedy
 
 
@@ -28,7 +31,7 @@ def test_a_group_that_may_not_be_joined():
     """No partition would ever be given to this process."""
     finding = only(checks.identities, facts(refused={"x": "GroupAuthorizationFailedError"}))
     assert finding.where == "group x"
-    assert finding.problem == "may not be joined: GroupAuthorizationFailedError"
+    assert finding.problem == "this user may not join it: GroupAuthorizationFailedError"
     assert "--operation Read --group x" in finding.remedy
 
 

@@ -187,7 +187,7 @@ async def test_topics_that_were_made_again_are_told_by_their_ids(stage, unique):
     (finding,) = told_ids(await examine(here.app, here.settings()))
     assert finding.where == topic
     now = topic_id(here.bootstrap_servers, topic)
-    assert f"records id {before}, now it is {now}" in finding.problem
+    assert f"recorded id {before}, the topic now has id {now}" in finding.problem
     async with here.running() as service:
         await here.feed(5)
         await processed(service, {0: 25})

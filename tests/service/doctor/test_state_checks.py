@@ -64,9 +64,9 @@ def test_a_trigger_is_recommended_where_somebody_takes_it(state, remedy):
 @pytest.mark.parametrize(
     ("name", "members", "remedy"),
     [
-        ("x-increments", 1, "stop no process of the app"),
-        ("x-snapshots", 0, "`snapreplay run MODULE:APP`: what"),
-        ("payments-x", 1, "none, if it holds the same records at the same offsets"),
+        ("x-increments", 1, "do not stop any process of the app"),
+        ("x-snapshots", 0, "`snapreplay run MODULE:APP`, whose hint"),
+        ("payments-x", 1, "if it holds the same records at the same offsets, do nothing"),
     ],
 )
 def test_a_topic_that_was_made_again(name, members, remedy):
@@ -75,7 +75,7 @@ def test_a_topic_that_was_made_again(name, members, remedy):
     seen = replace(with_topic(name, topic_id="now"), states=states, members=members)
     finding = only(checks.same_topics, seen)
     assert finding.where == name
-    assert "partitions 0, 1 records id before, now it is now" in finding.problem
+    assert "partitions 0, 1 recorded id before, the topic now has id now" in finding.problem
     assert remedy in finding.remedy
     for other in (replace(without_topic(name), states=states), facts(states=states)):
         assert not list(checks.same_topics(other))
@@ -108,7 +108,7 @@ def test_b16_records_older_than_a_topic_keeps_them():
     seen = facts(states=(replace(STATE, inputs=(old,)),))
     found = list(checks.record_times(seen))
     assert [finding.where for finding in found] == ["payments-x", "balances-x"]
-    assert "deleted unread" in found[0].problem
+    assert "deleted before they are read" in found[0].problem
     assert "timestamp_ms=" in found[1].problem
     assert "retention.ms=-1" in found[1].remedy
     assert not list(checks.record_times(facts()))

@@ -78,7 +78,7 @@ def test_a_compacted_input_of_an_app_that_replays():
     [
         ({"replication_factor": 2}, "replication factor 2 with 3 brokers"),
         ({"min.insync.replicas": "1"}, "acknowledged with one copy"),
-        ({"min.insync.replicas": "3"}, "one broker away stops every write"),
+        ({"min.insync.replicas": "3"}, "without one broker every write fails"),
         ({"unclean.leader.election.enable": "true"}, "unclean.leader.election.enable"),
     ],
 )
@@ -109,7 +109,7 @@ def replace_config(was, config):
     ("replicas", "said"),
     [
         (Replicas(-1, (1, 2, 3), ()), "no leader"),
-        (Replicas(1, (1, 2, 3), (1,)), "1 replica in sync, min.insync.replicas=2"),
+        (Replicas(1, (1, 2, 3), (1,)), "only 1 replica in sync, but min.insync.replicas=2"),
         (Replicas(1, (1, 2, 3), (1, 3)), "replicas [2] are not in sync"),
     ],
 )

@@ -55,7 +55,7 @@ def test_a_repeated_line_is_said_at_once_and_then_once_a_minute(bench):
         bench.now += 0.07
     assert bench.lines[0] == "Topic orders not found"
     assert bench.lines[1].startswith("Topic orders not found (")
-    assert bench.lines[1].endswith("times more in the last 60 s)")
+    assert bench.lines[1].endswith("times in the last 60 s)")
     assert len(bench.lines) == 2
 
 
@@ -106,7 +106,7 @@ def test_what_was_left_out_is_told_at_the_end(bench):
         bench.log.warning("lost")
     bench.now += 5
     bench.summary.close()
-    assert bench.lines == ["lost", "lost (2 times more in the last 5 s)"]
+    assert bench.lines == ["lost", "lost (repeated 2 times in the last 5 s)"]
 
 
 def test_news_of_lower_levels_is_not_counted(bench):
@@ -153,4 +153,4 @@ async def test_an_input_that_is_deleted_under_a_service_is_not_a_flood(
     lines = [record.getMessage() for record in caplog.records]
     shown = [line for line in lines if f"{topic} not found" in line]
     assert len(shown) == 2
-    assert "times more in the last" in shown[1]
+    assert "times in the last" in shown[1]

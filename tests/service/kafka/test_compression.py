@@ -49,5 +49,5 @@ async def test_a_codec_that_is_missing_stops_and_says_what_to_install(
         assert "cramjam" in sys.modules
         with pytest.raises(StopError, match="compressed") as stopped:
             await values_of(cluster, topic)
-    assert "is the cramjam package installed?" in stopped.value.hint
+    assert "install the cramjam package" in stopped.value.hint
     assert len(await values_of(cluster, topic)) == 3

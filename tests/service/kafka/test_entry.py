@@ -49,7 +49,7 @@ def wrong_logins(here: Guarded):
 
 def wrong_certificates(here: Guarded):
     """As `wrong_logins`."""
-    cafile = r"kafka\.ssl\.cafile must name the PEM file of the authority"
+    cafile = r"kafka\.ssl\.cafile to the PEM file of the authority"
     untrusted = "is not trusted: unable to get local issuer certificate"
     other = here.by_certificate(ssl_cafile=str(here.folder / "other.pem"))
     yield "authority", other, untrusted, cafile
@@ -59,7 +59,7 @@ def wrong_certificates(here: Guarded):
     said = "is not trusted: Hostname mismatch, certificate is not valid for 'localhost'"
     yield "name", name, said, r"--set kafka\.ssl\.check\.hostname=false"
     none = here.by_certificate(ssl_certfile=None, ssl_keyfile=None)
-    certfile = r"kafka\.ssl\.certfile and kafka\.ssl\.keyfile must name"
+    certfile = r"kafka\.ssl\.certfile and kafka\.ssl\.keyfile to"
     yield "no certificate", none, "refuses a client without a certificate: .*ALERT", certfile
     pair = {"ssl_certfile": "other.pem", "ssl_keyfile": "other.key"}
     foreign = {name: str(here.folder / file) for name, file in pair.items()}

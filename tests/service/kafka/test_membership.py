@@ -131,7 +131,7 @@ async def test_two_processes_with_one_instance_id_are_noticed(group, caplog):
     """They throw each other out for ever and no call fails; each of them says so once."""
     one, two = group("same"), group("same")
     await until(lambda: one.membership.suspects_duplicate and two.membership.suspects_duplicate, 30)
-    assert caplog.text.count("seems to have our instance id 'same'") == 2
+    assert caplog.text.count("seems to use our instance id 'same'") == 2
 
 
 async def test_members_without_a_name_are_never_taken_for_each_other(group, cluster):

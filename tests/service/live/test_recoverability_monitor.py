@@ -61,7 +61,10 @@ async def test_a_look_that_fails_is_only_a_warning(monkeypatch, watched, caplog)
     await until(lambda: service.restore_status()[0].recoverable, "looked at")
     cluster.down = True
     with caplog.at_level(logging.WARNING, "snapreplay.partition"):
-        await until(lambda: caplog.text.count("not looked at: no broker") > 1, "two warnings")
+        await until(
+            lambda: caplog.text.count("cannot check whether it is recoverable: no broker") > 1,
+            "two warnings",
+        )
     assert service.restore_status()[0].recoverable is True
     cluster.down = False
     await here.feed(10)

@@ -276,8 +276,8 @@ async def test_whoever_waits_for_a_retry_hears_of_the_end(bench):
     await one.end()
     one.runner.retry(one.context.view, lambda *told: heard.append(told))
     assert [(state, detail) for state, _, detail in heard] == [
-        ("failed", "it was stopped, or another process has it now"),
-        ("failed", "it is closed by now"),
+        ("failed", "the partition was stopped, or another process has it now"),
+        ("failed", "the partition is closed by now"),
     ]
 
 

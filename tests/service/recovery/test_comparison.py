@@ -118,7 +118,7 @@ async def test_the_first_outputs_that_differ_are_named(last: Step) -> None:
 
 async def test_changed_code_that_differs_in_the_digest_alone() -> None:
     """Both digests are told."""
-    with pytest.raises(CodeChanged, match=f"digest {RIGHT}, recorded {WRONG}"):
+    with pytest.raises(CodeChanged, match=f"digest {RIGHT} by replay, but {WRONG} was recorded"):
         await compared(OTHER, [(step(1, WRONG), SENT)])
 
 

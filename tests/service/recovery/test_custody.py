@@ -173,10 +173,12 @@ async def test_an_output_behind_an_open_transaction_is_asked_for_again(end_offse
 
     context: Any = SimpleNamespace(cluster=SimpleNamespace(reader=reader, topics=topics))
     if end_offset > 50:
-        with pytest.raises(OutputUndecided, match="readable up to 40 of 51"):
+        with pytest.raises(OutputUndecided, match="can be read up to 40 of 51"):
             await resolved(context, ("out", 0, 50))
     else:
-        assert (await resolved(context, ("out", 0, 50))).why == "out-0 ends at 50, it was at 50"
+        assert (
+            await resolved(context, ("out", 0, 50))
+        ).why == "out-0 ends at 50, but the output was at 50"
 
 
 def looks(**starts):

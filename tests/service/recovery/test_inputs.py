@@ -39,7 +39,7 @@ async def test_an_input_trimmed_beyond_our_position_fails(past, caplog):
     status = await then.here.failure()
     assert status.error.kind == "InputTrimmed"
     assert f"{then.input}-0" in status.error.message
-    assert "offset 120, the log begins at 130; 10 offsets are gone" in status.error.message
+    assert "offset 120, but the log begins at 130: 10 offsets are gone" in status.error.message
     assert "snapreplay accept" in status.error.hint
     assert sum(status.error.message in record.getMessage() for record in caplog.records) == 1
 
@@ -68,7 +68,7 @@ async def test_a_shorter_input_was_made_again(past):
     await then.here.feed(10)
     status = await then.here.failure()
     assert status.error.kind == "InputShorter"
-    assert "ends at 10, our position is 120" in status.error.message
+    assert "ends at 10, but our position is 120" in status.error.message
     assert "snapreplay accept" in status.error.hint
 
 
@@ -80,7 +80,7 @@ async def test_all_brokers_that_agree_are_believed_at_once(past, monkeypatch, ca
     status = await then.here.failure()
     assert status.error.kind == "InputShorter"
     lines = [record.getMessage() for record in caplog.records]
-    assert any("ends at 0, our position is 120" in line and "s left" in line for line in lines)
+    assert any("ends at 0, but our position is 120" in line and "s left" in line for line in lines)
 
 
 async def test_brokers_that_do_not_agree_are_waited_for(past, monkeypatch):
@@ -117,7 +117,7 @@ async def test_a_longer_input_that_was_made_again_is_known_by_its_anchor(past):
     await then.here.feed(150)
     status = await then.here.failure()
     assert status.error.kind == "InputReplaced"
-    assert f"{then.input}-0 offset 119" in status.error.message
+    assert f"{then.input}-0 holds another record at offset 119" in status.error.message
     assert "snapreplay accept" in status.error.hint
 
 
@@ -130,7 +130,7 @@ async def test_a_copy_that_has_records_where_there_were_none_is_another_log(past
     await then.here.feed(10)
     error = (await then.here.failure()).error
     assert error.kind == "InputReplaced"
-    assert "another one at offset 120, before our position 124" in error.message
+    assert "but also one at offset 120, before our position 124" in error.message
 
 
 async def test_more_partitions_of_an_input_are_refused_at_start(past):
@@ -140,7 +140,7 @@ async def test_more_partitions_of_an_input_are_refused_at_start(past):
     service = then.here.service()
     await service.start()
     try:
-        with pytest.raises(Exception, match="has 1 partition, the inputs have 2"):
+        with pytest.raises(Exception, match="has 1 partition, but the inputs have 2"):
             await service.wait_live(30)
         assert service.restore_status() == []
     finally:

@@ -40,7 +40,7 @@ def test_outputs_by_the_same_code_are_told_with_topic_and_both_hashes() -> None:
     error = mismatch.outputs_differ(place(version=ORIGIN.app_version), {})
     assert type(error) is mismatch.OutputsDiffer
     assert "its outputs to balances have fingerprint 00000000000000ab" in error.message
-    assert "replayed they have none" in error.message
+    assert "but none when replayed" in error.message
     assert mismatch.UNCOVERED in error.message
 
 

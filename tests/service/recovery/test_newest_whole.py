@@ -36,5 +36,5 @@ async def test_an_older_snapshot_is_no_substitute_for_one_of_another_schema(past
     """It would be another state: both schema versions are named."""
     then = await past()
     then.here.app = apps.ledger(then.here.app.app_id, schema_version=2)
-    with pytest.raises(SchemaDiffers, match="written with state schema 1, the app's is 2"):
+    with pytest.raises(SchemaDiffers, match="written with schema_version 1, but the app has 2"):
         await newest_whole(await then.here.context(), Nowhere())

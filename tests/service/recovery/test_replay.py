@@ -58,7 +58,7 @@ async def test_an_input_with_other_records_than_then_is_noticed(past):
     await tamper(then.here, then.increments, RecordKind.INCREMENT, forged)
     status = await then.here.failure(restore={"mode": "replay"})
     assert status.error.kind == "InputDiffers"
-    told = "holds 20 records in offsets 100 to 120, when processed it held 21"
+    told = "holds 20 records in offsets 100 to 120, but it held 21 when processed"
     assert told in status.error.message
     assert "`--set restore.mode=changes`" in status.error.hint
 

@@ -41,15 +41,15 @@ def test_what_is_tried_again_is_said_once_and_summed_up(bench):
     assert lines() == [
         (
             "WARNING",
-            "partition 3: Unreachable: no broker (is it there?); it is tried again",
+            "partition 3: Unreachable: no broker (is it there?); trying again",
         ),
         (
             "WARNING",
-            "partition 3: Unreachable: no broker (6 times more in the last 60 s); it is tried again",
+            "partition 3: Unreachable: no broker (repeated 6 times in the last 60 s); trying again",
         ),
         (
             "INFO",
-            "partition 3: over after 8 failures in 80.0 s, the last one Unreachable: no broker",
+            "partition 3: recovered after 8 failures in 80.0 s, the last one Unreachable: no broker",
         ),
     ]
 

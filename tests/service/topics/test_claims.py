@@ -138,5 +138,5 @@ async def test_when_nobody_knows_our_own_claim_the_log_could_not_be_asked(
     mine = await claimed(context)
     stale_leaders(monkeypatch, context, 1_000_000, mine)
     monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 0.2)
-    with pytest.raises(OffsetBeyondEnd, match=f"ends at {mine}, our own claim is at {mine}"):
+    with pytest.raises(OffsetBeyondEnd, match=f"ends at {mine}, but our claim is at {mine}"):
         await newer_owner(context, mine)

@@ -143,6 +143,6 @@ async def test_another_partition_count_is_refused(cluster, unique):
     topic = f"{unique('topics')}-increments"
     await create(cluster, topic, partitions=2)
     facts = (await cluster.topics([topic]))[topic]
-    with pytest.raises(StopError, match="has 2 partitions, the inputs have 4") as refused:
+    with pytest.raises(StopError, match="has 2 partitions, but the inputs have 4") as refused:
         check_own_topic(APP, facts, 4)
     assert refused.value.facts == {"found": 2, "expected": 4}

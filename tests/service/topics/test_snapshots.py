@@ -127,7 +127,7 @@ async def test_a_snapshot_of_another_state_schema_is_refused(past):
     newer = apps.ledger(then.here.app.app_id, schema_version=2)
     status = await then.here.failure(newer)
     assert status.error.kind == "SchemaDiffers"
-    assert "state schema 1, the app's is 2" in status.error.message
+    assert "schema_version 1, but the app has 2" in status.error.message
 
 
 async def test_another_state_schema_is_refused_before_there_is_a_snapshot(stage, unique):
@@ -139,4 +139,4 @@ async def test_another_state_schema_is_refused_before_there_is_a_snapshot(stage,
     newer = apps.ledger(here.app.app_id, schema_version=2)
     status = await here.failure(newer)
     assert status.error.kind == "SchemaDiffers"
-    assert "state schema 1, the app's is 2" in status.error.message
+    assert "schema_version 1, but the app has 2" in status.error.message
