@@ -27,7 +27,7 @@ COVERED_BY: dict[str, tuple[str, str]] = {
     ),
     "service/partition/incarnation.py": (
         "tests/service/partition/test_runner.py",
-        "the runner is one, and decides what its end means",
+        "the runner has one at a time, and decides what its end means",
     ),
     "service/core/base.py": (
         "tests/service/recovery/test_advance.py",

@@ -9,13 +9,14 @@ from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.runtime.context import Context
 from tests.support import reference
-from tests.support.stage import Stage, until
+from tests.support.stage import until
 
 
 class Owner:
-    """Runs until `end`. `phases` are those its status went through; `runner` is Any: tests look inside."""
+    """Runs until `end`. `here` is a `Stage` or `InMemory`; `phases` are those its status went through; `runner` is Any:
+    tests look inside."""
 
-    def __init__(self, here: Stage, context: Context) -> None:
+    def __init__(self, here: Any, context: Context) -> None:
         self.here, self.context, self.board = here, context, StatusBoard()
         self.failures: list[BaseException] = []
         self.phases: list[str] = []
