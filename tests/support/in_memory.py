@@ -9,27 +9,35 @@ import asyncio
 import functools
 import json
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
+
+import msgspec
 
 from snapreplay.app.app import App
 from snapreplay.app.names import dead_letters_topic, increments_topic, snapshots_topic
 from snapreplay.app.record import RawRecord
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.decisions.init import init_app
-from snapreplay.service.ports import TopicPartition
+from snapreplay.service.ports import LogRecord, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.runtime.context import Context, Identity
+from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
 from tests.simulation.broker import Broker
 from tests.simulation.cluster import SimCluster
 from tests.simulation.faults import Faults
 from tests.simulation.log import Log
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import Link, Network
-from tests.support import apps
+from tests.support import apps, reference
 from tests.support.owner import Owner
-from tests.support.stage import settings_for
+from tests.support.past import Past
+from tests.support.stage import settings_for, until
+from tests.support.tampering import Change
+
+OPEN_SECONDS = 3600.0
+FAILED_SECONDS = 300.0  # virtual: a leader that may be stale is asked again and again
 
 
 class Program:
@@ -57,28 +65,35 @@ class InMemory:
     async def prepare(self, app: App[Any] | None = None, **tables: Any) -> InMemory:
         """Create all topics and write the genesis."""
         self.app, self.tables = app or self.app, tables
+        self.create_topics()
+        await init_app(self.app, self.settings(), self.cluster)
+        return self
+
+    def create_topics(self) -> None:
         names = (increments_topic, snapshots_topic, dead_letters_topic)
         own = [name(self.app.app_id) for name in names]
         for topic in (*(each.name for each in (*self.app.inputs, *self.app.outputs)), *own):
             self.broker.create(topic, 1)
-        await init_app(self.app, self.settings(), self.cluster(self.settings()))
-        return self
 
     def settings(self, **tables: Any) -> Settings:
         return settings_for("nowhere:1", **{**self.tables, **tables})
 
-    def cluster(self, settings: Settings | None = None) -> SimCluster:
+    @property
+    def cluster(self) -> SimCluster:
+        return self._cluster(self.settings())
+
+    def _cluster(self, settings: Settings) -> SimCluster:
         rng = random.Random(1)
         loop: Any = asyncio.get_running_loop()
         network = Network(loop, self.broker, Faults(rng, 0, 0), rng)
-        return SimCluster(Link(network, Program()), settings or self.settings())
+        return SimCluster(Link(network, Program()), settings)
 
     async def context(
         self, instance_id: str = "one", app: App[Any] | None = None, **tables: Any
     ) -> Context:
         """What the parts of one partition are made with; a new process id each time."""
         settings = self.settings(instance_id=instance_id, **tables)
-        cluster, identity = self.cluster(settings), Identity.of_this_process(instance_id)
+        cluster, identity = self._cluster(settings), Identity.of_this_process(instance_id)
         view = await inspect(app or self.app, settings, cluster)
         limit = asyncio.Semaphore(2)
         return Context(app or self.app, settings, cluster, view, identity, 0, limit)
@@ -93,26 +108,49 @@ class InMemory:
         return self.owners[-1]
 
     @asynccontextmanager
-    async def live(self, **given: Any) -> AsyncIterator[Owner]:
+    async def live(self, app: App[Any] | None = None, **tables: Any) -> AsyncIterator[Owner]:
         """A LIVE owner for the length of the block."""
-        one = await self.owner(**given)
+        one = await self.owner(app=app, **tables)
         await one.phase("live")
         yield one
         await one.end()
 
-    async def restored(self, **given: Any) -> Any:
+    async def restored(self, app: App[Any] | None = None, **tables: Any) -> Any:
         """The RestoreStatus of an owner that goes LIVE and ends again; all was exactly once."""
-        async with self.live(**given) as one:
-            await one.position(self.log(self.input).end)
-            assert await one.outputs() == [f"{self.input}-0-{n}" for n in range(self.sent)]
+        async with self.live(app, **tables) as one:
+            await self.assert_exactly_once(one)
             return one.status.restore
 
-    async def failure(self, **given: Any) -> Any:
+    async def failure(self, app: App[Any] | None = None, **tables: Any) -> Any:
         """The status of an owner that is started, FAILED."""
-        one = await self.owner(**given)
-        status = await one.phase("failed")
+        one = await self.owner(app=app, **tables)
+        await until(lambda: one.status.phase == "failed", "failed", FAILED_SECONDS)
+        status = one.status
         await one.end()
         return status
+
+    async def assert_exactly_once(self, one: Owner) -> None:
+        """Outputs one per input record, in order, and the state: as folded by hand."""
+        await one.position(self.log(self.input).end)
+        inputs: Any = await self.read(self.input)
+        outputs, states = reference.balances(self.input, inputs, apps.add)
+        found: Any = await self.read(self.app.outputs[0].name)
+        assert reference.decoded(found[0]) == outputs[0]
+        assert one.view() == states[0]
+
+    async def past(self, app: App[Any] | None = None, **tables: Any) -> Past:
+        """See `Past`."""
+        await self.prepare(app, **tables)
+        taken = []
+        async with self.live() as one:
+            for part in range(3):
+                for _ in range(2):
+                    await self.feed(20)
+                    await one.position(self.sent)
+                if part < 2:
+                    taken.append(await one.snapshot())
+        here: Any = self
+        return Past(here, *taken)
 
     async def end(self) -> None:
         for each in self.owners:
@@ -149,6 +187,42 @@ class InMemory:
     async def read(self, topic: str) -> list[list[RawRecord]]:
         """All committed records, per partition."""
         return [self.log(topic).committed()]
+
+    def batches(self) -> list[Any]:
+        """All committed increments, in order."""
+        records = self.log(self.increments).committed()
+        values = [each.value or b"" for each in records]
+        return [decode(value) for value in values if kind_of(value) is RecordKind.INCREMENT]
+
+    def open_transaction(self, transactional_id: str, topic: str, value: bytes) -> int:
+        """With this record; the epoch of its producer."""
+        partition = TopicPartition(topic, 0)
+        epoch = self.broker.init_producer(transactional_id, OPEN_SECONDS)
+        self.broker.add_partition(transactional_id, epoch, partition)
+        self.broker.produce(transactional_id, epoch, partition, [LogRecord(topic, value)])
+        return epoch
+
+    def trim(self, topic: str, before_offset: int) -> None:
+        self.log(topic).trim(before_offset)
+
+    def recreate(self, topic: str, records: Sequence[RawRecord] = ()) -> None:
+        """Another topic of this name, with these records."""
+        self.broker.delete(topic)
+        self.broker.create(topic, 1)
+        for each in records:
+            self.log(topic).append(each.key, each.value, each.headers, each.timestamp, None)
+
+    def copy_again(self, topic: str, count: int) -> None:
+        """Another topic of this name, with the first `count` records."""
+        self.recreate(topic, self.log(topic).committed()[:count])
+
+    def tamper(self, topic: str, kind: RecordKind, change: Change, number: int = -1) -> RawRecord:
+        """Change the last record of this kind (or another, by `number`); returns it as it was."""
+        log = self.log(topic)
+        record = [each for each in log.committed() if kind_of(each.value or b"") is kind][number]
+        changed = msgspec.structs.replace(record, value=change(record.value or b""))
+        log.records[record.offset] = changed
+        return record
 
 
 def virtual(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:

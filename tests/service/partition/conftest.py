@@ -1,4 +1,4 @@
-"""A partition in memory, in virtual time."""
+"""In memory, in virtual time."""
 
 import pytest
 
