@@ -176,9 +176,9 @@ class InMemory:
     async def feed(self, count: int, **extra: Any) -> None:
         """`count` payments more, over 20 keys."""
         first, self.sent = self.sent, self.sent + count
-        self.send((f"k{i % 20}", {"amount": i, **extra}) for i in range(first, first + count))
+        await self.send((f"k{i % 20}", {"amount": i, **extra}) for i in range(first, first + count))
 
-    def send(self, records: Iterable[tuple[str, Any]], topic: str = "") -> None:
+    async def send(self, records: Iterable[tuple[str, Any]], topic: str = "") -> None:
         """To the first input, or `topic`."""
         log = self.log(topic or self.input)
         for key, value in records:

@@ -1,5 +1,5 @@
-"""Nobody waits for a stale leader."""
+"""In memory, in virtual time; on a real broker nobody waits for a stale leader."""
 
-from tests.service.recovery.conftest import impatient
+from tests.service.recovery.conftest import bench, impatient
 
-__all__ = ["impatient"]
+__all__ = ["bench", "impatient"]

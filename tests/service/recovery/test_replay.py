@@ -34,18 +34,18 @@ async def test_the_interleaving_of_two_inputs_is_replayed_as_it_was(bench, mode)
     """Recorded in the ranges: the digest of an order-sensitive fold is the same on both modes."""
     await bench.prepare(apps.pair("pair"), batch={"records_max": 13, "linger_ms": 0})
 
-    def feed_both(first, last):
+    async def feed_both(first, last):
         """Alternating little groups, so that batches hold both."""
         for start in range(first, last, 10):
             for topic in bench.app.inputs:
                 records = [(f"k{n % 7}", {"amount": n}) for n in range(start, start + 10)]
-                bench.send(records, topic.name)
+                await bench.send(records, topic.name)
 
-    feed_both(0, 50)
+    await feed_both(0, 50)
     async with bench.live() as one:
         await assert_merged(bench, one)
         await one.snapshot()
-    feed_both(50, 150)
+    await feed_both(50, 150)
     async with bench.live() as one:
         await assert_merged(bench, one)
     ranges = [each.ranges for each in bench.batches()]
@@ -124,7 +124,7 @@ async def test_the_order_book_of_the_examples_comes_back(bench):
                 for n in range(first, first + 50):
                     side: order_book.Side = "buy" if dice.random() < 0.5 else "sell"
                     new = order_book.New(f"o{n}", side, dice.randint(95, 105), dice.randint(1, 9))
-                    bench.send([("ACME", msgspec.to_builtins(new))])
+                    await bench.send([("ACME", msgspec.to_builtins(new))])
                     told.extend(msgspec.to_builtins(t) for t in book.place("ACME", new))
                 await one.position(first + 50)
                 if first % 100 == 0 and part < 2:
@@ -144,7 +144,7 @@ async def test_a_hotfix_of_an_object_goes_on_exactly_once(bench, state):
     await bench.feed(10)
     async with bench.live() as one:
         await assert_tape(bench, one)
-        bench.send([("0:a", {}), ("0:a", {"poison": True}), ("0:a", {})])
+        await bench.send([("0:a", {}), ("0:a", {"poison": True}), ("0:a", {})])
         status = await one.phase("failed")
         assert (status.error.kind, status.batch) == ("HandlerFailed", status.snapshot.batch + 1)
         assert status.error.record_id == f"{bench.input}-0-11"
@@ -159,7 +159,7 @@ async def test_a_hotfix_of_an_object_goes_on_exactly_once(bench, state):
 async def test_a_dead_letter_leaves_nothing_in_an_object(bench):
     """Rolled back to the record before, live and in the replay."""
     await bench.prepare(apps.tape("tape", apps.Undoable), errors={"policy": "dead_letter"})
-    bench.send([("0:a", {"poison": n % 3 == 1}) for n in range(10)])
+    await bench.send([("0:a", {"poison": n % 3 == 1}) for n in range(10)])
     good = [f"{bench.input}-0-{n}" for n in range(10) if n % 3 != 1]
     for _ in range(2):
         async with bench.live() as one:
