@@ -41,14 +41,15 @@ class Owner:
 
         await until(there, offset)
 
-    async def pointed(self, reason: str) -> None:
-        """Until a snapshot that was taken for this reason is pointed to."""
+    async def pointed(self, reason: str, unlike: str | None = None) -> None:
+        """Until a snapshot that was taken for this reason, another one than `unlike`, is pointed to."""
 
         def there() -> bool:
             taken = self.status.snapshot
-            return taken is not None and (taken.reason, taken.state) == (reason, "pointed")
+            is_new = taken is not None and taken.snapshot_id != unlike
+            return is_new and (taken.reason, taken.state) == (reason, "pointed")
 
-        await until(there, f"a snapshot ({reason})")
+        await until(there, f"a snapshot ({reason})", 100.0)
 
     async def end(self) -> None:
         self.runner.stop(final_snapshot=False)
