@@ -29,6 +29,18 @@ COVERED_BY: dict[str, tuple[str, str]] = {
         "tests/service/partition/test_runner.py",
         "the runner has one at a time, and decides what its end means",
     ),
+    "service/core/effects.py": (
+        "tests/service/core/test_events.py",
+        "both are values of a union",
+    ),
+    "service/core/kafka_errors.py": (
+        "tests/service/core/test_ownership.py",
+        "what each of them is followed by",
+    ),
+    "service/core/restore_mode.py": (
+        "tests/service/core/test_recovery.py",
+        "each is the other's fallback",
+    ),
     "service/core/base.py": (
         "tests/service/recovery/test_advance.py",
         "the walk begins there",

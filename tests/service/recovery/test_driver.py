@@ -5,17 +5,15 @@ import asyncio
 import pytest
 
 from snapreplay.service.control.status import StatusBoard
-from snapreplay.service.core.kafka_errors import Fenced, Unreachable
+from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.owners import Superseded
-from snapreplay.service.ports import LogRecord
 from snapreplay.service.publish.claim import claim_record
 from snapreplay.service.recovery import driver as module
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.runtime.report import Reporter
-from snapreplay.snapshots.format.envelope import RecordKind, encode, kind_of
+from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from snapreplay.state.store import store_of
-from tests.support import apps
-from tests.support.entries import increment, read_entry
+from tests.support.entries import read_entry
 from tests.support.in_memory import virtual
 from tests.support.stage import until
 
@@ -74,42 +72,6 @@ async def test_a_claim_that_the_log_does_not_hold_is_written_again(bench, monkey
 
 
 @virtual
-async def test_nobody_before_can_commit_any_more(bench):
-    """The producer of an earlier recovery is fenced by the next one."""
-    await bench.past()
-    first = await recovered(await bench.context())
-    second = await recovered(await bench.context())
-    try:
-        assert second.chain.owner_epoch > first.chain.owner_epoch
-        with pytest.raises(Fenced):
-            await first.producer.commit(0, (), (LogRecord(bench.increments, b"late"),))
-        await second.producer.commit(0, (), (LogRecord(bench.increments, b"mine"),))
-    finally:
-        await first.producer.discard()
-        await second.producer.discard()
-
-
-@virtual
-async def test_an_open_transaction_of_the_owner_before_is_aborted(bench):
-    """What it had sent is never part of the chain: the last increment is the last committed one."""
-    await bench.past()
-    context = await bench.context()
-    bench.open_transaction(context.transactional_id, bench.increments, encode(increment(9)))
-    result = await recovered(context)
-    assert result.chain.batch == 8
-
-
-@virtual
-async def test_claims_and_aborted_tails_are_searched_behind(bench):
-    """A crash loop leaves many of them between the last increment and the end."""
-    then = await bench.past()
-    for _ in range(12):
-        result = await recovered(await bench.context())
-        assert result.chain.batch == 8
-    assert [kind for _, kind in (await log_of(then.here))[-12:]] == [RecordKind.CLAIM] * 12
-
-
-@virtual
 async def test_a_newer_claim_ends_it(bench, monkeypatch):
     """Somebody claimed after us, before we looked: not ours any more, and nothing of ours stays open."""
     await bench.past()
@@ -128,20 +90,6 @@ async def test_a_newer_claim_ends_it(bench, monkeypatch):
         await recovered(context)
     assert ended.value.newer.instance_id == "two"
     assert str(ended.value.newer.pid) in ended.value.message
-
-
-@virtual
-async def test_a_foreign_open_transaction_is_waited_for(bench):
-    """It hides our claim: patience, with new clients; when it ends we go on. Never an old end."""
-    await bench.past()
-    epoch = bench.open_transaction("foreign", bench.increments, b"foreign")
-    engine, _, board = recoverer(await bench.context(timeouts={"claim_grace_ms": 50}))
-    task = asyncio.create_task(engine.recover())
-    await until(lambda: board.get(0).phase == "locating", "locating")
-    await asyncio.sleep(1.0)  # many times the grace
-    assert not task.done()
-    bench.broker.end_transaction("foreign", epoch, commit=False)
-    assert (await task).chain.batch == 8
 
 
 @virtual
@@ -201,16 +149,6 @@ async def test_a_cancelled_recovery_leaves_nothing_open(bench):
 
 
 @virtual
-async def test_an_app_that_was_never_initialised_is_not_a_new_one(bench):
-    """FAILED with the command, although topics and partition are empty."""
-    await bench.prepare()
-    bench.recreate(bench.increments)
-    status = await bench.failure()
-    assert status.error.kind == "NotInitialised"
-    assert "snapreplay init" in status.error.hint
-
-
-@virtual
 async def test_the_claim_names_this_process(bench):
     """Host, pid and instance: what the older owner will report."""
     await bench.past()
@@ -225,17 +163,3 @@ async def test_the_claim_names_this_process(bench):
     claim = read_entry(record.value)
     assert (claim.instance_id, claim.pid) == ("web-7", context.identity.pid)
     assert (claim.host, claim.process_id) == (context.identity.host, context.identity.process_id)
-
-
-@virtual
-async def test_a_state_that_is_no_map_is_replayed_at_once(bench):
-    """No detour by changes that were never written: nothing is loaded twice, no snapshot taken for a fallback."""
-    await bench.prepare(apps.tape("tape"))
-    async with bench.live() as one:
-        await bench.feed(20)
-        await one.position(20)
-    engine, _, board = recoverer(await bench.context())
-    result = await engine.recover()
-    restore = board.get(0).restore
-    assert (restore.mode, restore.fallback_reason) == ("replay", None)
-    assert not result.snapshot_now

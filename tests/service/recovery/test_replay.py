@@ -103,6 +103,7 @@ async def test_an_object_comes_back_by_snapshot_and_replay(bench, state):
     async with bench.live() as one:
         restore = one.status.restore
         assert (restore.mode, restore.snapshot, restore.records_replayed) == ("replay", None, 50)
+        assert restore.fallback_reason is None, "no detour by changes that were never written"
         taken = await one.snapshot()
         await bench.feed(30)
         await assert_tape(bench, one)
