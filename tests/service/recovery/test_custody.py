@@ -34,6 +34,8 @@ from snapreplay.state.store import store_of
 from tests.support.entries import increment, pointer
 from tests.support.in_memory import virtual
 
+NOTHING: dict[str, Any] = {}
+
 
 async def owned(context):
     """A producer, and what an owner of the partition would keep in memory."""
@@ -50,8 +52,7 @@ async def test_a_log_that_holds_our_last_batch_is_a_copy_of_the_state(bench):
     """The same batch at the same offset; a missing topic, and one that was made again, hold nothing."""
     await bench.past()
     context = await bench.context()
-    producer, kept = await owned(context)
-    await producer.discard()
+    _producer, kept = await owned(context)
     assert await looked_up(context, kept) is Verdict.SAME
     await require_increments(context, kept)
     bench.broker.delete(bench.increments)
@@ -73,7 +74,6 @@ async def test_a_damaged_tail_is_no_copy(bench):
     record = LogRecord(bench.increments, bytes(damaged), headers=headers_of(kept.last))
     await producer.commit(0, (), (record,))
     assert await looked_up(context, kept) is Verdict.ONLY_COPY
-    await producer.discard()
 
 
 @virtual
@@ -81,7 +81,7 @@ async def test_who_has_fenced_since_is_known_without_the_log(bench):
     """Also when T-ZengLiang is gone with all claims."""
     await bench.past()
     context = await bench.context()
-    producer, kept = await owned(context)
+    _producer, kept = await owned(context)
     assert await nobody_since(context, kept)
     assert not await nobody_since(context, replace(kept, lineage=None))
     bench.broker.delete(bench.increments)
@@ -90,8 +90,6 @@ async def test_who_has_fenced_since_is_known_without_the_log(bench):
     theirs = await context.cluster.fence(context.transactional_id)
     await theirs.commit(0, (), (LogRecord(bench.increments, b"claim"),))
     assert not await nobody_since(context, kept)
-    for each in (producer, theirs):
-        await each.discard()
 
 
 class Nobodys:
@@ -142,57 +140,49 @@ async def test_what_is_committed_into_another_topic_of_the_name_is_no_copy(bench
     bench.recreate(bench.increments)
     record = LogRecord(bench.increments, encode(kept.last), headers=headers_of(kept.last))
     (offset,) = await producer.commit(0, (), (record,))
-    await producer.discard()
     kept = replace(kept, last_offset=offset)
     assert kept.warm(FoundIncrement(kept.last, offset)) is not None  # it looks the same
     assert await looked_up(context, kept) is Verdict.ONLY_COPY
 
 
-@pytest.mark.parametrize("end_offset", [50, 51])
-async def test_an_output_behind_an_open_transaction_is_asked_for_again(end_offset):
-    """Readable up to 40: at 50 it is undecided as long as the topic reaches that far, and else gone."""
+def looks(starts=NOTHING, ends=NOTHING, ids=NOTHING, plain_end=None):
+    """A context whose cluster has both own topics, and logs from 0 to 1000 where nothing else is said; `plain_end`: to
+    there for who reads what is not committed."""
+
+    async def topic_ids(_):
+        return {"incs": "I", "snaps": "new", **ids}
+
+    async def topics(names):
+        return names
 
     async def close():
         return None
 
     async def reader(read_committed=True, **_):
-        async def bounds(_):
-            return Bounds(0, 40 if read_committed else end_offset)
+        async def bounds(target):
+            end = ends.get(target.topic, 1000)
+            return Bounds(starts.get(target.topic, 0), end if read_committed else plain_end)
 
         return SimpleNamespace(bounds=bounds, close=close)
-
-    async def topics(names):
-        return names
-
-    context: Any = SimpleNamespace(cluster=SimpleNamespace(reader=reader, topics=topics))
-    if end_offset > 50:
-        with pytest.raises(OutputUndecided, match="readable up to 40 of 51"):
-            await resolved(context, ("out", 0, 50))
-    else:
-        assert (await resolved(context, ("out", 0, 50))).why == "out-0 ends at 50, it was at 50"
-
-
-def looks(**starts):
-    """A context whose cluster has both own topics, and logs that begin at `starts`, else at 0."""
-
-    async def ids(_):
-        return {"incs": "I", "snaps": "new"}
-
-    async def bounds(target):
-        return Bounds(starts.get(target.topic, 0), 1000)
-
-    async def reader(**_):
-        return SimpleNamespace(bounds=bounds, close=close)
-
-    async def close():
-        return None
 
     return SimpleNamespace(
-        cluster=SimpleNamespace(topic_ids=ids, reader=reader),
+        cluster=SimpleNamespace(topic_ids=topic_ids, topics=topics, reader=reader),
         increments=SimpleNamespace(topic="incs"),
         snapshots=SimpleNamespace(topic="snaps"),
+        input_names=("payments",),
         partition=0,
     )
+
+
+@pytest.mark.parametrize("plain_end", [50, 51])
+async def test_an_output_behind_an_open_transaction_is_asked_for_again(plain_end):
+    """Readable up to 40: at 50 it is undecided as long as the topic reaches that far, and else gone."""
+    here = looks(ends={"out": 40}, plain_end=plain_end)
+    if plain_end > 50:
+        with pytest.raises(OutputUndecided, match="readable up to 40 of 51"):
+            await resolved(here, ("out", 0, 50))
+    else:
+        assert (await resolved(here, ("out", 0, 50))).why == "out-0 ends at 50, it was at 50"
 
 
 @pytest.mark.parametrize("pointers", [[], [pointer(4)]])
@@ -205,7 +195,7 @@ async def test_without_a_pointer_into_todays_t_quanliang_only_a_whole_log_is_a_c
         increment(9), pointers=pointers, topic_ids={"incs": "I", "snaps": recorded}
     )
     is_there = bool(pointers) and recorded == "new"
-    assert await restorable(looks(incs=7), last) is is_there
+    assert await restorable(looks({"incs": 7}), last) is is_there
     decided = msgspec.structs.replace(last, last_decision_offset=3)
     assert await restorable(looks(), decided) is is_there
     assert await restorable(looks(), last)
@@ -217,12 +207,10 @@ async def test_without_changes_the_inputs_must_reach_back_to_the_genesis():
     topic, first = next(iter(last.genesis.start_offsets.items()))
     last = msgspec.structs.replace(last, positions={topic: first + 50})
     assert await restorable(looks(), last)
-    trimmed = looks(**{topic: first + 1})
+    trimmed = looks({topic: first + 1})
     assert not await restorable(trimmed, last)
-    kept = RetainedState(last, 7)
-    assert (
-        await topic_ids_for(trimmed, kept)
-    ).restorable  # what is not committed can be undone: no need to restore
+    kept = RetainedState(last, 7)  # what is not committed can be undone: no need to restore
+    assert (await topic_ids_for(trimmed, kept)).restorable
     assert not (await topic_ids_for(trimmed, replace(kept, undoable=False))).restorable
 
 
@@ -252,22 +240,5 @@ async def test_a_snapshot_that_only_a_replay_leads_on_from_needs_the_input(topic
         increment(9), pointers=[pointer(4)], positions={topic: 50}, anchors={topic: Anchor(49, 1, 2)},
         topic_ids={"snaps": "new", topic: "I"},
     )  # fmt: skip
-    here = looks()
-    here.input_names = (topic,)
-
-    async def ids(_):
-        return {"incs": "I", "snaps": "new", topic: topic_id}
-
-    async def bounds(target):
-        return Bounds(0, end if target.topic == topic else 1000)
-
-    here.cluster.topic_ids = ids
-    here.cluster.reader = lambda **_: reading(bounds)
+    here = looks(ends={topic: end}, ids={topic: topic_id})
     assert await restorable(here, last) is is_there
-
-
-async def reading(bounds):
-    async def close():
-        return None
-
-    return SimpleNamespace(bounds=bounds, close=close)

@@ -28,47 +28,40 @@ async def recovered(context):
     return await recoverer(context)[0].recover()
 
 
-async def log_of(here):
-    records = (await here.read(f"{here.app.app_id}-increments"))[0]
-    return [(r.offset, kind_of(r.value)) for r in records]
+def log_of(here):
+    return [(r.offset, kind_of(r.value)) for r in here.log(here.increments).committed()]
 
 
 @virtual
 async def test_a_recovery_hands_over_a_fenced_producer_and_the_state(bench):
     """The owner epoch is the claim's offset; chain and digest are those of the last increment; every phase took
     time."""
-    then = await bench.past()
+    await bench.past()
     context = await bench.context()
     engine, store, board = recoverer(context)
     result = await engine.recover()
-    try:
-        log = await log_of(then.here)
-        assert log[-1] == (result.chain.owner_epoch, RecordKind.CLAIM)
-        assert result.chain.batch == 8
-        assert result.chain.last_offset == log[-2][0]
-        assert store.digest == result.chain.last.digest
-        assert (result.records_since_snapshot, result.snapshot_now) == (40, False)
-        spent = board.get(0).restore.seconds_per_phase
-        assert set(spent) == {"fencing", "claiming", "locating", "loading"}
-    finally:
-        await result.producer.discard()
+    log = log_of(bench)
+    assert log[-1] == (result.chain.owner_epoch, RecordKind.CLAIM)
+    assert result.chain.batch == 8
+    assert result.chain.last_offset == log[-2][0]
+    assert store.digest == result.chain.last.digest
+    assert (result.records_since_snapshot, result.snapshot_now) == (40, False)
+    spent = board.get(0).restore.seconds_per_phase
+    assert set(spent) == {"fencing", "claiming", "locating", "loading"}
 
 
 @virtual
 async def test_a_claim_that_the_log_does_not_hold_is_written_again(bench, monkeypatch):
     """Another record is where it was committed, as after an exchange of the topic in this moment."""
-    then = await bench.past()
+    await bench.past()
     ids = iter(["another's"])
     monkeypatch.setattr(
         module, "claim_record", lambda here, ours: claim_record(here, next(ids, ours))
     )
     result = await recovered(await bench.context())
-    try:
-        assert result.chain.batch == 8
-        claims = [kind for _, kind in await log_of(then.here)][-2:]
-        assert claims == [RecordKind.CLAIM, RecordKind.CLAIM]
-    finally:
-        await result.producer.discard()
+    assert result.chain.batch == 8
+    claims = [kind for _, kind in log_of(bench)][-2:]
+    assert claims == [RecordKind.CLAIM, RecordKind.CLAIM]
 
 
 @virtual
@@ -81,8 +74,7 @@ async def test_a_newer_claim_ends_it(bench, monkeypatch):
     async def and_then_another(self):
         done = await claim(self)
         monkeypatch.setattr(RecoveryDriver, "_claim", claim)
-        other = await recovered(await bench.context(instance_id="two"))
-        await other.producer.discard()
+        await recovered(await bench.context(instance_id="two"))
         return done
 
     monkeypatch.setattr(RecoveryDriver, "_claim", and_then_another)
@@ -108,8 +100,7 @@ async def test_what_fails_for_a_while_is_tried_again_with_patience(bench):
         return await fence(transactional_id)
 
     context.cluster.fence = unlucky
-    result = await engine.recover()
-    await result.producer.discard()
+    await engine.recover()
     assert board.get(0).restore.attempt == 3
     assert seen[0].message == "still none"
 
@@ -154,7 +145,6 @@ async def test_the_claim_names_this_process(bench):
     await bench.past()
     context = await bench.context(instance_id="web-7")
     result = await recovered(context)
-    await result.producer.discard()
     reader = await context.cluster.reader()
     try:
         record = await reader.read_at(context.increments, result.chain.owner_epoch)
