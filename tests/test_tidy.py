@@ -29,6 +29,10 @@ COVERED_BY: dict[str, tuple[str, str]] = {
         "tests/service/partition/test_runner.py",
         "the runner has one at a time, and decides what its end means",
     ),
+    "service/live/dead_letter_limit.py": (
+        "tests/service/live/test_pipeline.py",
+        "a flood stops the partition",
+    ),
     "service/core/effects.py": (
         "tests/service/core/test_events.py",
         "both are values of a union",

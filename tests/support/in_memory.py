@@ -71,11 +71,20 @@ class InMemory:
         await init_app(self.app, self.settings(), self.cluster)
         return self
 
-    def create_topics(self) -> None:
+    def create_topics(self, partitions: int = 1) -> None:
+        """Those that are not there."""
         names = (increments_topic, snapshots_topic, dead_letters_topic)
         own = [name(self.app.app_id) for name in names]
         for topic in (*(each.name for each in (*self.app.inputs, *self.app.outputs)), *own):
-            self.broker.create(topic, 1)
+            if topic not in self.broker.topic_ids:
+                self.broker.create(topic, partitions)
+
+    def beside(self, app: App[Any], partitions: int = 1) -> InMemory:
+        """Another app on the same Kafka, its topics made, not initialised."""
+        made = InMemory()
+        made.app, made.broker = app, self.broker
+        made.create_topics(partitions)
+        return made
 
     def settings(self, **tables: Any) -> Settings:
         return settings_for("nowhere:1", **{**self.tables, **tables})

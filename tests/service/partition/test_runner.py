@@ -18,6 +18,12 @@ from tests.support.owner import Owner
 from tests.support.stage import until
 
 
+async def live(bench, *given, **tables):
+    one = await bench.owner(*given, **tables)
+    await one.phase("live")
+    return one
+
+
 def claim_of(context):
     """Of a process that was started a second later, under the same name."""
     us = context.identity
@@ -27,8 +33,7 @@ def claim_of(context):
 @virtual
 async def test_it_runs_until_it_is_stopped(bench):
     """Every phase in order; CLOSED at the end, once."""
-    one = await bench.owner()
-    await one.phase("live")
+    one = await live(bench)
     await one.here.feed(10)
     await one.position(10)
     await one.end()
@@ -41,8 +46,7 @@ async def test_it_runs_until_it_is_stopped(bench):
 @virtual
 async def test_a_doubtful_commit_is_followed_by_a_recovery(bench):
     """The log says what happened; nothing is lost or doubled, and the error is gone when it is LIVE again."""
-    one = await bench.owner()
-    await one.phase("live")
+    one = await live(bench)
     first_epoch = one.status.owner_epoch
     producer = one.runner._live._committer._producer
     commit = producer.commit
@@ -64,8 +68,7 @@ async def test_a_doubtful_commit_is_followed_by_a_recovery(bench):
 @virtual
 async def test_a_state_is_let_go_before_another_one_is_loaded(bench, monkeypatch):
     """Never two of them in memory, whether the partition is restored or another process takes it."""
-    one = await bench.owner()
-    await one.phase("live")
+    one = await live(bench)
     await one.here.feed(10)
     await one.position(10)
     first, epoch, load = one.runner.store, one.status.owner_epoch, RecoveryExecutor.load
@@ -96,8 +99,7 @@ async def test_a_state_is_let_go_before_another_one_is_loaded(bench, monkeypatch
 async def test_a_doubtful_commit_does_not_take_the_partition_back(bench, error):
     """A fence is not always answered as one, and who is kept out may have a successor: the log is asked before
     anybody is fenced."""
-    one = await bench.owner()
-    await one.phase("live")
+    one = await live(bench)
 
     async def torn(*_):
         raise error("the answer was lost")
@@ -114,8 +116,7 @@ async def test_a_doubtful_commit_does_not_take_the_partition_back(bench, error):
 @virtual
 async def test_a_partition_that_pauses_is_not_called_live(bench):
     """Ready means that it processes: not so while it waits for its next recovery."""
-    one = await bench.owner(restore={"retry_backoff_ms": 60_000, "retry_backoff_max_ms": 60_000})
-    await one.phase("live")
+    one = await live(bench, restore={"retry_backoff_ms": 60_000, "retry_backoff_max_ms": 60_000})
 
     async def lost(*_):
         raise Unreachable("no broker")
@@ -131,10 +132,8 @@ async def test_a_partition_that_pauses_is_not_called_live(bench):
 @virtual
 async def test_a_newer_owner_is_left_alone_for_a_while(bench):
     """FENCED, and it says who: the group will take the partition from us, or give it back."""
-    one = await bench.owner()
-    await one.phase("live")
-    two = await bench.owner("two")
-    await two.phase("live")
+    one = await live(bench)
+    two = await live(bench, "two")
     await one.here.feed(10)
     status = await one.phase("fenced")
     assert status.error.kind == "Superseded"
@@ -147,10 +146,8 @@ async def test_a_newer_owner_is_left_alone_for_a_while(bench):
 @virtual
 async def test_a_younger_process_of_the_same_name_ends_it(bench):
     """FENCED until the group gives it to us again, and the supervisor hears of it."""
-    one = await bench.owner()
-    await one.phase("live")
-    two = await bench.owner()
-    await two.phase("live")
+    one = await live(bench)
+    two = await live(bench)
     await one.here.feed(10)
     status = await one.phase("fenced")
     assert isinstance(one.failures[0], DuplicateInstance)
@@ -186,10 +183,8 @@ async def test_who_steps_down_stops_also_where_nobody_claimed(bench):
 @virtual
 async def test_without_input_the_log_tells_of_a_younger_process_too(bench):
     """Asked when the group makes us suspicious; the younger one asks and goes on."""
-    one = await bench.owner()
-    await one.phase("live")
-    two = await bench.owner()
-    await two.phase("live")
+    one = await live(bench)
+    two = await live(bench)
     two.runner.suspect()
     one.runner.suspect()
     await one.phase("fenced")
@@ -277,8 +272,7 @@ async def test_whoever_waits_for_a_retry_hears_of_the_end(bench):
 @virtual
 async def test_a_defect_stops_this_partition_and_says_so(bench, monkeypatch):
     """FAILED, called a defect; the process goes on."""
-    one = await bench.owner()
-    await one.phase("live")
+    one = await live(bench)
 
     def broken(*_):
         raise ZeroDivisionError("a defect")
@@ -341,8 +335,7 @@ async def test_a_handler_that_blocks_longer_than_a_transaction_may_take(stage, u
 @virtual
 async def test_a_batch_that_never_ends_in_time_is_made_smaller(bench):
     """A deterministic failure that looks like doubt: the same batch is not tried for ever."""
-    one = await bench.owner(restore={"retry_backoff_ms": 10, "retry_backoff_max_ms": 20})
-    await one.phase("live")
+    one = await live(bench, restore={"retry_backoff_ms": 10, "retry_backoff_max_ms": 20})
     fence, sizes = one.context.cluster.fence, []
 
     def slow(producer):
@@ -372,8 +365,7 @@ async def test_a_batch_that_never_ends_in_time_is_made_smaller(bench):
 @virtual
 async def test_a_partition_that_comes_back_before_its_runner_has_ended_is_taken_back(bench):
     """It goes on from memory, in the same task. After the end nothing can be taken back."""
-    one = await bench.owner()
-    await one.phase("live")
+    one = await live(bench)
     await bench.feed(10)
     await one.position(10)
     one.runner.stop(final_snapshot=False)
@@ -388,8 +380,7 @@ async def test_a_partition_that_comes_back_before_its_runner_has_ended_is_taken_
 @virtual
 async def test_who_asks_the_log_after_a_fence_ends_when_it_is_stopped(bench, monkeypatch):
     """The question may wait for minutes, for a leader that is not there."""
-    one = await bench.owner()
-    await one.phase("live")
+    one = await live(bench)
     asked = asyncio.Event()
 
     async def never(*_):
