@@ -42,7 +42,8 @@ from snapreplay.service.core.ownership import (
     step,
 )
 from snapreplay.service.core.refusals import DuplicateInstance, LogCut, NotInitialised
-from tests.docs.ownerships import BEGINNING, NAMESAKE, THEIRS, cases
+from tests.docs.ownerships import BEGINNING, cases
+from tests.docs.recoveries import NAMESAKE, THEIRS
 from tests.support.entries import increment
 
 DOUBT = CommitInDoubt("no answer")

@@ -166,7 +166,7 @@ async def test_a_dead_letter_leaves_nothing_in_an_object(bench):
         async with bench.live() as one:
             await one.position(10)
             assert one.runner.store.view.ids == good
-    assert await one.outputs() == good
+    assert reference.ids(bench.log(bench.output).committed()) == good
 
 
 @pytest.mark.parametrize("state", [apps.Tape, apps.Undoable])
