@@ -27,7 +27,23 @@ COVERED_BY: dict[str, tuple[str, str]] = {
     ),
     "service/partition/incarnation.py": (
         "tests/service/partition/test_runner.py",
-        "the runner is one, and decides what its end means",
+        "the runner has one at a time, and decides what its end means",
+    ),
+    "service/live/dead_letter_limit.py": (
+        "tests/service/live/test_pipeline.py",
+        "a flood stops the partition",
+    ),
+    "service/core/effects.py": (
+        "tests/service/core/test_events.py",
+        "both are values of a union",
+    ),
+    "service/core/kafka_errors.py": (
+        "tests/service/core/test_ownership.py",
+        "what each of them is followed by",
+    ),
+    "service/core/restore_mode.py": (
+        "tests/service/core/test_recovery.py",
+        "each is the other's fallback",
     ),
     "service/core/base.py": (
         "tests/service/recovery/test_advance.py",

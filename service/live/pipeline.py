@@ -11,21 +11,20 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 
 from snapreplay.app.fold import Applied, ErrorPolicy, Fold
-from snapreplay.app.interleave import by_input, interleave
 from snapreplay.app.record import InputRecord, id_of
 from snapreplay.app.ways import go_on
 from snapreplay.errors import RecordError, SnapreplayError
-from snapreplay.service.control.status import InputStatus
 from snapreplay.service.core.batch_failures import HalfApplied, HandlerFailed
 from snapreplay.service.core.bisection import BatchBisection
 from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.live.committer import Committed, Committer
 from snapreplay.service.live.dead_letter_limit import DeadLetterCheck, DeadLetterLimitReached
+from snapreplay.service.live.fetcher import Fetcher
 from snapreplay.service.live.input_guard import InputGuard
+from snapreplay.service.live.pace import Pace
 from snapreplay.service.live.snapshot_scheduler import SnapshotScheduler
 from snapreplay.service.live.state_digests import StateDigests
-from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.service.recovery.driver import Recovered
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import feed, isolate, pause, run_cooperatively
@@ -35,12 +34,8 @@ from snapreplay.state.contract import Store
 
 IDLE_POLL_MS = 100  # bounds how late a stop, a trigger or a finished snapshot is noticed
 BUSY_POLL_MS = 5  # a transaction is under way: look at its answer soon
-SLOW_SECONDS = 1.0  # applied for longer: the next batch could outlast the deadline of a commit
 POLLED_RECORDS = 1024  # unpacked in one go, a millisecond
-ALONE_BATCHES = 16  # after a doubt, without a transaction under way meanwhile
 QUIET_SECONDS = 1.0  # LIVE for so long without input: a retry has succeeded
-
-Run = Sequence[InputRecord]
 
 
 class Live:
@@ -68,11 +63,10 @@ class Live:
             policy=ErrorPolicy(context.settings.errors.policy),
         )
         self._flood = DeadLetterCheck(context)
-        self._reader: Reader | None = None
+        self._fetcher = Fetcher(context, POLLED_RECORDS)
+        self._pace = Pace(context.settings.batch.records_max)
         self._stop_at = stop_at
-        self._stopping, self._alone = False, 0
-        self._records_max = context.settings.batch.records_max
-        self._caution = BatchBisection()
+        self._stopping = False
         self._refused: RecordError | None = None
         self._began_at = (recovered.chain.last.batch, asyncio.get_running_loop().time())
         self.at_work: Callable[[], None] | None = None
@@ -95,9 +89,8 @@ class Live:
     def careful(self, caution: BatchBisection, refused: RecordError | None) -> None:
         """After a commit that failed, perhaps because of the batch: no transaction is under way beside a handler, and
         batches are as small as `caution` says. `refused`: the broker does not take what comes of this record."""
-        self._alone = ALONE_BATCHES
-        self._caution, self._refused = caution, refused
-        self._records_max = caution.limit_at(self._positions) or self._records_max
+        self._pace.careful(caution, self._positions)
+        self._refused = refused
 
     @property
     def doubtful(self) -> Increment | None:
@@ -149,7 +142,7 @@ class Live:
             Fenced, CommitInDoubt, RefusedRecord, ProducerSpent, Unreachable, OffsetTrimmed, InputDoubtful: recover.
         """
         try:
-            self._reader = await self._guard.open(self._committer.chain)
+            await self._fetcher.open(self._guard, self._committer.chain)
             with self._context.pulse.told(self._guard.stood_still):
                 while not self._stopping:
                     await self._turn_up_to_failure(await self._poll())
@@ -162,8 +155,7 @@ class Live:
             await self._last_snapshot("failed_partition")
             raise
         finally:
-            if self._reader is not None:
-                await self._reader.close()
+            await self._fetcher.close()
 
     async def leave_digest(self) -> None:
         """After `run` returned: the next owner may have to replay what we did, perhaps with other code."""
@@ -216,7 +208,7 @@ class Live:
         if self._guard.is_told or (records and self._guard.reason):
             self._settled(await self._committer.settle())
             await self._guard.check(self._committer.chain)
-        alone = self._in_place or self._alone > 0
+        alone = self._in_place or self._pace.is_alone
         if not records or alone:
             await self._settle_and_mark(wait=alone or self._committer.answered)
         if not records:
@@ -233,13 +225,7 @@ class Live:
     async def _pass_markers(self) -> None:
         """Only markers and aborted records lie between the last record and the reader: a batch of none moves the
         position behind them, or their deletion would look like that of records."""
-        reader = self._reader
-        ends = {
-            topic: end_offset
-            for topic, position in self._positions.items()
-            if reader is not None
-            and (end_offset := reader.position(self._partition(topic))) > position
-        }
+        ends = self._fetcher.beyond(self._positions)
         if ends:
             self._fold.begin(self._positions)
             self._fold.pass_over(ends)
@@ -270,8 +256,7 @@ class Live:
             self._fold.abandon()
             return error
         finally:
-            if loop.time() - began > SLOW_SECONDS:
-                self._alone = max(self._alone, 2)
+            self._pace.applied(loop.time() - began)
         return None
 
     async def _finish(self, records: Sequence[InputRecord], failure: RecordError | None) -> Applied:
@@ -310,10 +295,7 @@ class Live:
         self._count(committed)
         self.report()
         if applied is not None:
-            self._alone = max(0, self._alone - 1)
-            limit = self._context.settings.batch.records_max
-            careful_limit = self._caution.limit_at(self._positions)
-            self._records_max = careful_limit or min(2 * self._records_max, limit)
+            self._pace.committed(self._positions)
             self._flood.check(applied)
         self._committer.check()
 
@@ -333,7 +315,7 @@ class Live:
         self._reporter.update(
             batch=last.batch,
             owner_epoch=self._committer.chain.owner_epoch,
-            inputs=self._inputs(),
+            inputs=self._fetcher.status(last.positions),
             state_entries=digest.count if digest else self._reporter.status.state_entries,
             state_bytes=self._store.size_bytes,
             digest=str(digest) if digest else None,
@@ -345,15 +327,6 @@ class Live:
         if applied is not None:
             self._reporter.count(applied.record_count, len(applied.dead_letters))
 
-    def _inputs(self) -> tuple[InputStatus, ...]:
-        reader, positions = self._reader, self._committer.chain.last.positions
-        return tuple(
-            InputStatus(
-                name, position, reader.end_offset(self._partition(name)) if reader else None
-            )
-            for name, position in positions.items()
-        )
-
     async def _last_snapshot(self, reason: str, *, even_unchanged: bool = False) -> None:
         """Written and pointed to while we are still the owner; commits nothing else."""
         self._settled(await self._committer.settle())
@@ -363,36 +336,5 @@ class Live:
             self._settled(await self._committer.settle())
 
     async def _poll(self) -> Sequence[InputRecord]:
-        """What has arrived, in the order to apply; after the first records it lingers for more."""
-        fetched = await self._fetch(IDLE_POLL_MS if self._committer.idle else BUSY_POLL_MS, ())
-        linger_ms = self._context.settings.batch.linger_ms
-        if fetched and linger_ms and self._caught_up():
-            fetched += await self._fetch(linger_ms, fetched)
-        return interleave(by_input(fetched))
-
-    def _caught_up(self) -> bool:
-        """Nothing more has been there to fetch: only then may waiting fill the batch."""
-        reader = self._reader
-        return reader is not None and all(
-            reader.position(partition) >= (reader.end_offset(partition) or 0)
-            for partition in map(self._partition, self._positions)
-        )
-
-    async def _fetch(self, timeout_ms: int, taken: Sequence[Run]) -> list[Run]:
-        """What still fits into the batch, polled in pieces: the first that is not full is the last one. A fetch is at
-        most 1 MiB per input, so a full piece of small records holds little, and bytes are bounded."""
-        runs: list[Run] = []
-        room = self._records_max - sum(len(run) for run in taken)
-        while self._reader is not None and room > 0:
-            asked = min(room, POLLED_RECORDS)
-            fetched = await self._reader.poll(asked, 0 if runs else timeout_ms)
-            await asyncio.sleep(0)
-            runs += filter(None, fetched.values())
-            count = sum(map(len, fetched.values()))
-            if count < asked:
-                break
-            room -= count
-        return runs
-
-    def _partition(self, topic: str) -> TopicPartition:
-        return TopicPartition(topic, self._context.partition)
+        timeout_ms = IDLE_POLL_MS if self._committer.idle else BUSY_POLL_MS
+        return await self._fetcher.next_batch(self._pace.records_max, timeout_ms)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import assert_never
 
@@ -26,6 +25,7 @@ from snapreplay.service.core.ownership import (
     Outcome,
     Own,
     OwnerAnswered,
+    Ownership,
     OwnerUnknown,
     Pause,
     Retried,
@@ -35,30 +35,42 @@ from snapreplay.service.core.ownership import (
     step,
 )
 from snapreplay.service.core.phase import Phase
+from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.live.pipeline import Live
 from snapreplay.service.live.snapshot_scheduler import OnDone
+from snapreplay.service.live.value_check import ValueChecks
 from snapreplay.service.partition.incarnation import Incarnation
-from snapreplay.service.partition.memory import OTHERS_SECONDS
-from snapreplay.service.partition.retry import LookedAt
+from snapreplay.service.partition.lifecycle import Lifecycle
+from snapreplay.service.partition.memory import OTHERS_SECONDS, Memory
+from snapreplay.service.partition.retry import LookedAt, Retry
 from snapreplay.service.partition.suspicion import Suspicion
+from snapreplay.service.partition.takeover_backoff import TakeoverBackoff
 from snapreplay.service.runtime.context import Context
-from snapreplay.service.runtime.report import problem_of
+from snapreplay.service.runtime.report import Reporter, problem_of
 from snapreplay.service.runtime.tasks import unless, within
 from snapreplay.service.topics.claims import newer_owner
+from snapreplay.state.contract import Store
 
 log = logging.getLogger("snapreplay.partition")
 
 
-class PartitionRunner(Incarnation):
+class PartitionRunner:
     """Owns everything of one partition. `run` is its only task; the other methods are called from the same loop."""
 
     def __init__(
         self, context: Context, board: StatusBoard, on_failed: Callable[[BaseException], None]
     ) -> None:
         """`on_failed` hears what made the partition FAILED, or a DuplicateInstance."""
-        super().__init__(context, board)
+        self._context = context
+        self._reporter = Reporter(board, context.partition)
         self._on_failed = on_failed
+        self._lifecycle = Lifecycle(context)
+        self._memory = Memory(context)
+        self._values = ValueChecks(context, self._reporter)
+        self._retry = Retry()
+        self._takeover = TakeoverBackoff(context)
         self._suspicion = Suspicion(context, self.refuse)
+        self._incarnation = self._next_incarnation()
         self._taken_back = asyncio.Event()
         self._dead = False
         self._left = False
@@ -70,30 +82,53 @@ class PartitionRunner(Incarnation):
         return self._reporter.status.phase
 
     @property
+    def store(self) -> Store | None:
+        """The live state; None unless LIVE."""
+        return self._memory.store if self._live is not None else None
+
+    @property
     def lost(self) -> SnapreplayError | None:
         """After `run` was cancelled: the state that went with it, which was nowhere else."""
-        return self._memory.unsaved if self._ownership.is_holding else self._memory.lost
+        return self._memory.unsaved if self._lifecycle.is_holding else self._memory.lost
+
+    def request_snapshot(self, reason: str, done: OnDone) -> bool:
+        """Ask for a full snapshot. False when the partition is not LIVE."""
+        if self._live is None:
+            return False
+        self._live.snapshots.request(reason, done)
+        return True
+
+    def refuse(self, error: SnapreplayError) -> None:
+        """End processing, or the recovery under way. The partition stays, FAILED; for a DuplicateInstance FENCED,
+        until the group gives it to us again. Who refuses it logs the hint: it is the same for all partitions."""
+        if isinstance(error, DuplicateInstance):
+            self._takeover.forget_assignment()
+        self._lifecycle.refuse(error)
+        if self._live is not None:
+            self._live.stop()
 
     def stop(self, *, final_snapshot: bool) -> None:
         """Finish the batch under way and end `run`. With `final_snapshot` a LIVE partition writes one first."""
-        self._final_snapshot = final_snapshot
-        self._stop.set()
-        self._set()
+        self._lifecycle.final_snapshot = final_snapshot
+        self._lifecycle.stop()
         self._released = self._live
         if self._live is not None:
             self._live.stop()
+
+    def cut_off(self) -> None:
+        """After `stop`, when the time to end is over: the work under way is given up. The state in memory is not, as
+        long as it may be the only copy."""
+        if not self._lifecycle.is_holding:
+            self._incarnation.end_within(0)
 
     def take_back(self) -> bool:
         """The partition is ours again while `run` still finishes a batch, or goes on for its state only: it processes
         again. False when it has ended."""
         if self._left:
             return False
-        if self._limit is not None and self._live is not None and self._live is self._released:
-            revoke_seconds = self._context.settings.timeouts.revoke_ms / 1000
-            with suppress(RuntimeError):  # it is over already
-                self._limit.reschedule(asyncio.get_running_loop().time() + revoke_seconds)
-        self._stop.clear()
-        self._set(is_holding=False)
+        if self._live is not None and self._live is self._released:
+            self._incarnation.end_within(self._context.settings.timeouts.revoke_ms / 1000)
+        self._lifecycle.take_back()
         self._taken_back.set()
         self._takeover.on_reassigned()
         return True
@@ -107,7 +142,7 @@ class PartitionRunner(Incarnation):
                 None,
                 "a defect ended the partition: restart the process",
             )
-        elif self.phase is not Phase.FAILED or self._stop.is_set():
+        elif self.phase is not Phase.FAILED or self._lifecycle.stopped.is_set():
             done(OperationState.FAILED, None, f"the partition is {self.phase.value} by now")
         else:
             self._retry.ask(found, done)
@@ -120,10 +155,7 @@ class PartitionRunner(Incarnation):
         """Topic → id, of the inputs and both own topics, as the cluster names them now; a missing one is absent."""
         awaited = {self._context.increments.topic, *self._context.input_names}
         appeared, self._absent = self._absent & set(ids), awaited - set(ids)
-        if self._live is not None:
-            self._topics_seen.seen(self._live.topic_ids, ids)
-        elif self._driver is not None and appeared:  # not each second: no back-off would last
-            self._driver.wake()
+        self._incarnation.topics_seen(ids, appeared=bool(appeared))
 
     def died(self, error: BaseException) -> None:
         """`run` ended with a defect in what decides about an end: nobody processes the partition any more."""
@@ -137,21 +169,19 @@ class PartitionRunner(Incarnation):
         """The group threw us out again and again: ask the log whether a process with our instance id has claimed
         the partition. Without input no fence would ever tell."""
         if self._live is not None:
-            self._suspicion.ask(self._owner_epoch)
+            self._suspicion.ask(self._live.owner_epoch)
 
     async def run(self) -> None:
         """Ends when stopped. FAILED, when a person must act, it waits for `stop` or `retry`."""
         try:
-            with self._context.pulse.told(self._standstill.stood_still):
-                while True:
-                    while not self._stop.is_set():
-                        await self._one()
-                    if await self._memory.is_proven() and self._stop.is_set():
-                        self._left = True
-                        break
-                    if self._stop.is_set():
-                        await self._hold()
-                self._set(is_holding=False)
+            while not self._left:
+                if not self._lifecycle.stopped.is_set():
+                    await self._one()
+                elif not await self._memory.is_proven():
+                    await self._hold()
+                elif self._lifecycle.stopped.is_set():
+                    self._left = True
+            self._lifecycle.update(is_holding=False)
         finally:
             await self._suspicion.end()
             self._retry.answer(
@@ -159,21 +189,44 @@ class PartitionRunner(Incarnation):
             )
             self._reporter.phase(Phase.CLOSED)
 
+    @property
+    def _ownership(self) -> Ownership:
+        return self._lifecycle.ownership
+
+    @property
+    def _live(self) -> Live | None:
+        return self._incarnation.live
+
+    def _next_incarnation(self) -> Incarnation:
+        return Incarnation(
+            self._context,
+            self._reporter,
+            self._lifecycle,
+            self._memory,
+            self._values,
+            self._retry,
+            self.refuse,
+        )
+
     async def _hold(self) -> None:
         """The way of every ownership, but only until the state is in the log."""
+        if not self._lifecycle.stopped.is_set():
+            return  # it was taken back meanwhile
         if not self._ownership.is_holding:
             self._taken_back.clear()
-        self._set(is_holding=True)
+        self._lifecycle.update(is_holding=True)
         if await self._memory.is_to_be_written(self._ownership.owner_epoch):
             await self._one()
 
     async def _one(self) -> None:
         """One ownership, and what its end asks for."""
-        outcome: Outcome = await self._own()
+        self._incarnation = self._next_incarnation()
+        ended = await self._incarnation.run()
+        outcome: Outcome = ended
         while True:
             try:
                 ownership, following = step(self._ownership, outcome)
-                self._set(ownership)
+                self._lifecycle.update(ownership)
                 if isinstance(following, Own):
                     return
                 outcome = await self._perform(following)
@@ -181,7 +234,8 @@ class PartitionRunner(Incarnation):
                 if isinstance(outcome, Ended) and is_defect(outcome.error):
                     raise  # the second one in a row
                 log.exception("partition %d: unexpected error", self._context.partition)
-                outcome = self._ended(error)
+                # Without its traceback, whose frames hold the state.
+                outcome = replace(ended, error=error.with_traceback(None))
 
     async def _perform(self, following: Next) -> Outcome:
         match following:
@@ -211,7 +265,7 @@ class PartitionRunner(Incarnation):
         epoch, newer = self._ownership.owner_epoch, None
         try:
             if epoch is not None:
-                newer = await unless(self._interrupted, newer_owner(self._context, epoch))
+                newer = await unless(self._lifecycle.interrupted, newer_owner(self._context, epoch))
         except SnapreplayError as unknown:
             return OwnerUnknown(unknown)
         return OwnerAnswered(newer, asyncio.get_running_loop().time())
@@ -228,8 +282,8 @@ class PartitionRunner(Incarnation):
         """Back off, but end at once when stopped or refused."""
         self._not_live_any_more()
         self._reporter.retrying(pause.error)
-        await within(pause.seconds, self._interrupted)
-        return Interrupted() if self._interrupted.is_set() else Done()
+        await within(pause.seconds, self._lifecycle.interrupted)
+        return Interrupted() if self._lifecycle.interrupted.is_set() else Done()
 
     async def _stand_back(self, taken: StandBack) -> Outcome:
         """The supervisor ends us when our own view of the group says that the partition is another's."""
@@ -241,7 +295,7 @@ class PartitionRunner(Incarnation):
         log.warning("partition %d: %s", self._context.partition, taken.error)
         await self._until_proven_if_held()
         if not self._ownership.is_holding:
-            await self._takeover.until_given(taken.times, self._interrupted)
+            await self._takeover.until_given(taken.times, self._lifecycle.interrupted)
         return Done()
 
     async def _stand_aside(self, aside: StandAside) -> Outcome:
@@ -260,7 +314,7 @@ class PartitionRunner(Incarnation):
         if self._ownership.is_holding:
             await self._memory.until_proven(OTHERS_SECONDS)
         else:
-            await self._takeover.until_assigned(self._stop)
+            await self._takeover.until_assigned(self._lifecycle.stopped)
         return Done()
 
     async def _fail(self, failed: Fail) -> Outcome:
@@ -281,8 +335,10 @@ class PartitionRunner(Incarnation):
     async def _until_retried(self, failed: Fail) -> Outcome:
         """Until `stop`, or until somebody who has acted says `retry`; where another process may write what this one
         could not go on from, until it has."""
-        written = self._memory.until_written(self._stop) if failed.may_be_written else None
-        found = await self._retry.until_asked(self._stop, written)
+        written = (
+            self._memory.until_written(self._lifecycle.stopped) if failed.may_be_written else None
+        )
+        found = await self._retry.until_asked(self._lifecycle.stopped, written)
         if found is None:
             return Interrupted()
         if isinstance(found, SnapreplayError):

@@ -27,17 +27,17 @@ MUTANTS = (
     Mutant(
         "woken-by-old-news",
         "an assignment from before does not wake who stepped down",
-        "service/partition/incarnation.py",
-        "            self._takeover.forget_assignment()",
-        "            pass",
+        "service/partition/runner.py",
+        "        if isinstance(error, DuplicateInstance):\n            self._takeover.forget_assignment()\n",
+        "",
         (f"{RUNNER}::test_who_steps_down_stops_also_where_nobody_claimed",),
     ),
     Mutant(
         "down-for-ever",
         "who stepped down is back when the group gives it the partition again",
         "service/partition/runner.py",
-        "            await self._takeover.until_assigned(self._stop)",
-        "            await self._stop.wait()",
+        "            await self._takeover.until_assigned(self._lifecycle.stopped)",
+        "            await self._lifecycle.stopped.wait()",
         ("tests/simulation", f"{RUNNER}::test_a_younger_process_of_the_same_name_ends_it"),
     ),
     Mutant(

@@ -9,13 +9,14 @@ from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.runtime.context import Context
 from tests.support import reference
-from tests.support.stage import Stage, until
+from tests.support.stage import until
 
 
 class Owner:
-    """Runs until `end`. `phases` are those its status went through; `runner` is Any: tests look inside."""
+    """Runs until `end`. `here` is a `Stage` or `InMemory`; `phases` are those its status went through; `runner` is Any:
+    tests look inside."""
 
-    def __init__(self, here: Stage, context: Context) -> None:
+    def __init__(self, here: Any, context: Context) -> None:
         self.here, self.context, self.board = here, context, StatusBoard()
         self.failures: list[BaseException] = []
         self.phases: list[str] = []
@@ -31,8 +32,24 @@ class Owner:
         await until(lambda: self.status.phase == name, name)
         return self.status
 
-    async def position(self, offset: int) -> None:
-        await until(lambda: self.status.inputs and self.status.inputs[0].position >= offset, offset)
+    async def position(self, offset: int, topic: str = "") -> None:
+        """Until the first input, or `topic`, is committed up to there."""
+
+        def there() -> bool:
+            found = [each for each in self.status.inputs or () if topic in ("", each.topic)]
+            return bool(found) and found[0].position >= offset
+
+        await until(there, offset)
+
+    async def pointed(self, reason: str, unlike: str | None = None) -> None:
+        """Until a snapshot that was taken for this reason, another one than `unlike`, is pointed to."""
+
+        def there() -> bool:
+            taken = self.status.snapshot
+            is_new = taken is not None and taken.snapshot_id != unlike
+            return is_new and (taken.reason, taken.state) == (reason, "pointed")
+
+        await until(there, f"a snapshot ({reason})", 100.0)
 
     async def end(self) -> None:
         self.runner.stop(final_snapshot=False)
@@ -41,3 +58,15 @@ class Owner:
     async def outputs(self) -> list[str]:
         """Ids of the input records that the committed outputs name, in order."""
         return reference.ids((await self.here.read(self.here.app.outputs[0].name))[0])
+
+    def view(self) -> dict[Any, Any]:
+        """The committed state."""
+        return reference.as_plain(self.runner.store.committed_view())
+
+    async def snapshot(self) -> str:
+        """Ask for a full snapshot and wait until it is pointed to; its id."""
+        told: list[Any] = []
+        assert self.runner.request_snapshot("test", lambda *news: told.append(news))
+        await until(lambda: told, "a snapshot")
+        assert told[0][0] == "succeeded", told
+        return str(told[0][1])

@@ -125,8 +125,8 @@ def test_without_java_the_way_round_is_told(
     monkeypatch.delenv("JAVA_HOME", raising=False)
     assert main([]) == 1
     said = capsys.readouterr().out
-    assert "The local broker needs Java 17 or newer, and there is no java command" in said
-    assert f"apt-get install default-jre-headless; or {INSTEAD}" in said
+    assert "the local broker needs Java 17 or newer, but there is no java command" in said
+    assert f"`apt-get install default-jre-headless`; or {INSTEAD}" in said
 
 
 def topics(broker: SharedBroker) -> set[str]:

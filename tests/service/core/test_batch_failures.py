@@ -53,4 +53,5 @@ def test_a_half_applied_record_is_known_by_topic_and_offset():
     half = HalfApplied(HandlerFailed("no"), RecordId("my-topic", 0, 5))
     record = RawRecord("my-topic", 0, 5, 0, None, None)
     assert not half.is_another(record)
-    assert half.is_another(msgspec.structs.replace(record, offset=6))
+    for other in ({"offset": 6}, {"offset": 4}, {"topic": "refunds"}):
+        assert half.is_another(msgspec.structs.replace(record, **other))

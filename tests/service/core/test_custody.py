@@ -28,78 +28,65 @@ DOUBTFUL = made(10, epoch=30)
 KEPT = RetainedState(LAST, 33, DOUBTFUL)
 
 
-def judged(found, ids=OLD, **changes):
-    return verdict(replace(KEPT, **changes), found, TOPIC, ids)
+def at(increment, offset):
+    return FoundIncrement(increment, offset)
 
 
-@pytest.mark.parametrize("found", [FoundIncrement(LAST, 33), FoundIncrement(DOUBTFUL, 37)])
-def test_the_same_log_that_ends_with_our_batch_or_the_one_in_doubt(found):
-    """Nothing has happened to it."""
-    assert judged(found) is Verdict.SAME
-    assert judged(found, ids={}) is Verdict.SAME
+CHOSEN = {"finding": "increments-lost-12345678"}
+BY_ITSELF = {"finding": f"{OWN_KIND}-12345678"}
+OURS, COMMITTED = at(LAST, 33), at(DOUBTFUL, 37)
+OLDER = at(made(5, epoch=30), 21)
+SAME, ONLY_COPY, LEADS_ON, DISPUTED = (
+    Verdict.SAME,
+    Verdict.ONLY_COPY,
+    Verdict.LEADS_ON,
+    Verdict.DISPUTED,
+)
+HALF = {"undoable": False}
+FENCED = {"unbroken": False}
+VERDICTS = {
+    "it ends with our batch": (OURS, OLD, {}, SAME),
+    "it ends with the one in doubt": (COMMITTED, OLD, {}, SAME),
+    "a cluster without ids": (OURS, {}, {}, SAME),
+    "all records were deleted": (None, OLD, {}, ONLY_COPY),
+    "deleted and created again": (None, NEW, {}, ONLY_COPY),
+    # committed by an owner that did not know of the new topic: nothing leads to them
+    "our batch in another log is an orphan": (OURS, NEW, {}, ONLY_COPY),
+    "and so is the one in doubt": (COMMITTED, NEW, {}, ONLY_COPY),
+    "cut by an unclean election": (OLDER, OLD, {}, ONLY_COPY),
+    "an old backup": (at(made(5, epoch=12), 14), NEW, {}, ONLY_COPY),
+    "we have written to what was left": (OURS, OLD, {"replaced": True}, ONLY_COPY),
+    "a newer owner went on": (at(made(10, epoch=40), 44), OLD, {}, LEADS_ON),
+    "its chain began in a new log": (at(made(10, epoch=2, ids=NEW), 3), NEW, {}, LEADS_ON),
+    # it recovered from a cut log and went on: neither state holds all
+    "a newer owner is behind": (at(made(8, epoch=40), 44), OLD, {}, DISPUTED),
+    "it is behind in a new log": (at(made(9, epoch=2, ids=NEW), 3), NEW, {}, DISPUTED),
+    "an operator chose an older state": (
+        at(made(4, epoch=40, decision=CHOSEN), 44), OLD, {}, LEADS_ON,
+    ),
+    "a process chose it": (at(made(4, epoch=40, decision=BY_ITSELF), 44), OLD, {}, DISPUTED),
+    # the other owner may have committed more than we know
+    "fenced since, and the log is gone": (None, NEW, FENCED, DISPUTED),
+    "fenced since, and the log is cut": (OLDER, OLD, FENCED, DISPUTED),
+    "fenced since, and nothing was committed": (OURS, OLD, FENCED, SAME),
+    # a state that is no map holds a batch that was not committed: the log is right
+    "what cannot be undone is restored": (OURS, OLD, HALF, LEADS_ON),
+    "what cannot be undone was committed": (COMMITTED, OLD, HALF, SAME),
+    "what cannot be undone is nowhere else": (None, OLD, HALF, ONLY_COPY),
+}  # fmt: skip
 
 
-def test_a_log_without_any_increment_has_lost_the_chain():
-    """Deleted and created again, or all records deleted."""
-    assert judged(None) is Verdict.ONLY_COPY
-    assert judged(None, NEW) is Verdict.ONLY_COPY
+@pytest.mark.parametrize(("found", "ids", "kept", "expected"), VERDICTS.values(), ids=VERDICTS)
+def test_a_state_is_kept_until_the_log_holds_it(found, ids, kept, expected):
+    """What the log ends with, in which topic, and what has become of us."""
+    assert verdict(replace(KEPT, **kept), found, TOPIC, ids) is expected
 
 
-@pytest.mark.parametrize("found", [FoundIncrement(LAST, 33), FoundIncrement(DOUBTFUL, 37)])
-def test_our_own_increments_in_another_log_are_orphans(found):
-    """They were committed by an owner that did not know of the new topic: nothing leads to them."""
-    assert judged(found, NEW) is Verdict.ONLY_COPY
-
-
-def test_a_log_that_was_cut_has_lost_the_chain():
-    """An older increment of ours is the last one: by an unclean election, or an old backup; also when we have written
-    to what was left."""
-    assert judged(FoundIncrement(made(5, epoch=30), 21)) is Verdict.ONLY_COPY
-    assert judged(FoundIncrement(made(5, epoch=12), 14), NEW) is Verdict.ONLY_COPY
-    assert judged(FoundIncrement(LAST, 33), replaced=True) is Verdict.ONLY_COPY
-
-
-def test_a_newer_owner_that_went_on_is_the_truth():
-    """In the same log, and in a new one where its chain began."""
-    assert judged(FoundIncrement(made(10, epoch=40), 44)) is Verdict.LEADS_ON
-    assert judged(FoundIncrement(made(10, epoch=2, ids=NEW), 3), NEW) is Verdict.LEADS_ON
-
-
-def test_a_newer_owner_that_is_behind_is_a_conflict():
-    """It recovered from a cut log and went on: neither state holds all."""
-    assert judged(FoundIncrement(made(8, epoch=40), 44)) is Verdict.DISPUTED
-    assert judged(FoundIncrement(made(9, epoch=2, ids=NEW), 3), NEW) is Verdict.DISPUTED
-
-
-def test_what_an_operator_decided_is_not_disputed():
-    """Also when an older state was accepted; a decision of another process is none."""
-    accepted = {"finding": "increments-lost-12345678"}
-    by_itself = {"finding": f"{OWN_KIND}-12345678"}
-    assert judged(FoundIncrement(made(4, epoch=40, decision=accepted), 44)) is Verdict.LEADS_ON
-    assert judged(FoundIncrement(made(4, epoch=40, decision=by_itself), 44)) is Verdict.DISPUTED
-
-
-def test_who_was_fenced_since_does_not_write():
-    """The other owner may have committed more than we know, and the log with it is gone."""
-    assert judged(None, NEW, unbroken=False) is Verdict.DISPUTED
-    assert judged(FoundIncrement(made(5, epoch=30), 21), unbroken=False) is Verdict.DISPUTED
-    assert judged(FoundIncrement(LAST, 33), unbroken=False) is Verdict.SAME
-
-
-def test_what_cannot_be_undone_is_restored_from_a_log_that_is_whole():
-    """A state that is no map holds a batch that was not committed: the log is right."""
-    assert judged(FoundIncrement(LAST, 33), undoable=False) is Verdict.LEADS_ON
-    assert judged(FoundIncrement(DOUBTFUL, 37), undoable=False) is Verdict.SAME
-    assert judged(None, undoable=False) is Verdict.ONLY_COPY
-
-
-def test_what_can_be_neither_undone_nor_restored_is_the_only_copy():
+@pytest.mark.parametrize(("undoable", "expected"), [(False, ONLY_COPY), (True, SAME)])
+def test_what_can_be_neither_undone_nor_restored_is_the_only_copy(undoable, expected):
     """The log ends with our batch, but the snapshots that it points to are gone with their topic."""
-    found = FoundIncrement(LAST, 33)
-    assert verdict(replace(KEPT, undoable=False), found, TOPIC, OLD, restorable=False) is (
-        Verdict.ONLY_COPY
-    )
-    assert verdict(KEPT, found, TOPIC, OLD, restorable=False) is Verdict.SAME
+    kept = replace(KEPT, undoable=undoable)
+    assert verdict(kept, OURS, TOPIC, OLD, restorable=False) is expected
 
 
 def test_what_is_said_names_the_state_and_the_command():

@@ -8,7 +8,12 @@ import pytest
 from snapreplay.app.ranges import InputRange
 from snapreplay.errors import RecordId, StopError
 from snapreplay.service.core import ownership as machine
-from snapreplay.service.core.batch_failures import HalfApplied, HandlerFailed, RefusedAgain
+from snapreplay.service.core.batch_failures import (
+    BatchFailures,
+    HalfApplied,
+    HandlerFailed,
+    RefusedAgain,
+)
 from snapreplay.service.core.custody import DoubtUnresolved, StateDisputed
 from snapreplay.service.core.kafka_errors import (
     CommitInDoubt,
@@ -101,7 +106,7 @@ def test_a_batch_that_the_broker_refuses_is_cut_at_once_and_fails_when_nothing_i
     assert isinstance(following, Fail)
     assert isinstance(following.error, RefusedAgain)
     ownership, _ = after(Retried(None), ownership=ownership)
-    assert ownership.failures == BEGINNING.failures
+    assert ownership.failures == BatchFailures(BEGINNING.expected.partition)
 
 
 def test_pauses_double_until_a_batch_is_committed():

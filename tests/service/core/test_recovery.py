@@ -96,20 +96,35 @@ def test_a_hidden_claim_is_looked_for_with_a_new_client():
     assert effect == effects.SeeClaim("c1", 30, fresh_client=True)
 
 
-def test_a_claim_hidden_beyond_patience_needs_an_operator():
-    """Named with last stable offset and high watermark; never taken for an empty log."""
-    _, effect = drive(*CLAIMED, events.ClaimHidden(30, 40, 1001))
-    assert isinstance(effect, effects.Fail)
-    assert isinstance(effect.error, HangingTransaction)
-    assert effect.error.facts["last_stable_offset"] == 30
+STOPS = {
+    "hidden for longer than any transaction may last": (
+        (*CLAIMED, events.ClaimHidden(30, 40, 1001)), effects.Fail, HangingTransaction,
+    ),
+    "a marker is where the claim was: the topic was created again": (
+        (*CLAIMED, events.ClaimHidden(40, 40, 1001)), effects.Wait, ForeignClaim,
+    ),
+    "the log ends before the claim": (
+        (*CLAIMED, events.ClaimHidden(20, 20, 1001)), effects.Wait, ForeignClaim,
+    ),
+    "a newer claim with our instance id: no ping-pong": (
+        (*CLAIMED, events.ClaimSeen(0, claim(instance_id="one"))), effects.Fail, DuplicateInstance,
+    ),
+    "nothing but our claim is no new app": (
+        (*CLAIMED, events.ClaimSeen(30, None)), effects.Fail, NotInitialised,
+    ),
+    "another app's increment": (
+        (*SEEN, events.WindowRead(FoundIncrement(increment(9, owner_epoch=31), 29))),
+        effects.Fail, WrongLog,
+    ),
+}  # fmt: skip
 
 
-def test_a_claim_that_nothing_hides_and_that_is_not_there_is_claimed_again():
-    """The topic was created again: a marker is where it was, or the log ends before it."""
-    for end in (40, 20):
-        _, effect = drive(*CLAIMED, events.ClaimHidden(end, end, 1001))
-        assert isinstance(effect, effects.Wait)
-        assert isinstance(effect.error, ForeignClaim)
+@pytest.mark.parametrize(("happened", "end", "error"), STOPS.values(), ids=STOPS)
+def test_what_the_log_shows_may_end_the_attempt(happened, end, error):
+    """A person must act, or it is claimed again; nothing is ever taken for an empty log."""
+    _, effect = drive(*happened)
+    assert isinstance(effect, end)
+    assert isinstance(effect.error, error)
 
 
 def test_a_newer_claim_ends_the_recovery():
@@ -117,13 +132,6 @@ def test_a_newer_claim_ends_the_recovery():
     recovery, effect = drive(*CLAIMED, events.ClaimSeen(0, claim()))
     assert recovery.phase is Phase.FENCED
     assert effect == effects.StepDown(claim())
-
-
-def test_a_newer_claim_with_our_instance_id_is_a_duplicate():
-    """The older claim stays down: no ping-pong."""
-    _, effect = drive(*CLAIMED, events.ClaimSeen(0, claim(instance_id="one")))
-    assert isinstance(effect, effects.Fail)
-    assert isinstance(effect.error, DuplicateInstance)
 
 
 # ---- the last increment ------------------------------------------------------------------------
@@ -144,21 +152,6 @@ def test_a_trimmed_log_is_searched_from_its_start():
     """The last window begins where the log does."""
     _, effect = drive(*CLAIMED, events.ClaimSeen(29, None))
     assert effect == effects.ReadWindow(Window(29, 30, 2))
-
-
-def test_a_log_that_holds_nothing_but_our_claim_is_not_a_new_app():
-    """FAILED with the hint to init, never an empty state."""
-    _, effect = drive(*CLAIMED, events.ClaimSeen(30, None))
-    assert isinstance(effect, effects.Fail)
-    assert isinstance(effect.error, NotInitialised)
-
-
-def test_another_apps_increment_is_refused():
-    """Whatever it says is not about us."""
-    other = FoundIncrement(increment(9, owner_epoch=31), 29)
-    _, effect = drive(*SEEN, events.WindowRead(other))
-    assert isinstance(effect, effects.Fail)
-    assert isinstance(effect.error, WrongLog)
 
 
 # ---- the state is still in memory --------------------------------------------------------------
@@ -237,21 +230,38 @@ def test_an_unavailable_mode_leads_back_to_the_start_and_to_the_other_one(mode):
     assert effect == effects.Advance(BASE, LAST, mode.other)
 
 
-def test_live_by_the_other_mode_says_why_and_wants_a_snapshot():
-    """The newest snapshot was used, so no other one is named."""
-    closed = events.ModeUnavailable(RestoreMode.CHANGES, DamagedError("changes damaged"))
-    proof = (events.StartLoaded(BASE), events.Advanced(), events.InputsChecked())
-    recovery, effect = drive(*LOADED, closed, *proof)
-    assert recovery.fallback_reason == "changes damaged"
+OTHER_MODE = events.ModeUnavailable(RestoreMode.CHANGES, DamagedError("changes damaged"))
+
+
+@pytest.mark.parametrize(
+    ("way", "reason"),
+    [
+        ((OTHER_MODE, events.StartLoaded(BASE), events.Advanced()), "changes damaged"),
+        ((events.Advanced("x-0 offset 17: crc32"),), "x-0 offset 17: crc32"),
+        ((events.Advanced(),), None),
+    ],
+)
+def test_what_was_damaged_on_the_way_is_told_and_wants_a_snapshot(way, reason):
+    """The newest snapshot was used, so no other one is named. Nothing read before a fence counts after it."""
+    recovery, effect = drive(*LOADED, *way, events.InputsChecked())
+    assert recovery.fallback_reason == reason
     assert isinstance(effect, effects.GoLive)
-    assert (effect.fell_back, effect.fallback_from) == (True, None)
+    assert (effect.fell_back, effect.fallback_from) == (reason is not None, None)
+    again = drive(*LOADED, *way, events.EffectFailed(RetryableError("x")), events.Begin())[0]
+    assert again.fallback_reason is None
+
+
+def test_a_trimmed_newest_snapshot_is_told_like_a_damaged_one():
+    """It was passed over without being read."""
+    recovery, _ = drive(*FOUND, events.StartsRead(LogStarts(0, 81, {})))
+    assert recovery.fallback_from == "s8"
+    assert "now starts at 81" in (recovery.fallback_reason or "")
 
 
 def test_with_both_modes_closed_both_reasons_are_told():
     """FAILED; no third attempt."""
-    first = events.ModeUnavailable(RestoreMode.CHANGES, DamagedError("changes damaged"))
     second = events.ModeUnavailable(RestoreMode.REPLAY, RetryableError("input trimmed"))
-    _, effect = drive(*LOADED, first, events.StartLoaded(BASE), second)
+    _, effect = drive(*LOADED, OTHER_MODE, events.StartLoaded(BASE), second)
     assert isinstance(effect, effects.Fail)
     assert isinstance(effect.error, NoRestoreMode)
     assert "changes damaged" in effect.error.message

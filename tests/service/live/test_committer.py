@@ -1,4 +1,4 @@
-"""One transaction per batch on a real broker: all of it or nothing, the increment last."""
+"""One transaction per batch: all of it or nothing, the increment last."""
 
 import asyncio
 from dataclasses import replace
@@ -17,10 +17,9 @@ from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.changes import check_changes
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from snapreplay.state.store import store_of
-from tests.support import apps, reference
+from tests.support import reference
 from tests.support.entries import read_entry
-
-pytestmark = pytest.mark.kafka
+from tests.support.in_memory import virtual
 
 
 class Bench:
@@ -61,72 +60,75 @@ class Bench:
         return reference.ids((await self.here.read(self.context.app.outputs[0].name))[0])
 
 
-@pytest.fixture
-async def bench(stage, unique):
+async def committing(here):
     """Fenced in, with the state of batch 0."""
-    here = await stage(apps.ledger(unique("commit")))
-    context = await here.context()
-    store = store_of(here.app.state())
+    await here.prepare()
+    context, store = await here.context(), store_of(here.app.state())
     recovered = await RecoveryDriver(context, store, Reporter(StatusBoard(), 0)).recover()
-    made = Bench(
-        here, context, Committer(context, store, recovered.producer, recovered.chain), store
-    )
-    yield made
-    await made.committer.discard()
+    committer = Committer(context, store, recovered.producer, recovered.chain)
+    return Bench(here, context, committer, store)
 
 
+@virtual
 async def test_outputs_changes_and_increment_are_one_transaction(bench):
     """Nothing is visible before the answer; then all of it is, the increment behind its changes."""
-    before = await bench.log()
-    applied = bench.apply(10)
-    bench.committer.start(applied)
-    assert not bench.committer.idle
-    committed = await bench.committer.settle()
+    one = await committing(bench)
+    before = await one.log()
+    applied = one.apply(10)
+    one.committer.start(applied)
+    assert not one.committer.idle
+    committed = await one.committer.settle()
     assert committed.increment.batch == 1
     assert committed.seconds > 0
-    (first, changes), (second, increment) = (await bench.log())[len(before) :]
+    (first, changes), (second, increment) = (await one.log())[len(before) :]
     assert (first, second) == (RecordKind.CHANGES, RecordKind.INCREMENT)
     ref = read_entry(increment).changes
     (stores,) = check_changes(ref, [changes])
     assert dict(stores["default"]) == applied.sealed.changes
-    assert len(await bench.outputs()) == 10
-    assert bench.store.digest == read_entry(increment).digest
+    assert len(await one.outputs()) == 10
+    assert one.store.digest == read_entry(increment).digest
 
 
+@virtual
 async def test_the_next_batch_is_applied_on_top_while_one_commits(bench):
     """Its increment follows the first one's acknowledged offset."""
-    bench.committer.start(bench.apply(5))
-    bench.feed(5)
-    first = await bench.committer.settle()
-    bench.committer.start(bench.finish())
-    second = await bench.committer.settle()
+    one = await committing(bench)
+    one.committer.start(one.apply(5))
+    one.feed(5)
+    first = await one.committer.settle()
+    one.committer.start(one.finish())
+    second = await one.committer.settle()
     assert second.increment.batch == first.increment.batch + 1
-    log = [read_entry(value) for kind, value in await bench.log() if kind is RecordKind.INCREMENT]
+    log = [read_entry(value) for kind, value in await one.log() if kind is RecordKind.INCREMENT]
     assert log[-1].previous_offset > log[-2].previous_offset
     assert log[-1].ranges[0].start_offset == log[-2].ranges[-1].end_offset
 
 
+@virtual
 async def test_one_transaction_at_a_time(bench):
     """A second start before the first is settled is a defect."""
-    bench.committer.start(bench.apply(1))
+    one = await committing(bench)
+    one.committer.start(one.apply(1))
     with pytest.raises(AssertionError, match="not settled"):
-        bench.committer.start(None)
-    await bench.committer.settle()
+        one.committer.start(None)
+    await one.committer.settle()
 
 
+@virtual
 async def test_large_changes_are_split(bench):
     """Records of 900,000 bytes at most; the increment counts them, and they add up to the changes."""
-    (topic,) = bench.positions
+    one = await committing(bench)
+    (topic,) = one.positions
     noise = [bytes((n * k) % 251 for k in range(6000)).hex() for n in range(200)]
-    bench.fold.begin(bench.positions)
-    bench.store.view.update(
+    one.fold.begin(one.positions)
+    one.store.view.update(
         {f"big{n}": {"n": 0, "sum": 0, "noise": text} for n, text in enumerate(noise)}
     )
-    bench.fold.feed([RawRecord(topic, 0, 0, 1000, b"k", b'{"amount": 1}')])
-    applied = bench.fold.finish()
-    bench.committer.start(applied)
-    await bench.committer.settle()
-    log = await bench.log()
+    one.fold.feed([RawRecord(topic, 0, 0, 1000, b"k", b'{"amount": 1}')])
+    applied = one.fold.finish()
+    one.committer.start(applied)
+    await one.committer.settle()
+    log = await one.log()
     parts = [value for kind, value in log if kind is RecordKind.CHANGES]
     assert len(parts) > 1
     assert max(map(len, parts)) <= 900_000
@@ -134,89 +136,105 @@ async def test_large_changes_are_split(bench):
     assert sum(len(s["default"]) for s in stores) == 201
 
 
+@virtual
 async def test_a_fenced_owner_commits_nothing(bench):
     """Its batch is in doubt and waits in the store for what the log says; nothing of it is to be seen."""
-    digest = bench.store.digest
-    newer = await bench.context.cluster.fence(bench.context.transactional_id)
-    bench.committer.start(bench.apply(10))
+    one = await committing(bench)
+    digest = one.store.digest
+    newer = await one.context.cluster.fence(one.context.transactional_id)
+    one.committer.start(one.apply(10))
     with pytest.raises(Fenced):
-        await bench.committer.settle()
-    assert bench.committer.doubtful.batch == 1
-    assert bench.store.digest == bench.committer.doubtful.digest
-    bench.store.drop()
-    assert bench.store.digest == digest
-    assert await bench.outputs() == []
+        await one.committer.settle()
+    assert one.committer.doubtful.batch == 1
+    assert one.store.digest == one.committer.doubtful.digest
+    one.store.drop()
+    assert one.store.digest == digest
+    assert await one.outputs() == []
     await newer.discard()
 
 
+@virtual
 async def test_what_is_under_way_can_be_given_up(bench):
     """Discarded in the middle: no task is left, and the producer commits nothing any more."""
-    bench.committer.start(bench.apply(10))
-    await bench.committer.discard()
-    assert bench.committer.idle
-    assert bench.committer.doubtful.batch == 1
-    bench.committer.start(None)
+    one = await committing(bench)
+    one.committer.start(one.apply(10))
+    await one.committer.discard()
+    assert one.committer.idle
+    assert one.committer.doubtful.batch == 1
+    one.committer.start(None)
     with pytest.raises((CommitInDoubt, Fenced)):
-        await bench.committer.settle()
+        await one.committer.settle()
 
 
+@virtual
 async def test_a_producer_that_must_be_renewed_starts_nothing_more(bench, monkeypatch):
     """A request went unanswered: its late copy must not meet the next transaction."""
-    bench.committer.check()
-    monkeypatch.setattr(type(bench.committer._producer), "needs_renewal", True)
+    one = await committing(bench)
+    one.committer.check()
+    monkeypatch.setattr(type(one.committer._producer), "needs_renewal", True)
     with pytest.raises(ProducerSpent, match="KAFKA-17754"):
-        bench.committer.check()
+        one.committer.check()
 
 
+@virtual
 async def test_an_empty_increment_only_points(bench):
     """No changes, no ranges; the digest stays."""
-    bench.committer.start(None)
-    committed = await bench.committer.settle()
+    one = await committing(bench)
+    one.committer.start(None)
+    committed = await one.committer.settle()
     assert committed.applied is None
     assert (committed.increment.ranges, committed.increment.changes) == ([], None)
-    assert [kind for kind, _ in (await bench.log())[-1:]] == [RecordKind.INCREMENT]
+    assert [kind for kind, _ in (await one.log())[-1:]] == [RecordKind.INCREMENT]
 
 
+@virtual
 async def test_a_commit_that_was_cancelled_before_it_began_was_not_asked_for(bench):
     """What the producer says of its last transaction is of the one before."""
-    bench.committer.start(bench.apply(3))
-    await bench.committer.settle()
-    bench.committer.start(bench.apply(3))
-    bench.committer._pending.task.cancel()
+    one = await committing(bench)
+    one.committer.start(one.apply(3))
+    await one.committer.settle()
+    one.committer.start(one.apply(3))
+    one.committer._pending.task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await bench.committer.settle()
-    kept = bench.committer.kept()
+        await one.committer.settle()
+    kept = one.committer.kept()
     assert (kept.doubtful.batch, kept.last.batch) == (2, 1)
     assert kept.ending == Ending(asked=False)
     assert len(kept.outputs) == 3
 
 
+@virtual
 async def test_an_offset_that_falls_shows_another_log(bench):
     """The batch is committed and merged, but not behind the one before it."""
-    chain = bench.committer.chain
-    bench.committer.chain = replace(chain, last_offset=chain.last_offset + 1000)
-    bench.committer.start(bench.apply(3))
-    assert (await bench.committer.settle()).increment.batch == 1
+    one = await committing(bench)
+    chain = one.committer.chain
+    one.committer.chain = replace(chain, last_offset=chain.last_offset + 1000)
+    one.committer.start(one.apply(3))
+    assert (await one.committer.settle()).increment.batch == 1
     with pytest.raises(IncrementsReplaced, match="was cut, or is another one"):
-        bench.committer.check()
-    await bench.committer.discard()
-    assert bench.committer.kept().replaced
+        one.committer.check()
+    await one.committer.discard()
+    assert one.committer.kept().replaced
 
 
+@virtual
 async def test_after_the_cut_nothing_is_sent(bench):
     """What was sealed meanwhile is kept with its outputs."""
-    await bench.committer.cut()
+    one = await committing(bench)
+    await one.committer.cut()
     with pytest.raises(CommitInDoubt, match="was not sent"):
-        bench.committer.start(bench.apply(2))
-    kept = bench.committer.kept()
+        one.committer.start(one.apply(2))
+    kept = one.committer.kept()
     assert (kept.ending, len(kept.outputs)) == (Ending(asked=False), 2)
 
 
+@virtual
 async def test_a_batch_that_must_not_be_sent_is_in_doubt_and_was_not_asked_for(bench):
     """Its outputs are kept with it."""
-    applied = bench.apply(3)
-    bench.committer.not_sent(applied)
-    await bench.committer.discard()
-    kept = bench.committer.kept()
+    one = await committing(bench)
+    applied = one.apply(3)
+    one.committer.not_sent(applied)
+    await one.committer.discard()
+    kept = one.committer.kept()
     assert (kept.doubtful.batch, kept.ending) == (1, Ending(asked=False))
     assert len(kept.outputs) == 3

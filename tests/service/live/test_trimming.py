@@ -1,80 +1,63 @@
-"""The owner's trim on a real broker: what is kept is enough to come back, what is not needed goes."""
+"""The owner's trim: what is kept is enough to come back, what is not needed goes."""
 
 import asyncio
-import logging
 from dataclasses import replace
 
 import msgspec
 import pytest
 
 from snapreplay.service.core.kafka_errors import Unreachable
-from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.live.trimming import Trimmer
 from snapreplay.service.runtime.pulse import Pulse
-from snapreplay.service.runtime.tasks import cancel_and_wait
-from snapreplay.snapshots.retention import Floors
-from tests.support import apps
-from tests.support.kafka import until_async
-from tests.support.stage import processed, snapshot
-
-pytestmark = pytest.mark.kafka
+from snapreplay.snapshots.retention import retention_floors
+from tests.simulation.cluster import SimCluster
+from tests.support.in_memory import virtual
 
 
-async def starts(here):
+def starts(bench):
     """Log starts of (increments, snapshots)."""
-    context = await here.context()
-    reader = await here.cluster.reader()
-    try:
-        return [
-            (await reader.bounds(log)).start_offset
-            for log in (context.increments, context.snapshots)
-        ]
-    finally:
-        await reader.close()
+    return (bench.log(bench.increments).start, bench.log(bench.snapshots).start)
 
 
-async def take_snapshots(here, service, count):
-    """Pointed ones, with something new in each. Returns their pointers, oldest first."""
-    for _ in range(count):
-        await here.feed(10)
-        await processed(service, {0: here.sent})
-        await snapshot(service)
-    return list(reversed(service._supervisor.runners[0]._live._committer.chain.last.pointers))
+async def snapshots(bench, count, **tables):
+    """Of an owner: pointed ones, with something new in each. Returns the last increment."""
+    await bench.prepare(**tables)
+    async with bench.live() as one:
+        for _ in range(count):
+            await bench.feed(10)
+            await one.position(bench.sent)
+            await one.snapshot()
+        await asyncio.sleep(1)  # virtual: for the last trim
+        return one.runner._live.last
 
 
-async def test_nothing_is_trimmed_before_enough_snapshots_exist(stage, unique):
+@virtual
+async def test_nothing_is_trimmed_before_enough_snapshots_exist(bench):
     """With one snapshot fewer than are kept, the genesis is still there to fall back to."""
-    here = await stage(apps.ledger(unique("few")))
-    async with here.running(retention={"snapshots_kept": 3}) as service:
-        await take_snapshots(here, service, 2)
-    assert await starts(here) == [0, 0]
+    await snapshots(bench, 2, retention={"snapshots_kept": 3})
+    assert starts(bench) == (0, 0)
 
 
-async def test_both_topics_begin_at_what_the_oldest_kept_snapshot_needs(stage, unique):
+@virtual
+async def test_both_topics_begin_at_what_the_oldest_kept_snapshot_needs(bench):
     """Four snapshots, two kept: the floors are the third one's, and the app still comes back from there."""
-    here = await stage(apps.ledger(unique("floors")))
-    async with here.running(retention={"snapshots_kept": 2}) as service:
-        pointers = await take_snapshots(here, service, 4)
-        wanted = [pointers[0].increment_offset, pointers[0].first_chunk_offset]
-        await until_async(lambda: starts(here), lambda found: found == wanted)
-    assert len(pointers) == 2
-    restore = await here.restored()
-    assert restore.snapshot is not None
-    assert restore.snapshot.snapshot_id == pointers[1].snapshot_id
+    last = await snapshots(bench, 4, retention={"snapshots_kept": 2})
+    newest, oldest = last.pointers
+    assert starts(bench) == (oldest.increment_offset, oldest.first_chunk_offset)
+    assert (await bench.restored()).snapshot.snapshot_id == newest.snapshot_id
 
 
-async def test_what_was_asked_before_a_standstill_is_no_reason_to_trim(stage, unique, monkeypatch):
+@virtual
+async def test_what_was_asked_before_a_standstill_is_no_reason_to_trim(bench, monkeypatch):
     """The snapshots topic may have been replaced meanwhile (seed 1403589); the next snapshot tries again."""
-    here = await stage(apps.ledger(unique("stood")))
-    async with here.running(retention={"snapshots_kept": 3}) as service:
-        await take_snapshots(here, service, 2)
-        last = service._supervisor.runners[0]._live._committer.chain.last
-    now, beating = [0.0], Pulse(lambda: now[0])
-    beat = asyncio.create_task(beating.beat())
+    last = await snapshots(bench, 2, retention={"snapshots_kept": 3})
+    now, topic_ids = [0.0], SimCluster.topic_ids
+    pulse = Pulse(lambda: now[0])
+    beating = asyncio.create_task(pulse.beat())
     await asyncio.sleep(0)  # the first beat
-    context = replace(await here.context(), pulse=beating)
-    floors = Floors(last.pointers[0].increment_offset, last.pointers[0].first_chunk_offset)
-    topic_ids = KafkaCluster.topic_ids
+    context = replace(await bench.context(retention={"snapshots_kept": 2}), pulse=pulse)
+    floors = retention_floors(last, 10_000, 2)
+    assert floors is not None
 
     async def frozen(*asked):
         ids = await topic_ids(*asked)
@@ -82,46 +65,44 @@ async def test_what_was_asked_before_a_standstill_is_no_reason_to_trim(stage, un
         return ids
 
     with monkeypatch.context() as still:
-        still.setattr(KafkaCluster, "topic_ids", frozen)
-        await Trimmer(context)._trim(last, floors)
-    assert await starts(here) == [0, 0]
-    await Trimmer(context)._trim(last, floors)
-    assert await starts(here) == list(floors)
-    await cancel_and_wait(beat)
+        still.setattr(SimCluster, "topic_ids", frozen)
+        await trimmed(context, last)
+    assert starts(bench) == (0, 0)
+    await trimmed(context, last)
+    assert starts(bench) == tuple(floors)
+    beating.cancel()
 
 
-async def test_nothing_is_trimmed_for_snapshots_whose_topic_was_replaced(stage, unique, caplog):
+async def trimmed(context, last):
+    """As if a pointer was committed with `last`."""
+    trimmer = Trimmer(context)
+    trimmer.pointed(last, 10_000)
+    await asyncio.sleep(0.1)
+    await trimmer.close()
+
+
+@pytest.mark.parametrize("is_old", [True, False])
+@virtual
+async def test_nothing_is_trimmed_for_snapshots_whose_topic_was_replaced(bench, caplog, is_old):
     """The snapshots are gone with the old topic: the changes in the increments topic are all that is left."""
-    here = await stage(apps.ledger(unique("gone")), retention={"snapshots_kept": 2})
-    async with here.running(retention={"snapshots_kept": 3}) as service:
-        await take_snapshots(here, service, 2)
-        last = service._supervisor.runners[0]._live._committer.chain.last
-    context = await here.context()
-    ids = {**last.topic_ids, context.snapshots.topic: "the old topic"}
-    for recorded, kept in ((ids, True), (last.topic_ids, False)):
-        trimmer = Trimmer(context)
-        trimmer.pointed(msgspec.structs.replace(last, topic_ids=recorded), 10_000)
-        assert trimmer._task is not None
-        await trimmer._task
-        assert (await starts(here) == [0, 0]) is kept
-    assert (
-        f"not trimmed: topic {context.snapshots.topic} was deleted and created again" in caplog.text
-    )
+    last = await snapshots(bench, 2, retention={"snapshots_kept": 3})
+    ids = {**last.topic_ids, bench.snapshots: "old"} if is_old else last.topic_ids
+    context = await bench.context(retention={"snapshots_kept": 2})
+    await trimmed(context, msgspec.structs.replace(last, topic_ids=ids))
+    assert (starts(bench) == (0, 0)) is is_old
+    told = f"not trimmed: topic {bench.snapshots} was deleted and created again"
+    assert (told in caplog.text) is is_old
 
 
-class WithoutDelete(KafkaCluster):
-    """The real thing, but nothing can be deleted."""
-
-    async def delete_records(self, partition, before_offset):
-        raise Unreachable(f"no leader for {partition} to delete below {before_offset}")
-
-
-async def test_a_trim_that_fails_is_only_a_warning(stage, unique, caplog):
+@virtual
+async def test_a_trim_that_fails_is_only_a_warning(bench, caplog, monkeypatch):
     """Processing goes on; the log says that the next snapshot tries again."""
-    here = await stage(apps.ledger(unique("stuck")), retention={"snapshots_kept": 2})
-    async with here.running(cluster=WithoutDelete(here.settings())) as service:
-        with caplog.at_level(logging.WARNING, "snapreplay.partition"):
-            await take_snapshots(here, service, 3)
-        assert "the next snapshot tries again" in caplog.text
-        await here.assert_exactly_once(service)
-    assert await starts(here) == [0, 0]
+
+    async def no_leader(*_):
+        raise Unreachable("no leader")
+
+    monkeypatch.setattr(SimCluster, "delete_records", no_leader)
+    await snapshots(bench, 3, retention={"snapshots_kept": 2})
+    assert "the next snapshot tries again" in caplog.text
+    assert starts(bench) == (0, 0)
+    await bench.restored()

@@ -13,6 +13,7 @@ from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.chain import Chain
 from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.runtime.report import Reporter
+from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.snapshots import load_manifest, load_state
 from snapreplay.state.steps import all_of
 from snapreplay.state.store import store_of
@@ -60,34 +61,23 @@ def filled(app):
     return store, Chain(last.origin, 4, last, 31, 3)
 
 
-@pytest.fixture
-async def written(context):
-    """The pointer to a full snapshot, and the bytes that writing it took at most."""
+async def test_writing_and_loading_hold_a_few_chunks_besides_the_state(context):
+    """The image is read, packed, read back and sent chunk by chunk; chunks are fetched as they are taken over."""
     store, chain = filled(context.app)
     marked = snapshot_writer.mark(store, chain, "trigger")
     with tracing() as traced:
         pointer = await snapshot_writer.write(context, marked, Reporter(StatusBoard(), 0))
-        _, peak_bytes = traced()
+        _, peak = traced()
     assert store.size_bytes > 4 * IN_FLIGHT_MAX, "too small a state to tell"
-    return pointer, peak_bytes
-
-
-async def test_writing_holds_a_few_chunks(written):
-    """The image is read, packed, read back and sent chunk by chunk."""
-    assert written[1] < IN_FLIGHT_MAX, f"{written[1] / MIB:.1f} MiB"
-
-
-async def test_loading_holds_a_few_chunks_besides_the_state(context, written):
-    """Chunks are fetched as they are taken over: at no moment much more than what stays."""
-    store, log = store_of(context.app.state()), context.snapshots
-    reader = await context.cluster.reader(read_committed=False, large=True)
-    try:
-        manifest = await load_manifest(reader, log, written[0])
+    assert peak < IN_FLIGHT_MAX, f"{peak / MIB:.1f} MiB"
+    restored = store_of(context.app.state())
+    async with reading(context.cluster, read_committed=False, large=True) as reader:
+        manifest = await load_manifest(reader, context.snapshots, pointer)
         version = context.app.schema_version
         with tracing() as traced:
-            await load_state(reader, log, manifest, version, store, lambda *_: None)
+            await load_state(
+                reader, context.snapshots, manifest, version, restored, lambda *_: None
+            )
             left, peak = traced()
-    finally:
-        await reader.close()
-    assert store.digest == manifest.digest
+    assert restored.digest == manifest.digest == store.digest
     assert peak - left < IN_FLIGHT_MAX, f"{(peak - left) / MIB:.1f} MiB"

@@ -1,5 +1,4 @@
-"""One partition from assignment to end on a real broker: what it does again, what it leaves to others, and how it
-stops."""
+"""One partition from assignment to end: what it does again, what it leaves to others, and how it stops."""
 
 import asyncio
 import dataclasses
@@ -14,25 +13,15 @@ from snapreplay.service.live.pipeline import Live
 from snapreplay.service.recovery.executor import RecoveryExecutor
 from snapreplay.snapshots.format.records import Claim
 from tests.support import apps
+from tests.support.in_memory import virtual
 from tests.support.owner import Owner
 from tests.support.stage import until
 
-pytestmark = pytest.mark.kafka
 
-
-@pytest.fixture
-async def bench(stage, unique):
-    """`await bench()` starts one; all are stopped at the end."""
-    here = await stage(apps.ledger(unique("runner")))
-    made = []
-
-    async def make(instance_id="one", **tables):
-        made.append(Owner(here, await here.context(instance_id=instance_id, **tables)))
-        return made[-1]
-
-    yield make
-    for each in made:
-        await each.end()
+async def live(bench, *given, **tables):
+    one = await bench.owner(*given, **tables)
+    await one.phase("live")
+    return one
 
 
 def claim_of(context):
@@ -41,10 +30,10 @@ def claim_of(context):
     return Claim("c", "a", "k", "p", us.instance_id, us.host, us.pid + 1, us.started_at_ms + 1000)
 
 
+@virtual
 async def test_it_runs_until_it_is_stopped(bench):
     """Every phase in order; CLOSED at the end, once."""
-    one = await bench()
-    await one.phase("live")
+    one = await live(bench)
     await one.here.feed(10)
     await one.position(10)
     await one.end()
@@ -54,10 +43,10 @@ async def test_it_runs_until_it_is_stopped(bench):
     assert one.runner.store is None
 
 
+@virtual
 async def test_a_doubtful_commit_is_followed_by_a_recovery(bench):
     """The log says what happened; nothing is lost or doubled, and the error is gone when it is LIVE again."""
-    one = await bench()
-    await one.phase("live")
+    one = await live(bench)
     first_epoch = one.status.owner_epoch
     producer = one.runner._live._committer._producer
     commit = producer.commit
@@ -76,10 +65,10 @@ async def test_a_doubtful_commit_is_followed_by_a_recovery(bench):
     assert len((await one.here.read(one.context.app.outputs[0].name))[0]) == 20
 
 
+@virtual
 async def test_a_state_is_let_go_before_another_one_is_loaded(bench, monkeypatch):
     """Never two of them in memory, whether the partition is restored or another process takes it."""
-    one = await bench()
-    await one.phase("live")
+    one = await live(bench)
     await one.here.feed(10)
     await one.position(10)
     first, epoch, load = one.runner.store, one.status.owner_epoch, RecoveryExecutor.load
@@ -99,24 +88,24 @@ async def test_a_state_is_let_go_before_another_one_is_loaded(bench, monkeypatch
     await until(lambda: one.status.owner_epoch > epoch, "another incarnation")
     await one.phase("live")
     second = one.runner.store
-    await (await bench("two")).phase("live")
+    await (await bench.owner("two")).phase("live")
     await one.here.feed(10)
     await one.phase("fenced")
     assert (held[0], second.digest.count, one.runner.store) == (0, 0, None)
 
 
 @pytest.mark.parametrize("error", [CommitInDoubt, NotAuthorized])
+@virtual
 async def test_a_doubtful_commit_does_not_take_the_partition_back(bench, error):
     """A fence is not always answered as one, and who is kept out may have a successor: the log is asked before
     anybody is fenced."""
-    one = await bench()
-    await one.phase("live")
+    one = await live(bench)
 
     async def torn(*_):
         raise error("the answer was lost")
 
     one.runner._live._committer._producer.commit = torn
-    two = await bench("two")
+    two = await bench.owner("two")
     epoch = (await two.phase("live")).owner_epoch
     await one.here.feed(10)
     await one.phase("fenced")
@@ -124,10 +113,10 @@ async def test_a_doubtful_commit_does_not_take_the_partition_back(bench, error):
     assert (two.status.owner_epoch, two.status.phase) == (epoch, "live")
 
 
+@virtual
 async def test_a_partition_that_pauses_is_not_called_live(bench):
     """Ready means that it processes: not so while it waits for its next recovery."""
-    one = await bench(restore={"retry_backoff_ms": 60_000, "retry_backoff_max_ms": 60_000})
-    await one.phase("live")
+    one = await live(bench, restore={"retry_backoff_ms": 60_000, "retry_backoff_max_ms": 60_000})
 
     async def lost(*_):
         raise Unreachable("no broker")
@@ -140,12 +129,11 @@ async def test_a_partition_that_pauses_is_not_called_live(bench):
     assert status.owner_epoch is not None
 
 
+@virtual
 async def test_a_newer_owner_is_left_alone_for_a_while(bench):
     """FENCED, and it says who: the group will take the partition from us, or give it back."""
-    one = await bench()
-    await one.phase("live")
-    two = await bench("two")
-    await two.phase("live")
+    one = await live(bench)
+    two = await live(bench, "two")
     await one.here.feed(10)
     status = await one.phase("fenced")
     assert status.error.kind == "Superseded"
@@ -155,12 +143,11 @@ async def test_a_newer_owner_is_left_alone_for_a_while(bench):
     assert len((await one.here.read(one.context.app.outputs[0].name))[0]) == 10
 
 
+@virtual
 async def test_a_younger_process_of_the_same_name_ends_it(bench):
     """FENCED until the group gives it to us again, and the supervisor hears of it."""
-    one = await bench()
-    await one.phase("live")
-    two = await bench()
-    await two.phase("live")
+    one = await live(bench)
+    two = await live(bench)
     await one.here.feed(10)
     status = await one.phase("fenced")
     assert isinstance(one.failures[0], DuplicateInstance)
@@ -175,9 +162,10 @@ async def test_a_younger_process_of_the_same_name_ends_it(bench):
     assert len((await one.here.read(one.context.app.outputs[0].name))[0]) == 10
 
 
+@virtual
 async def test_who_steps_down_stops_also_where_nobody_claimed(bench):
     """All partitions at once, live or not yet begun; an assignment from before does not wake them."""
-    one = await bench()
+    one = await bench.owner()
     one.runner.on_reassigned()
     one.runner.refuse(refusals.duplicate_instance(one.context.expected, claim_of(one.context)))
     await one.phase("fenced")
@@ -192,12 +180,11 @@ async def test_who_steps_down_stops_also_where_nobody_claimed(bench):
     assert (await one.phase("live")).restore.warm == "kept", "nobody has written since"
 
 
+@virtual
 async def test_without_input_the_log_tells_of_a_younger_process_too(bench):
     """Asked when the group makes us suspicious; the younger one asks and goes on."""
-    one = await bench()
-    await one.phase("live")
-    two = await bench()
-    await two.phase("live")
+    one = await live(bench)
+    two = await live(bench)
     two.runner.suspect()
     one.runner.suspect()
     await one.phase("fenced")
@@ -208,9 +195,10 @@ async def test_without_input_the_log_tells_of_a_younger_process_too(bench):
 
 
 @pytest.mark.parametrize("reached", ["recovering", "live"])
+@virtual
 async def test_a_refused_partition_stays_failed(bench, reached, monkeypatch):
     """The cluster changed under us: also a recovery under way ends, and nothing is tried again."""
-    one = await bench(timeouts={"metadata_ms": 60_000})
+    one = await bench.owner(timeouts={"metadata_ms": 60_000})
     if reached == "live":
         await one.phase("live")
     one.runner.refuse(StopError("partitions were added", hint="a new app id"))
@@ -221,7 +209,8 @@ async def test_a_refused_partition_stays_failed(bench, reached, monkeypatch):
     assert len(one.phases) == count
 
 
-async def test_a_retry_goes_on_at_exactly_the_failed_record(stage, unique):
+@virtual
+async def test_a_retry_goes_on_at_exactly_the_failed_record(bench):
     """FAILED again while the cause lasts, then LIVE with the state that was in memory: nothing lost, nothing twice."""
     broken, heard = [True], []
 
@@ -230,29 +219,27 @@ async def test_a_retry_goes_on_at_exactly_the_failed_record(stage, unique):
         if broken and value["amount"] == 5:
             raise OSError("the neighbour does not answer")
 
-    here = await stage(apps.ledger(unique("retry"), needs_a_neighbour))
-    one = Owner(here, await here.context())
-    try:
-        await here.feed(10)
-        await one.phase("failed")
-        one.runner.retry(one.context.view, lambda *told: heard.append(told))
-        await until(lambda: heard, "an answer")
-        ((state, _, detail),) = heard
-        assert state == "failed"
-        assert "the neighbour does not answer" in detail
-        broken.clear()
-        one.runner.retry(one.context.view, lambda *told: heard.append(told))
-        await until(lambda: len(heard) == 2, "an answer")
-        assert heard[1] == ("succeeded", None, "")
-        assert (one.status.error, one.status.restore.warm) == (None, "kept")
-        assert await one.outputs() == [f"{here.app.inputs[0].name}-0-{n}" for n in range(10)]
-    finally:
-        await one.end()
+    await bench.prepare(apps.ledger("retry", needs_a_neighbour))
+    one = await bench.owner()
+    await bench.feed(10)
+    await one.phase("failed")
+    one.runner.retry(one.context.view, lambda *told: heard.append(told))
+    await until(lambda: heard, "an answer")
+    ((state, _, detail),) = heard
+    assert state == "failed"
+    assert "the neighbour does not answer" in detail
+    broken.clear()
+    one.runner.retry(one.context.view, lambda *told: heard.append(told))
+    await until(lambda: len(heard) == 2, "an answer")
+    assert heard[1] == ("succeeded", None, "")
+    assert (one.status.error, one.status.restore.warm) == (None, "kept")
+    assert await one.outputs() == [f"{bench.input}-0-{n}" for n in range(10)]
 
 
+@virtual
 async def test_a_retry_sees_the_cluster_as_it_is_now(bench):
     """Another refusal takes the place of the old one; without one the partition is LIVE with the new view."""
-    one, heard = await bench(), []
+    one, heard = await bench.owner(), []
     await one.phase("live")
     one.runner.refuse(StopError("partitions were added"))
     await one.phase("failed")
@@ -266,9 +253,10 @@ async def test_a_retry_sees_the_cluster_as_it_is_now(bench):
     assert one.runner._context.view.input_retention_ms == 7
 
 
+@virtual
 async def test_whoever_waits_for_a_retry_hears_of_the_end(bench):
     """The partition was stopped before it was LIVE; a second one comes too late."""
-    one, heard = await bench(), []
+    one, heard = await bench.owner(), []
     await one.phase("live")
     one.runner.refuse(StopError("partitions were added"))
     await one.phase("failed")
@@ -281,10 +269,10 @@ async def test_whoever_waits_for_a_retry_hears_of_the_end(bench):
     ]
 
 
+@virtual
 async def test_a_defect_stops_this_partition_and_says_so(bench, monkeypatch):
     """FAILED, called a defect; the process goes on."""
-    one = await bench()
-    await one.phase("live")
+    one = await live(bench)
 
     def broken(*_):
         raise ZeroDivisionError("a defect")
@@ -301,9 +289,10 @@ async def test_a_defect_stops_this_partition_and_says_so(bench, monkeypatch):
     assert len(await one.outputs()) == 10
 
 
+@virtual
 async def test_a_stop_does_not_wait_for_a_recovery_or_a_pause(bench):
     """An interrupted restore loses nothing."""
-    one = await bench(restore={"retry_backoff_ms": 60_000, "retry_backoff_max_ms": 60_000})
+    one = await bench.owner(restore={"retry_backoff_ms": 60_000, "retry_backoff_max_ms": 60_000})
 
     async def unreachable(_):
         raise Unreachable("no broker")
@@ -314,9 +303,10 @@ async def test_a_stop_does_not_wait_for_a_recovery_or_a_pause(bench):
     assert one.status.phase == "closed"
 
 
+@virtual
 async def test_snapshots_are_taken_of_live_partitions_only(bench):
     """Asked before: no; asked then: yes, and whoever asked hears of it."""
-    one, told = await bench(), []
+    one, told = await bench.owner(), []
     assert not one.runner.request_snapshot("test", lambda *news: told.append(news))
     await one.phase("live")
     assert one.runner.request_snapshot("test", lambda *news: told.append(news))
@@ -324,6 +314,7 @@ async def test_snapshots_are_taken_of_live_partitions_only(bench):
     assert told[0][0] == "skipped"
 
 
+@pytest.mark.kafka
 async def test_a_handler_that_blocks_longer_than_a_transaction_may_take(stage, unique):
     """The batch before it is under way meanwhile and is lost to its deadline, once: not again and again."""
     here = await stage(apps.ledger(unique("blocking"), apps.sleep_when_told))
@@ -341,10 +332,10 @@ async def test_a_handler_that_blocks_longer_than_a_transaction_may_take(stage, u
     assert len((await here.read(here.app.outputs[0].name))[0]) == 20
 
 
+@virtual
 async def test_a_batch_that_never_ends_in_time_is_made_smaller(bench):
     """A deterministic failure that looks like doubt: the same batch is not tried for ever."""
-    one = await bench(restore={"retry_backoff_ms": 10, "retry_backoff_max_ms": 20})
-    await one.phase("live")
+    one = await live(bench, restore={"retry_backoff_ms": 10, "retry_backoff_max_ms": 20})
     fence, sizes = one.context.cluster.fence, []
 
     def slow(producer):
@@ -369,3 +360,35 @@ async def test_a_batch_that_never_ends_in_time_is_made_smaller(bench):
     await one.position(100)
     assert max(sizes) > 10
     assert len((await one.here.read(one.here.app.outputs[0].name))[0]) == 100
+
+
+@virtual
+async def test_a_partition_that_comes_back_before_its_runner_has_ended_is_taken_back(bench):
+    """It goes on from memory, in the same task. After the end nothing can be taken back."""
+    one = await live(bench)
+    await bench.feed(10)
+    await one.position(10)
+    one.runner.stop(final_snapshot=False)
+    assert one.runner.take_back()
+    await bench.feed(10)
+    await one.position(20)
+    await until(lambda: one.status.restore.warm, "it goes on from memory")
+    await one.end()
+    assert not one.runner.take_back()
+
+
+@virtual
+async def test_who_asks_the_log_after_a_fence_ends_when_it_is_stopped(bench, monkeypatch):
+    """The question may wait for minutes, for a leader that is not there."""
+    one = await live(bench)
+    asked = asyncio.Event()
+
+    async def never(*_):
+        asked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("snapreplay.service.partition.runner.newer_owner", never)
+    await (await one.context.cluster.fence(one.context.transactional_id)).discard()
+    await bench.feed(1)
+    await asyncio.wait_for(asked.wait(), 30)
+    await one.end()

@@ -1,4 +1,4 @@
-"""After the process stood still, on a real broker: who is the owner, and how long that is not known."""
+"""After the process stood still: who is the owner, and how long that is not known."""
 
 import asyncio
 import dataclasses
@@ -9,27 +9,24 @@ from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.partition import standstill as module
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.runtime.pulse import Pulse
-from tests.support import apps
-from tests.support.owner import Owner
+from tests.support.in_memory import InMemory, virtual
 from tests.support.stage import until
 
-pytestmark = pytest.mark.kafka
 
+class Bench(InMemory):
+    """Owner "one" is in a process whose clock jumps when the test says so."""
 
-class Bench:
-    """Owners in one process, whose clock jumps when the test says so."""
-
-    def __init__(self, here):
-        self.here, self.now, self.made = here, 1000.0, []
+    def __init__(self):
+        super().__init__()
+        self.now = 1000.0
         self.pulse = Pulse(lambda: self.now)
-        self.beating = asyncio.create_task(self.pulse.beat())
 
-    async def owner(self, instance_id="one"):
-        context = await self.here.context(instance_id=instance_id)
-        if instance_id == "one":
-            context = dataclasses.replace(context, pulse=self.pulse)
-        self.made.append(Owner(self.here, context))
-        return self.made[-1]
+    async def context(self, instance_id="one", *given, **tables):
+        context = await super().context(instance_id, *given, **tables)
+        if instance_id != "one":
+            return context
+        self.beating = asyncio.create_task(self.pulse.beat())
+        return dataclasses.replace(context, pulse=self.pulse)
 
     def stand_still(self):
         self.now += 90.0
@@ -37,14 +34,11 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(stage, unique):
-    made = Bench(await stage(apps.ledger(unique("still"))))
-    yield made
-    for each in made.made:
-        await each.end()
-    made.beating.cancel()
+def bench():
+    return Bench()
 
 
+@virtual
 async def test_a_zombie_without_input_finds_out_that_it_is_one(bench):
     """Doubtful at once, FENCED when the log has told of the newer owner, which goes on. In between it is never LIVE
     without a doubt."""
@@ -62,6 +56,7 @@ async def test_a_zombie_without_input_finds_out_that_it_is_one(bench):
     assert ("live", False) not in seen
 
 
+@virtual
 async def test_a_fence_without_a_claim_is_noticed(bench):
     """Somebody is about to own the partition, or died before it did: nothing can be committed any more. It recovers."""
     one = await bench.owner()
@@ -73,6 +68,7 @@ async def test_a_fence_without_a_claim_is_noticed(bench):
     assert (await one.phase("live")).ownership_doubt == ""
 
 
+@virtual
 async def test_the_owner_stays_live_and_is_sure_again(bench):
     """Asked, not restored."""
     one = await bench.owner()
@@ -83,6 +79,7 @@ async def test_the_owner_stays_live_and_is_sure_again(bench):
     assert (one.status.phase, one.status.owner_epoch) == ("live", epoch)
 
 
+@virtual
 async def test_a_commit_that_began_later_answers_the_question(bench, monkeypatch):
     """Then nobody is asked."""
 
@@ -90,24 +87,16 @@ async def test_a_commit_that_began_later_answers_the_question(bench, monkeypatch
         raise AssertionError("asked")
 
     monkeypatch.setattr(module, "newer_owner", must_not_be_asked)
-    monkeypatch.setattr(module, "COMMIT_TELLS_SECONDS", 0.01)
     one = await bench.owner()
     await one.phase("live")
-    asked = one.runner._standstill._settle
-    committed = asyncio.Event()
-
-    async def later(live):
-        await committed.wait()
-        await asked(live)
-
-    one.runner._standstill._settle = later
     bench.stand_still()
-    await one.here.feed(10)
+    await bench.feed(10)
     await one.position(10)
-    committed.set()
+    assert one.status.ownership_doubt
     await until(lambda: not one.status.ownership_doubt, "no doubt")
 
 
+@virtual
 async def test_without_an_answer_the_doubt_stays(bench, monkeypatch, caplog):
     """Asked again until there is one, also after a defect; why there is none is said once."""
     answers = [
@@ -124,7 +113,6 @@ async def test_without_an_answer_the_doubt_stays(bench, monkeypatch, caplog):
             raise answer
 
     monkeypatch.setattr(module, "newer_owner", answered)
-    monkeypatch.setattr(module, "ASK_AGAIN_SECONDS", 0.01)
     one = await bench.owner()
     await one.phase("live")
     bench.stand_still()
@@ -135,6 +123,7 @@ async def test_without_an_answer_the_doubt_stays(bench, monkeypatch, caplog):
     ]
 
 
+@virtual
 async def test_a_standstill_during_the_recovery_counts_when_it_is_live(bench, monkeypatch):
     """The claim was read back before: a newer one may have come since."""
     recover, doubts = RecoveryDriver.recover, []

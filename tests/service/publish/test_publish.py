@@ -15,10 +15,10 @@ from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.reading import reading
 from snapreplay.state.cursor import EntryStream
 from snapreplay.state.digest import EMPTY, digest_of
-from tests.support import apps
+from tests.support.in_memory import virtual
 
 DECISION = {"finding": "test-1", "problem": "p", "decided": "d", "reason": "r", "by": "b"}
-COUNT = 30_000
+COUNT = 5_000
 
 
 def entries():
@@ -36,34 +36,33 @@ async def standing_of(context, digest):
     return msgspec.structs.replace(last.increment, digest=digest), bounds.end_offset
 
 
-@pytest.mark.kafka
-async def test_a_state_that_no_process_holds_is_given_entry_by_entry(stage, unique):
+@virtual
+async def test_a_state_that_no_process_holds_is_given_entry_by_entry(bench):
     """The owner restores it, proven, and goes on with it."""
-    here = await stage(apps.ledger(unique("streamed")))
-    context = await here.context()
+    await bench.prepare()
+    context = await bench.context()
     digest = digest_of(entries())
     before, end_offset = await standing_of(context, digest)
     image = EntryStream(entries(), digest, 16)
     begun = await publish(context, image, before, DECISION, end_offset)
     assert begun.increment.batch == before.batch + 1
-    async with here.running() as service:
-        (status,) = service.restore_status()
-        assert (status.state_entries, status.digest) == (COUNT, str(digest))
-        await here.feed(10)
-        await here.all_processed(service)
+    async with bench.live() as one:
+        assert (one.status.state_entries, one.status.digest) == (COUNT, str(digest))
+        await bench.feed(10)
+        await one.position(10)
 
 
-@pytest.mark.kafka
-async def test_entries_that_are_not_those_of_the_digest_are_not_published(stage, unique):
+@virtual
+async def test_entries_that_are_not_those_of_the_digest_are_not_published(bench):
     """Nothing points to what was written; nor is anything published over what was committed meanwhile."""
-    here = await stage(apps.ledger(unique("another")))
-    context = await here.context()
+    await bench.prepare()
+    context = await bench.context()
     before, end_offset = await standing_of(context, EMPTY)
     with pytest.raises(ImageDiffers):
         await publish(context, EntryStream(entries(), EMPTY, 16), before, DECISION, end_offset)
-    async with here.running() as service:
-        await here.feed(10)
-        await here.all_processed(service)
+    async with bench.live() as one:
+        await bench.feed(10)
+        await one.position(10)
     with pytest.raises(LogWentOn):
         await publish(context, EntryStream((), EMPTY, 16), before, DECISION, end_offset)
 

@@ -1,4 +1,4 @@
-"""Writing one full snapshot to a real topic: chunks, manifest, pointer, and what abandons it."""
+"""Writing one full snapshot: chunks, manifest, pointer, and what abandons it."""
 
 import os
 from typing import Any
@@ -16,17 +16,15 @@ from snapreplay.state.contract import ShardSlice
 from snapreplay.state.digest import Digest
 from snapreplay.state.steps import all_of
 from snapreplay.state.store import store_of
-from tests.support import apps
+from tests.simulation.producer import SimAppender
 from tests.support.entries import entries_of, increment, read_entry
+from tests.support.in_memory import virtual
 
-pytestmark = pytest.mark.kafka
 
-
-@pytest.fixture
-async def context(stage, unique):
-    """Partition 0 of a ledger; chunks as small as they may be."""
-    here = await stage(apps.ledger(unique("write")), snapshot={"chunk_bytes_max": 10_000})
-    return await here.context()
+async def context_of(bench):
+    """Chunks are as small as they may be."""
+    await bench.prepare(snapshot={"chunk_bytes_max": 10_000})
+    return await bench.context()
 
 
 def filled(app, count):
@@ -51,23 +49,15 @@ def newest(board) -> Any:
     return board.get(0).snapshot
 
 
-async def values_of(context):
-    reader = await context.cluster.reader(read_committed=False)
-    try:
-        bounds = await reader.bounds(context.snapshots)
-        slices = [s async for s in reader.read(context.snapshots, *bounds)]
-        return {record.offset: record.value for records in slices for record in records}
-    finally:
-        await reader.close()
-
-
-async def test_chunks_then_the_manifest_then_the_pointer(context):
+@virtual
+async def test_chunks_then_the_manifest_then_the_pointer(bench):
     """Several chunks within the limit hold every entry once; the manifest says where, the pointer where it is."""
+    context = await context_of(bench)
     store, chain = filled(context.app, 3000)
     board = StatusBoard()
     marked = snapshot_writer.mark(store, chain, "trigger")
     pointer = await snapshot_writer.write(context, marked, Reporter(board, 0))
-    values = await values_of(context)
+    values = {record.offset: record.value for record in bench.log(bench.snapshots).committed()}
     manifest = read_entry(values[pointer.manifest_offset])
     assert max(values) == pointer.manifest_offset
     assert len(manifest.chunks) > 1
@@ -95,16 +85,20 @@ async def test_chunks_made_in_two_places_are_the_same():
     assert await snapshot_writer._encoded(pieces, slices) == whole
 
 
-async def test_an_empty_state_has_a_manifest_and_no_chunk(context):
+@virtual
+async def test_an_empty_state_has_a_manifest_and_no_chunk(bench):
     """The pointer's first chunk is then the manifest itself."""
+    context = await context_of(bench)
     store, chain = filled(context.app, 0)
     marked = snapshot_writer.mark(store, chain, "trigger")
     pointer = await snapshot_writer.write(context, marked, Reporter(StatusBoard(), 0))
     assert pointer.first_chunk_offset == pointer.manifest_offset == 0
 
 
-async def test_an_image_that_is_not_the_batchs_state_is_never_pointed_to(context):
+@virtual
+async def test_an_image_that_is_not_the_batchs_state_is_never_pointed_to(bench):
     """A defect: STOP, and no manifest."""
+    context = await context_of(bench)
     store, chain = filled(context.app, 10)
     forged = msgspec.structs.replace(chain.last, digest=Digest(10, 1, 2))
     marked = snapshot_writer.mark(store, Chain(chain.origin, 4, forged, 31, 3), "trigger")
@@ -112,28 +106,20 @@ async def test_an_image_that_is_not_the_batchs_state_is_never_pointed_to(context
     with pytest.raises(ImageDiffers, match="batch 7 adds up to"):
         await snapshot_writer.write(context, marked, Reporter(board, 0))
     assert newest(board).state == "failed"
-    assert len(await values_of(context)) == 1, "the chunk, which nobody will read"
+    assert bench.log(bench.snapshots).end == 1, "the chunk, which nobody will read"
 
 
-async def test_an_acknowledgement_without_an_offset_abandons_it(context, monkeypatch):
+@virtual
+async def test_an_acknowledgement_without_an_offset_abandons_it(bench, monkeypatch):
     """What cannot be pointed to does not exist; the store can be marked again."""
+    context = await context_of(bench)
     store, chain = filled(context.app, 10)
     marked = snapshot_writer.mark(store, chain, "trigger")
-    cluster = type(context.cluster)
-    real = cluster.appender
 
-    async def appender(self):
-        made = await real(self)
-        append = made.append
+    async def unknown(*_):
+        return -1
 
-        async def unknown(record, partition):
-            await append(record, partition)
-            return -1
-
-        made.append = unknown
-        return made
-
-    monkeypatch.setattr(cluster, "appender", appender)
+    monkeypatch.setattr(SimAppender, "append", unknown)
     with pytest.raises(OffsetUnknown):
         await snapshot_writer.write(context, marked, Reporter(StatusBoard(), 0))
     snapshot_writer.mark(store, chain, "trigger").cursor.release()

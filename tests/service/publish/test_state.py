@@ -1,4 +1,4 @@
-"""Beginning a chain anew on a real broker, from a state that only this process has."""
+"""Beginning a chain anew, from a state that only this process has."""
 
 from typing import Any
 
@@ -11,8 +11,7 @@ from snapreplay.service.publish.state import begin_anew
 from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.state.store import store_of
-
-pytestmark = pytest.mark.kafka
+from tests.support.in_memory import virtual
 
 DECISION = {"finding": "test-1", "problem": "p", "decided": "d", "reason": "r", "by": "b"}
 
@@ -23,11 +22,12 @@ async def owner_of(context: Any) -> Any:
     return await RecoveryDriver(context, store, reporter).recover(), store, reporter
 
 
-async def test_the_next_owner_starts_from_the_snapshot_and_walks_over_nothing_before(past):
+@virtual
+async def test_the_next_owner_starts_from_the_snapshot_and_walks_over_nothing_before(bench):
     """The increment follows the claim, bears the decision and the ids given, and points to one snapshot of the state:
     a recovery finds exactly that."""
-    then = await past()
-    context = await then.here.context()
+    await bench.past()
+    context = await bench.context()
     owned, store, reporter = await owner_of(context)
     standing = msgspec.structs.replace(owned.chain.last, topic_ids={"there": "now"})
     epoch = owned.chain.owner_epoch
@@ -41,19 +41,20 @@ async def test_the_next_owner_starts_from_the_snapshot_and_walks_over_nothing_be
     assert begun.increment.decision == DECISION
     assert begun.increment.topic_ids == {"there": "now"}
     assert [p.snapshot_id for p in begun.increment.pointers] == [begun.snapshot_id]
-    again, restored, shown = await owner_of(await then.here.context())
+    again, restored, shown = await owner_of(await bench.context())
     await again.producer.discard()
     assert (again.chain.last, again.chain.last_offset) == (begun.increment, begun.offset)
     assert restored.digest == store.digest
     assert shown.status.restore.snapshot.snapshot_id == begun.snapshot_id
 
 
-async def test_a_state_that_is_not_the_named_one_is_never_published(past):
+@virtual
+async def test_a_state_that_is_not_the_named_one_is_never_published(bench):
     """The snapshot's own digest is held against that of the increment it is said to be of."""
-    then = await past()
-    context = await then.here.context()
+    await bench.past()
+    context = await bench.context()
     owned, _, reporter = await owner_of(context)
-    another, before = store_of(context.app.state()), await then.here.read(then.increments)
+    another, before = store_of(context.app.state()), await bench.read(bench.increments)
     try:
         with pytest.raises(ImageDiffers):
             await begin_anew(
@@ -67,4 +68,4 @@ async def test_a_state_that_is_not_the_named_one_is_never_published(past):
             )
     finally:
         await owned.producer.discard()
-    assert await then.here.read(then.increments) == before
+    assert await bench.read(bench.increments) == before

@@ -1,4 +1,4 @@
-"""From the snapshot to the last increment on a real broker: both modes, the fallback, and every mismatch."""
+"""From the snapshot to the last increment: both modes, the fallback, and every mismatch."""
 
 import asyncio
 import re
@@ -21,71 +21,68 @@ from snapreplay.state.digest import EMPTY, Digest
 from snapreplay.state.map import MapState
 from tests.support import apps
 from tests.support.entries import GENESIS, ORIGIN, increment
-from tests.support.stage import states, until
-from tests.support.tampering import flip, tamper, trim, with_fields
-
-pytestmark = pytest.mark.kafka
+from tests.support.in_memory import virtual
+from tests.support.tampering import flip, with_fields
 
 WRONG = Digest(20, 1, 2)
 
 
-@pytest.mark.parametrize(("mode", "replayed"), [("changes", 0), ("replay", 40)])
-async def test_both_modes_lead_to_the_recorded_digest(past, mode, replayed):
-    """The same state, compared batch by batch; replay runs the handlers, changes do not."""
-    then = await past()
-    restore = await then.here.restored(restore={"mode": mode})
+@pytest.mark.parametrize(
+    ("changes", "mode", "replayed"),
+    [(True, "changes", 0), (True, "replay", 40), (False, "replay", 40)],
+)
+@virtual
+async def test_both_modes_lead_to_the_recorded_digest(bench, changes, mode, replayed):
+    """The same state, compared batch by batch; replay runs the handlers, changes do not. Without changes it is all."""
+    await bench.past(changelog={"enabled": changes})
+    restore = await bench.restored(restore={"mode": mode} if changes else {})
     assert (restore.mode, restore.records_replayed) == (mode, replayed)
     assert restore.proof.equal
     assert restore.proof.batches_compared == 3
 
 
-async def test_an_app_without_changes_recovers_by_replay(past):
-    """changelog.enabled = false: the leanest log, and still exactly once."""
-    then = await past(changelog={"enabled": False})
-    restore = await then.here.restored()
-    assert (restore.mode, restore.records_replayed) == ("replay", 40)
-
-
-async def test_changes_can_be_switched_on_and_off(past):
+@virtual
+async def test_changes_can_be_switched_on_and_off(bench):
     """Batches without changes are replayed once: a snapshot is taken at once, and then it goes by changes."""
-    then = await past(changelog={"enabled": False})
-    async with then.here.running(changelog={"enabled": True}) as service:
-        assert service.restore_status()[0].restore.mode == "replay"
-        await until(
-            lambda: ("fallback", "pointed") in states(service), "a new snapshot, pointed to"
-        )
-        await then.here.feed(20)
-        await then.here.assert_exactly_once(service)
-    restore = await then.here.restored(changelog={"enabled": True})
+    await bench.past(changelog={"enabled": False})
+    async with bench.live(changelog={"enabled": True}) as one:
+        assert one.status.restore.mode == "replay"
+        await one.pointed("fallback")
+        await bench.feed(20)
+        await bench.assert_exactly_once(one)
+    restore = await bench.restored(changelog={"enabled": True})
     assert (restore.mode, restore.fallback_reason) == ("changes", None)
 
 
-async def test_with_damaged_changes_replay_is_taken_and_reported(past):
+@virtual
+async def test_with_damaged_changes_replay_is_taken_and_reported(bench):
     """The other mode leads to the same digest; topic, partition and offset of the damage are named."""
-    then = await past()
-    await tamper(then.here, then.increments, RecordKind.CHANGES, flip)
-    restore = await then.here.restored()
+    await bench.past()
+    bench.tamper(bench.increments, RecordKind.CHANGES, flip)
+    restore = await bench.restored()
     assert (restore.mode, restore.records_replayed) == ("replay", 40)
     assert restore.proof.equal
-    assert re.match(rf"{then.increments}-0 offset \d+: batch 8: .* crc32", restore.fallback_reason)
+    assert re.match(rf"{bench.increments}-0 offset \d+: batch 8: .* crc32", restore.fallback_reason)
 
 
-async def test_with_a_trimmed_input_replay_gives_way_to_changes(past):
+@virtual
+async def test_with_a_trimmed_input_replay_gives_way_to_changes(bench):
     """The input's records are gone, their effects are not."""
-    then = await past()
-    trim(then.here.bootstrap_servers, then.input, 0, 119)
-    async with then.here.running(restore={"mode": "replay"}) as service:
-        restore = service.restore_status()[0].restore
+    await bench.past()
+    bench.trim(bench.input, 119)
+    async with bench.live(restore={"mode": "replay"}) as one:
+        restore = one.status.restore
         assert restore.mode == "changes"
-        assert f"{then.input}-0" in restore.fallback_reason
-        assert service.view(0)["k0"] == {"n": 6, "sum": sum(range(0, 120, 20))}
+        assert f"{bench.input}-0" in restore.fallback_reason
+        assert one.view()["k0"] == {"n": 6, "sum": sum(range(0, 120, 20))}
 
 
-async def test_without_changes_and_without_input_it_fails(past):
+@virtual
+async def test_without_changes_and_without_input_it_fails(bench):
     """FAILED with the two offsets and what can be done; never a silent jump."""
-    then = await past(changelog={"enabled": False})
-    trim(then.here.bootstrap_servers, then.input, 0, 100)
-    status = await then.here.failure()
+    await bench.past(changelog={"enabled": False})
+    bench.trim(bench.input, 100)
+    status = await bench.failure()
     assert status.error.kind == "NoRestoreMode"
     assert "offset 80" in status.error.message
     assert "starts at 100" in status.error.message
@@ -94,13 +91,12 @@ async def test_without_changes_and_without_input_it_fails(past):
 
 
 @pytest.mark.parametrize("mode", ["changes", "replay"])
-async def test_another_digest_than_recorded_stops(past, mode):
+@virtual
+async def test_another_digest_than_recorded_stops(bench, mode):
     """The first differing batch is named with both digests; no snapshot is tried instead."""
-    then = await past()
-    forged = await tamper(
-        then.here, then.increments, RecordKind.INCREMENT, with_fields(digest=WRONG), -2
-    )
-    status = await then.here.failure(restore={"mode": mode})
+    await bench.past()
+    forged = bench.tamper(bench.increments, RecordKind.INCREMENT, with_fields(digest=WRONG), -2)
+    status = await bench.failure(restore={"mode": mode})
     assert status.error.kind == "DigestMismatch"
     assert f"batch 7 (increment at offset {forged.offset})" in status.error.message
     assert str(WRONG) in status.error.message
@@ -109,52 +105,46 @@ async def test_another_digest_than_recorded_stops(past, mode):
     assert f"--set restore.mode={other}`" in status.error.hint
 
 
-async def test_replay_with_changed_code_says_so(past):
+@virtual
+async def test_replay_with_changed_code_says_so(bench):
     """Both versions, and the way by changes, which needs no code: it works."""
-    then = await past()
-    changed = apps.ledger(then.here.app.app_id, apps.subtract, version="2")
-    status = await then.here.failure(changed, restore={"mode": "replay"})
+    await bench.past()
+    changed = apps.ledger(bench.app.app_id, apps.subtract, version="2")
+    status = await bench.failure(changed, restore={"mode": "replay"})
     assert status.error.kind == "CodeChanged"
-    assert then.here.app.version in status.error.message
+    assert bench.app.version in status.error.message
     assert f"this is {changed.version}" in status.error.message
     assert "`--set restore.mode=changes`" in status.error.hint
-    async with then.here.running(changed) as service:
-        assert service.restore_status()[0].restore.mode == "changes"
+    async with bench.live(changed) as one:
+        assert one.status.restore.mode == "changes"
 
 
-async def test_replay_with_other_code_of_the_same_result_goes_on(past):
-    """A refactoring is proven by its digest, not refused by its version."""
-    then = await past()
-    refactored = apps.ledger(then.here.app.app_id, apps.take_poison, version="2")
-    restore = await then.here.restored(refactored, restore={"mode": "replay"})
-    assert restore.proof.equal
-
-
-async def test_replay_that_raises_under_changed_code_says_code_changed(past):
-    """Not "handler failed": the record was processed once."""
-    then = await past()
+@pytest.mark.parametrize("is_changed", [True, False])
+@virtual
+async def test_a_replay_that_raises_names_the_code_or_the_record(bench, is_changed):
+    """Under changed code not "handler failed": the record was processed once. Under the same a handler that is not a
+    function of its records: FAILED with record and batch, nothing skipped."""
+    await bench.past()
 
     def raises(value, account):
         raise ValueError("new rule")
 
-    changed = apps.ledger(then.here.app.app_id, raises, version="2")
-    status = await then.here.failure(changed, restore={"mode": "replay"})
-    assert status.error.kind == "CodeChanged"
-    assert "new rule" in status.error.message
+    version = "2" if is_changed else bench.app.version
+    other = apps.unseen(apps.ledger("app", raises), version)
+    error = (await bench.failure(other, restore={"mode": "replay"})).error
+    assert error.kind == ("CodeChanged" if is_changed else "ReplayFailed")
+    assert "new rule" in error.message
+    assert is_changed or error.record_id == f"{bench.input}-0-80"
+    assert is_changed or "replaying batch 7" in error.message
 
 
-async def test_replay_that_raises_under_the_same_version_names_the_record(past):
-    """A handler that is not a function of its records: FAILED with record and batch, nothing skipped."""
-    then = await past()
-
-    def raises(value, account):
-        raise ValueError("only today")
-
-    moody = apps.unseen(apps.ledger(then.here.app.app_id, raises), then.here.app.version)
-    status = await then.here.failure(moody, restore={"mode": "replay"})
-    assert status.error.kind == "ReplayFailed"
-    assert status.error.record_id == f"{then.input}-0-80"
-    assert "replaying batch 7" in status.error.message
+@virtual
+async def test_replay_with_other_code_of_the_same_result_goes_on(bench):
+    """A refactoring is proven by its digest, not refused by its version."""
+    await bench.past()
+    refactored = apps.ledger(bench.app.app_id, apps.take_poison, version="2")
+    restore = await bench.restored(refactored, restore={"mode": "replay"})
+    assert restore.proof.equal
 
 
 async def test_a_way_of_many_small_batches_lets_others_in():

@@ -66,12 +66,6 @@ async def test_other_outputs_by_the_same_code_are_not(sent: dict[str, int]) -> N
     assert raised.value.facts["recorded"] != raised.value.facts["computed"]
 
 
-async def test_another_digest_is_not_believed() -> None:
-    """By the same code it is no changed code."""
-    with pytest.raises(DigestMismatch, match="batch 2"):
-        await compared(SAME, [(step(1), SENT), (step(2, WRONG), SENT)])
-
-
 async def test_the_same_state_is_hashed_once() -> None:
     """Empty increments carry the digest of the batch before them, and the proof at the end asks for it once more; a
     batch of records is hashed anew."""
@@ -99,27 +93,39 @@ async def test_changed_code_is_believed_up_to_the_last_digest() -> None:
     assert (await compared(OTHER, [(step(1), LESS), (step(2, RIGHT), SENT)])).digests == 1
 
 
-async def test_changed_code_behind_the_last_digest_is_not() -> None:
-    """The first batch that is not proven is named; batches of no record need no proof."""
-    with pytest.raises(CodeChanged, match=r"batch 3 .* no digest of the state follows"):
-        await compared(OTHER, [(step(2, RIGHT), SENT), (step(3), SENT), (step(4), SENT)])
+NO_DIGEST = r"batch 3 .* no digest of the state follows"
+FIRST_OUTPUTS = r"batch 1 .* outputs to balances"
+NOT_BELIEVED: list[Any] = [
+    (SAME, [(step(1), SENT), (step(2, WRONG), SENT)], DigestMismatch, "batch 2"),
+    (
+        OTHER,
+        [(step(1, WRONG), SENT)],
+        CodeChanged,
+        f"digest {RIGHT} by replay, but {WRONG} was recorded",
+    ),
+    (OTHER, [(step(2, RIGHT), SENT), (step(3), SENT), (step(4), SENT)], CodeChanged, NO_DIGEST),
+    # not the batch where it shows in the state
+    (OTHER, [(step(1), LESS), (step(2), SENT), (step(3), SENT)], CodeChanged, FIRST_OUTPUTS),
+    (OTHER, [(step(1), LESS), (step(3, WRONG), SENT)], CodeChanged, FIRST_OUTPUTS),
+]
+
+
+@pytest.mark.parametrize(("version", "batches", "error", "told"), NOT_BELIEVED)
+async def test_the_first_batch_that_is_not_believed_is_named(
+    version: str, batches: Any, error: Any, told: str
+) -> None:
+    """Changed code is told as such, with both versions; by the same code it stays a mismatch."""
+    with pytest.raises(error, match=told) as raised:
+        await compared(version, batches)
+    if told is FIRST_OUTPUTS:
+        assert raised.value.facts["recorded_version"] == SAME
+        assert raised.value.facts["version"] == OTHER
+
+
+async def test_batches_of_no_record_need_no_proof() -> None:
+    """Also by changed code, behind the last digest."""
     empty = step(3, ranges=[], record_count=0, outputs_xxh64={})
     await compared(OTHER, [(step(2, RIGHT), SENT), (empty, {})])
-
-
-@pytest.mark.parametrize("last", [step(3), step(3, WRONG)])
-async def test_the_first_outputs_that_differ_are_named(last: Step) -> None:
-    """Not the batch where it shows in the state."""
-    with pytest.raises(CodeChanged, match=r"batch 1 .* outputs to balances") as raised:
-        await compared(OTHER, [(step(1), LESS), (step(2), SENT), (last, SENT)])
-    assert raised.value.facts["recorded_version"] == SAME
-    assert raised.value.facts["version"] == OTHER
-
-
-async def test_changed_code_that_differs_in_the_digest_alone() -> None:
-    """Both digests are told."""
-    with pytest.raises(CodeChanged, match=f"digest {RIGHT} by replay, but {WRONG} was recorded"):
-        await compared(OTHER, [(step(1, WRONG), SENT)])
 
 
 async def test_by_changes_no_code_runs() -> None:

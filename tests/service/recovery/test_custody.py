@@ -1,4 +1,4 @@
-"""What a real cluster says of a state in memory."""
+"""What a cluster says of a state in memory."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.owners import NotAssigned
 from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.ports import Bounds, LogRecord, NewTopic, TopicPartition
+from snapreplay.service.ports import Bounds, LogRecord, NewTopic
 from snapreplay.service.recovery import custody
 from snapreplay.service.recovery.custody import (
     OutputUndecided,
@@ -32,9 +32,9 @@ from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.envelope import encode, headers_of
 from snapreplay.state.store import store_of
 from tests.support.entries import increment, pointer
-from tests.support.tampering import delete, recreate, trim
+from tests.support.in_memory import virtual
 
-pytestmark = pytest.mark.kafka
+NOTHING: dict[str, Any] = {}
 
 
 async def owned(context):
@@ -47,59 +47,49 @@ async def owned(context):
     return recovered.producer, RetainedState(chain.last, chain.last_offset, lineage=lineage)
 
 
-async def test_a_log_that_holds_our_last_batch_is_a_copy_of_the_state(past):
+@virtual
+async def test_a_log_that_holds_our_last_batch_is_a_copy_of_the_state(bench):
     """The same batch at the same offset; a missing topic, and one that was made again, hold nothing."""
-    then = await past()
-    context = await then.here.context()
-    producer, kept = await owned(context)
-    await producer.discard()
+    await bench.past()
+    context = await bench.context()
+    _producer, kept = await owned(context)
     assert await looked_up(context, kept) is Verdict.SAME
     await require_increments(context, kept)
-    delete(then.here.bootstrap_servers, then.increments)
+    bench.broker.delete(bench.increments)
     assert await looked_up(context, kept) is Verdict.ONLY_COPY
-    with pytest.raises(IncrementsMissing, match=f"{then.increments} of app .* was deleted"):
+    with pytest.raises(IncrementsMissing, match=f"{bench.increments} of app .* was deleted"):
         await require_increments(context, kept)
-    await context.cluster.create_topics([NewTopic(then.increments, 1)])
+    await context.cluster.create_topics([NewTopic(bench.increments, 1)])
     assert await looked_up(context, kept) is Verdict.ONLY_COPY
 
 
-async def test_a_damaged_tail_is_no_copy(past):
+@virtual
+async def test_a_damaged_tail_is_no_copy(bench):
     """The next owner could not go on from it; that is no answer that is missing."""
-    then = await past()
-    context = await then.here.context()
+    await bench.past()
+    context = await bench.context()
     producer, kept = await owned(context)
     damaged = bytearray(encode(kept.last))
     damaged[-1] ^= 1
-    record = LogRecord(then.increments, bytes(damaged), headers=headers_of(kept.last))
+    record = LogRecord(bench.increments, bytes(damaged), headers=headers_of(kept.last))
     await producer.commit(0, (), (record,))
     assert await looked_up(context, kept) is Verdict.ONLY_COPY
-    await producer.discard()
 
 
-async def test_who_has_fenced_since_is_known_without_the_log(past):
+@virtual
+async def test_who_has_fenced_since_is_known_without_the_log(bench):
     """Also when T-ZengLiang is gone with all claims."""
-    then = await past()
-    context = await then.here.context()
-    producer, kept = await owned(context)
+    await bench.past()
+    context = await bench.context()
+    _producer, kept = await owned(context)
     assert await nobody_since(context, kept)
     assert not await nobody_since(context, replace(kept, lineage=None))
-    delete(then.here.bootstrap_servers, then.increments)
+    bench.broker.delete(bench.increments)
     assert await nobody_since(context, kept)
-    await context.cluster.create_topics([NewTopic(then.increments, 1)])
+    await context.cluster.create_topics([NewTopic(bench.increments, 1)])
     theirs = await context.cluster.fence(context.transactional_id)
-    await theirs.commit(0, (), (LogRecord(then.increments, b"claim"),))
+    await theirs.commit(0, (), (LogRecord(bench.increments, b"claim"),))
     assert not await nobody_since(context, kept)
-    for each in (producer, theirs):
-        await each.discard()
-
-
-async def bounds(context, topic):
-    """As who reads uncommitted records sees them."""
-    reader = await context.cluster.reader(read_committed=False)
-    try:
-        return await reader.bounds(TopicPartition(topic, 0))
-    finally:
-        await reader.close()
 
 
 class Nobodys:
@@ -109,99 +99,92 @@ class Nobodys:
         return partition < 0
 
 
-async def test_whom_the_group_does_not_give_the_partition_fences_nobody(past):
+@virtual
+async def test_whom_the_group_does_not_give_the_partition_fences_nobody(bench):
     """Without a group the log alone decides."""
-    context = await (await past()).here.context()
+    context = await (await bench.past()).here.context()
     await require_given(context)
     with pytest.raises(NotAssigned, match="partition 0"):
         await require_given(replace(context, group=Nobodys()))
 
 
 @pytest.mark.parametrize("committed", [True, False])
-async def test_an_output_tells_whether_its_batch_was_committed(past, committed):
+@virtual
+async def test_an_output_tells_whether_its_batch_was_committed(bench, committed):
     """It is delivered to who reads committed records, or it is not; when it is trimmed or gone nobody can say."""
-    then = await past()
-    context, topic = await then.here.context(), then.here.app.outputs[0].name
-    producer = await context.cluster.fence(context.transactional_id)
-    output = Output(topic, b"k", b"{}", partition=0, same_key=False, timestamp_ms=None)
+    await bench.past()
+    context, topic = await bench.context(), bench.app.outputs[0].name
+    place = (topic, 0, bench.log(topic).end)
     if committed:
-        await producer.commit(0, (output,), (LogRecord(then.increments, b"x"),))
+        producer = await context.cluster.fence(context.transactional_id)
+        output = Output(topic, b"k", b"{}", partition=0, same_key=False, timestamp_ms=None)
+        await producer.commit(0, (output,), (LogRecord(bench.increments, b"x"),))
+        assert producer.ending.output == place
     else:
-        await producer._producer.begin_transaction()
-        await producer._producer.send_and_wait(topic, b"{}", partition=0)
-    place = (topic, 0, (await bounds(context, topic)).end_offset - (2 if committed else 1))
-    assert not committed or producer.ending.output == place
-    await producer.discard()
+        bench.open_transaction(context.transactional_id, topic, b"{}")
     await (await context.cluster.fence(context.transactional_id)).discard()
     assert (await resolved(context, place)).committed is committed
-    trim(then.here.bootstrap_servers, topic, 0, place[2] + 1)
+    bench.trim(topic, place[2] + 1)
     assert (await resolved(context, place)).committed is None
-    delete(then.here.bootstrap_servers, topic)
+    bench.broker.delete(topic)
     gone = await resolved(context, place)
     assert (gone.committed, gone.why) == (None, f"topic {topic} does not exist any more")
 
 
-async def test_what_is_committed_into_another_topic_of_the_name_is_no_copy(past):
+@virtual
+async def test_what_is_committed_into_another_topic_of_the_name_is_no_copy(bench):
     """An owner that does not know yet goes on: its increments bear the old id."""
-    then = await past()
-    context = await then.here.context()
+    await bench.past()
+    context = await bench.context()
     producer, kept = await owned(context)
-    recreate(then.here.bootstrap_servers, then.increments, 1)
-    record = LogRecord(then.increments, encode(kept.last), headers=headers_of(kept.last))
+    bench.recreate(bench.increments)
+    record = LogRecord(bench.increments, encode(kept.last), headers=headers_of(kept.last))
     (offset,) = await producer.commit(0, (), (record,))
-    await producer.discard()
     kept = replace(kept, last_offset=offset)
     assert kept.warm(FoundIncrement(kept.last, offset)) is not None  # it looks the same
     assert await looked_up(context, kept) is Verdict.ONLY_COPY
 
 
-@pytest.mark.parametrize("end_offset", [50, 51])
-async def test_an_output_behind_an_open_transaction_is_asked_for_again(end_offset):
-    """Readable up to 40: at 50 it is undecided as long as the topic reaches that far, and else gone."""
+def looks(starts=NOTHING, ends=NOTHING, ids=NOTHING, plain_end=None):
+    """A context whose cluster has both own topics, and logs from 0 to 1000 where nothing else is said; `plain_end`: to
+    there for who reads what is not committed."""
+
+    async def topic_ids(_):
+        return {"incs": "I", "snaps": "new", **ids}
+
+    async def topics(names):
+        return names
 
     async def close():
         return None
 
     async def reader(read_committed=True, **_):
-        async def bounds(_):
-            return Bounds(0, 40 if read_committed else end_offset)
+        async def bounds(target):
+            end = ends.get(target.topic, 1000)
+            return Bounds(starts.get(target.topic, 0), end if read_committed else plain_end)
 
         return SimpleNamespace(bounds=bounds, close=close)
-
-    async def topics(names):
-        return names
-
-    context: Any = SimpleNamespace(cluster=SimpleNamespace(reader=reader, topics=topics))
-    if end_offset > 50:
-        with pytest.raises(OutputUndecided, match="can be read up to 40 of 51"):
-            await resolved(context, ("out", 0, 50))
-    else:
-        assert (
-            await resolved(context, ("out", 0, 50))
-        ).why == "out-0 ends at 50, but the output was at 50"
-
-
-def looks(**starts):
-    """A context whose cluster has both own topics, and logs that begin at `starts`, else at 0."""
-
-    async def ids(_):
-        return {"incs": "I", "snaps": "new"}
-
-    async def bounds(target):
-        return Bounds(starts.get(target.topic, 0), 1000)
-
-    async def reader(**_):
-        return SimpleNamespace(bounds=bounds, close=close)
-
-    async def close():
-        return None
 
     return SimpleNamespace(
-        cluster=SimpleNamespace(topic_ids=ids, reader=reader),
+        cluster=SimpleNamespace(topic_ids=topic_ids, topics=topics, reader=reader),
         increments=SimpleNamespace(topic="incs"),
         snapshots=SimpleNamespace(topic="snaps"),
+        input_names=("payments",),
         partition=0,
     )
+
+
+@pytest.mark.parametrize("plain_end", [50, 51])
+async def test_an_output_behind_an_open_transaction_is_asked_for_again(plain_end):
+    """Readable up to 40: at 50 it is undecided as long as the topic reaches that far, and else gone."""
+    here = looks(ends={"out": 40}, plain_end=plain_end)
+    if plain_end > 50:
+        with pytest.raises(OutputUndecided, match="can be read up to 40 of 51"):
+            await resolved(here, ("out", 0, 50))
+    else:
+        assert (
+            await resolved(here, ("out", 0, 50))
+        ).why == "out-0 ends at 50, but the output was at 50"
 
 
 @pytest.mark.parametrize("pointers", [[], [pointer(4)]])
@@ -214,7 +197,7 @@ async def test_without_a_pointer_into_todays_t_quanliang_only_a_whole_log_is_a_c
         increment(9), pointers=pointers, topic_ids={"incs": "I", "snaps": recorded}
     )
     is_there = bool(pointers) and recorded == "new"
-    assert await restorable(looks(incs=7), last) is is_there
+    assert await restorable(looks({"incs": 7}), last) is is_there
     decided = msgspec.structs.replace(last, last_decision_offset=3)
     assert await restorable(looks(), decided) is is_there
     assert await restorable(looks(), last)
@@ -226,12 +209,10 @@ async def test_without_changes_the_inputs_must_reach_back_to_the_genesis():
     topic, first = next(iter(last.genesis.start_offsets.items()))
     last = msgspec.structs.replace(last, positions={topic: first + 50})
     assert await restorable(looks(), last)
-    trimmed = looks(**{topic: first + 1})
+    trimmed = looks({topic: first + 1})
     assert not await restorable(trimmed, last)
-    kept = RetainedState(last, 7)
-    assert (
-        await topic_ids_for(trimmed, kept)
-    ).restorable  # what is not committed can be undone: no need to restore
+    kept = RetainedState(last, 7)  # what is not committed can be undone: no need to restore
+    assert (await topic_ids_for(trimmed, kept)).restorable
     assert not (await topic_ids_for(trimmed, replace(kept, undoable=False))).restorable
 
 
@@ -261,22 +242,5 @@ async def test_a_snapshot_that_only_a_replay_leads_on_from_needs_the_input(topic
         increment(9), pointers=[pointer(4)], positions={topic: 50}, anchors={topic: Anchor(49, 1, 2)},
         topic_ids={"snaps": "new", topic: "I"},
     )  # fmt: skip
-    here = looks()
-    here.input_names = (topic,)
-
-    async def ids(_):
-        return {"incs": "I", "snaps": "new", topic: topic_id}
-
-    async def bounds(target):
-        return Bounds(0, end if target.topic == topic else 1000)
-
-    here.cluster.topic_ids = ids
-    here.cluster.reader = lambda **_: reading(bounds)
+    here = looks(ends={topic: end}, ids={topic: topic_id})
     assert await restorable(here, last) is is_there
-
-
-async def reading(bounds):
-    async def close():
-        return None
-
-    return SimpleNamespace(bounds=bounds, close=close)

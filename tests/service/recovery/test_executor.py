@@ -1,6 +1,4 @@
-"""The reading half of a recovery on a real broker: it needs no owner, and makes none."""
-
-import pytest
+"""The reading half of a recovery it needs no owner, and makes none."""
 
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core import effects, events
@@ -10,20 +8,15 @@ from snapreplay.service.recovery.executor import RecoveryExecutor
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.plan import FromSnapshot
 from snapreplay.state.store import store_of
+from tests.support.in_memory import virtual
 
-pytestmark = pytest.mark.kafka
 
-
-@pytest.fixture
-async def performer(past):
-    """Of partition 0 of a ledger that has run, with (its past, its context, its store)."""
-    then = await past()
-    context = await then.here.context()
+async def performer(bench):
+    """Of partition 0 of a ledger that has run; with its context and its store."""
+    await bench.past()
+    context = await bench.context()
     store = store_of(context.app.state())
-    made = RecoveryExecutor(context, store, Reporter(StatusBoard(), context.partition))
-    yield made, then, context, store
-    made.end_load()
-    await made.close_reader()
+    return RecoveryExecutor(context, store, Reporter(StatusBoard(), 0)), context, store
 
 
 async def last_of(made, context):
@@ -31,10 +24,11 @@ async def last_of(made, context):
     return (await made.perform(effects.ReadWindow(Window(0, end_offset, end_offset)))).found
 
 
-async def test_the_state_comes_without_an_owner(performer):
+@virtual
+async def test_the_state_comes_without_an_owner(bench):
     """Found, loaded and brought forward to the recorded digest, and the log is as it was: no claim, no marker."""
-    made, then, context, store = performer
-    before = await then.here.read(then.increments)
+    made, context, store = await performer(bench)
+    before = await bench.read(bench.increments)
     last = await last_of(made, context)
     start = FromSnapshot(last.increment.pointers[0])
     loaded = await made.perform(effects.Load(start))
@@ -43,12 +37,13 @@ async def test_the_state_comes_without_an_owner(performer):
     assert isinstance(advanced, events.Advanced)
     assert made.records_since_snapshot == 40
     assert store.digest == last.increment.digest
-    assert await then.here.read(then.increments) == before
+    assert await bench.read(bench.increments) == before
 
 
-async def test_the_place_for_a_load_is_kept_until_its_user_ends_it(performer):
+@virtual
+async def test_the_place_for_a_load_is_kept_until_its_user_ends_it(bench):
     """A load that is repeated takes no second one; ending it twice gives back one."""
-    made, _, context, _ = performer
+    made, context, _ = await performer(bench)
     start = FromSnapshot((await last_of(made, context)).increment.pointers[0])
     await context.restores.acquire()
     for _ in range(2):
@@ -60,9 +55,10 @@ async def test_the_place_for_a_load_is_kept_until_its_user_ends_it(performer):
     assert context.restores.locked()
 
 
-async def test_a_closed_reader_is_followed_by_a_new_client(performer):
+@virtual
+async def test_a_closed_reader_is_followed_by_a_new_client(bench):
     """What a stale leader said is asked again of another connection."""
-    made, *_ = performer
+    made, *_ = await performer(bench)
     first = await made.reader()
     assert await made.reader() is first
     await made.close_reader()

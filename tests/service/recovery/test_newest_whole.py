@@ -7,34 +7,35 @@ from snapreplay.service.recovery.newest_whole import Nowhere, newest_whole
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.state.store import store_of
 from tests.support import apps
-from tests.support.tampering import flip, tamper
+from tests.support.in_memory import virtual
+from tests.support.tampering import flip
 
-pytestmark = pytest.mark.kafka
 
-
-async def test_the_newest_snapshot_that_reads_back_whole_is_found(past):
+@virtual
+async def test_the_newest_snapshot_that_reads_back_whole_is_found(bench):
     """Checked to the last entry whether something keeps the entries or nothing does; a damaged one is passed over."""
-    then = await past()
-    context = await then.here.context()
-    store = store_of(then.here.app.state())
+    then = await bench.past()
+    context = await bench.context()
+    store = store_of(bench.app.state())
     for sink in (Nowhere(), store):
         manifest, passed_over = await newest_whole(context, sink)
         assert manifest is not None
         assert (manifest.snapshot_id, passed_over) == (then.second, ())
         assert sink is not store or store.digest == manifest.entries_digest
-    await tamper(then.here, then.snapshots, RecordKind.CHUNK, flip)
+    bench.tamper(bench.snapshots, RecordKind.CHUNK, flip)
     manifest, passed_over = await newest_whole(context, Nowhere())
     assert manifest is not None
     assert manifest.snapshot_id == then.first
     assert [then.second in line for line in passed_over] == [True]
-    await tamper(then.here, then.snapshots, RecordKind.CHUNK, flip, 0)
+    bench.tamper(bench.snapshots, RecordKind.CHUNK, flip, 0)
     manifest, passed_over = await newest_whole(context, Nowhere())
     assert (manifest, len(passed_over)) == (None, 2)
 
 
-async def test_an_older_snapshot_is_no_substitute_for_one_of_another_schema(past):
+@virtual
+async def test_an_older_snapshot_is_no_substitute_for_one_of_another_schema(bench):
     """It would be another state: both schema versions are named."""
-    then = await past()
-    then.here.app = apps.ledger(then.here.app.app_id, schema_version=2)
+    await bench.past()
+    bench.app = apps.ledger(bench.app.app_id, schema_version=2)
     with pytest.raises(SchemaDiffers, match="written with schema_version 1, but the app has 2"):
-        await newest_whole(await then.here.context(), Nowhere())
+        await newest_whole(await bench.context(), Nowhere())

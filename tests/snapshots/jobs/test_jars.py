@@ -31,7 +31,7 @@ def test_without_mvn_one_line_says_what_to_do(tmp_path, monkeypatch, capsys) -> 
     assert main() == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "no mvn" in line
-    assert "apt-get install maven" in line
+    assert "`apt-get install maven`" in line
     assert not (tmp_path / "jars").exists()
 
 
@@ -47,7 +47,7 @@ def test_a_check_names_what_is_missing(tmp_path, monkeypatch, capsys) -> None:
     assert "no mvn command to fetch them" in capsys.readouterr().err
     (tmp_path / "java").unlink()
     assert main() == 1
-    assert "Spark needs Java 17 or newer, and there is no java command" in capsys.readouterr().err
+    assert "Spark needs Java 17 or newer, but there is no java command" in capsys.readouterr().err
     assert not (tmp_path / "jars").exists()
 
 

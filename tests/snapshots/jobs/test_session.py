@@ -67,7 +67,7 @@ def test_a_jvm_that_does_not_start_is_one_error(monkeypatch) -> None:
     monkeypatch.setattr("pyspark.sql.SparkSession.builder", Failing())
     with pytest.raises(UsageError, match="JAVA_GATEWAY_EXITED") as caught:
         local_session("broken")
-    assert "apt-get install default-jre-headless" in caught.value.hint
+    assert "`apt-get install default-jre-headless`" in caught.value.hint
 
 
 @pytest.mark.spark

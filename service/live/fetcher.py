@@ -1,0 +1,89 @@
+"""What a LIVE partition reads: the next records of its inputs, and how far its reader has come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from snapreplay.app.interleave import by_input, interleave
+from snapreplay.app.record import InputRecord
+from snapreplay.service.control.status import InputStatus
+from snapreplay.service.core.chain import Chain
+from snapreplay.service.live.input_guard import InputGuard
+from snapreplay.service.ports import Reader, TopicPartition
+from snapreplay.service.runtime.context import Context
+
+Run = Sequence[InputRecord]
+
+
+class Fetcher:
+    """Reads nothing before `open`."""
+
+    def __init__(self, context: Context, piece_records: int) -> None:
+        """`piece_records`: unpacked in one go."""
+        self._piece_records = piece_records
+        self._linger_ms = context.settings.batch.linger_ms
+        self._partitions = {
+            name: TopicPartition(name, context.partition) for name in context.input_names
+        }
+        self._reader: Reader | None = None
+
+    async def open(self, guard: InputGuard, chain: Chain) -> None:
+        """
+        Raises:
+            Unreachable.
+        """
+        self._reader = await guard.open(chain)
+
+    async def close(self) -> None:
+        if self._reader is not None:
+            await self._reader.close()
+
+    async def next_batch(self, records_max: int, timeout_ms: int) -> Sequence[InputRecord]:
+        """What has arrived, in the order to apply; after the first records it lingers for more."""
+        fetched = await self._fetch(records_max, timeout_ms)
+        if fetched and self._linger_ms and self._caught_up():
+            room = records_max - sum(map(len, fetched))
+            fetched += await self._fetch(room, self._linger_ms)
+        return interleave(by_input(fetched))
+
+    def beyond(self, positions: Mapping[str, int]) -> dict[str, int]:
+        """Inputs of which the reader is further on, and where: what it has passed there holds no record."""
+        reader = self._reader
+        if reader is None:
+            return {}
+        reached = {name: reader.position(self._partitions[name]) for name in positions}
+        return {name: at for name, at in reached.items() if at > positions[name]}
+
+    def status(self, positions: Mapping[str, int]) -> tuple[InputStatus, ...]:
+        """Each input as it is committed up to `positions`."""
+        return tuple(
+            InputStatus(name, position, self._end_offset(name))
+            for name, position in positions.items()
+        )
+
+    def _end_offset(self, name: str) -> int | None:
+        return self._reader.end_offset(self._partitions[name]) if self._reader else None
+
+    def _caught_up(self) -> bool:
+        """Nothing more has been there to fetch: only then may waiting fill the batch."""
+        reader = self._reader
+        return reader is not None and all(
+            reader.position(each) >= (reader.end_offset(each) or 0)
+            for each in self._partitions.values()
+        )
+
+    async def _fetch(self, room: int, timeout_ms: int) -> list[Run]:
+        """What fits, polled in pieces: the first that is not full is the last one. A fetch is at most 1 MiB per input,
+        so a full piece of small records holds little, and bytes are bounded."""
+        runs: list[Run] = []
+        while self._reader is not None and room > 0:
+            asked = min(room, self._piece_records)
+            fetched = await self._reader.poll(asked, 0 if runs else timeout_ms)
+            await asyncio.sleep(0)
+            runs += filter(None, fetched.values())
+            count = sum(map(len, fetched.values()))
+            if count < asked:
+                break
+            room -= count
+        return runs

@@ -1,0 +1,5 @@
+"""In memory, in virtual time; on a real broker nobody waits for a stale leader."""
+
+from tests.service.recovery.conftest import bench, impatient
+
+__all__ = ["bench", "impatient"]

@@ -1,0 +1,91 @@
+"""What is read for one batch, and how far the reader is."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from snapreplay.app.record import RawRecord
+from snapreplay.service.control.status import InputStatus
+from snapreplay.service.live.fetcher import Fetcher
+from snapreplay.service.ports import TopicPartition
+
+LEFT, RIGHT = TopicPartition("left", 0), TopicPartition("right", 0)
+
+
+class Reader:
+    """Gives what is in `waiting`, and after it what is in `late`, to who lingers."""
+
+    def __init__(self, waiting: int, late: int = 0) -> None:
+        self.waiting, self.late = waiting, late
+        self.asked: list[tuple[int, int]] = []
+        self.at = 0
+
+    async def poll(self, records_max: int, timeout_ms: int) -> dict[TopicPartition, Any]:
+        self.asked.append((records_max, timeout_ms))
+        if not self.waiting:
+            self.waiting, self.late = self.late, 0
+        count = min(records_max, self.waiting)
+        first, self.at, self.waiting = self.at, self.at + count, self.waiting - count
+        return {LEFT: [RawRecord("left", 0, n, n, None, b"") for n in range(first, self.at)]}
+
+    def position(self, partition: TopicPartition) -> int:
+        return self.at if partition == LEFT else 9
+
+    def end_offset(self, partition: TopicPartition) -> int | None:
+        return self.at + self.waiting if partition == LEFT else None
+
+
+async def opened(reader: Reader, linger_ms: int = 0) -> Fetcher:
+    context: Any = SimpleNamespace(
+        partition=0,
+        input_names=("left", "right"),
+        settings=SimpleNamespace(batch=SimpleNamespace(linger_ms=linger_ms)),
+    )
+    guard: Any = SimpleNamespace(open=lambda _: _given(reader))
+    fetcher, chain = Fetcher(context, piece_records=3), SimpleNamespace()
+    assert fetcher.beyond({"left": 0}) == {}
+    await fetcher.open(guard, chain)  # type: ignore[arg-type]  # nobody looks at it
+    return fetcher
+
+
+async def _given(reader: Reader) -> Reader:
+    return reader
+
+
+@pytest.mark.parametrize(
+    ("waiting", "asked", "count"),
+    [
+        (100, [(3, 50), (3, 0), (1, 0)], 7),
+        (4, [(3, 50), (3, 0)], 4),
+        (0, [(3, 50)], 0),
+    ],
+)
+async def test_a_batch_is_polled_in_pieces_and_full_all_the_same(
+    waiting: int, asked: list[tuple[int, int]], count: int
+) -> None:
+    """Other tasks have turns between the pieces; only for the first one is anything waited for."""
+    reader = Reader(waiting)
+    fetcher = await opened(reader)
+    assert [each.offset for each in await fetcher.next_batch(7, 50)] == list(range(count))
+    assert reader.asked == asked
+
+
+@pytest.mark.parametrize(("waiting", "count"), [(4, 7), (0, 0), (100, 7)])
+async def test_it_lingers_only_for_what_is_not_there_yet(waiting: int, count: int) -> None:
+    """After the first records, when the inputs are read to their ends; and for no more than fits."""
+    reader = Reader(waiting, late=100 if waiting == 4 else 0)
+    fetcher = await opened(reader, linger_ms=20)
+    assert len(await fetcher.next_batch(7, 50)) == count
+    assert any(timeout_ms == 20 for _, timeout_ms in reader.asked) == (waiting == 4)
+
+
+async def test_what_the_reader_has_passed_is_told() -> None:
+    """Where it is further on than what was processed, and how far the inputs go."""
+    fetcher = await opened(Reader(2))
+    await fetcher.next_batch(7, 50)
+    assert fetcher.beyond({"left": 2, "right": 7}) == {"right": 9}
+    assert fetcher.status({"left": 1, "right": 7}) == (
+        InputStatus("left", 1, 2),
+        InputStatus("right", 7, None),
+    )

@@ -1,0 +1,267 @@
+"""An app on the simulator's Kafka, to which nothing happens, in virtual time: for what needs no broker to be shown.
+
+Statuses come as Any, as in `stage`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from snapreplay.app.app import App
+from snapreplay.app.names import dead_letters_topic, increments_topic, snapshots_topic
+from snapreplay.app.record import RawRecord
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.decisions.init import init_app
+from snapreplay.service.ports import LogRecord, TopicPartition
+from snapreplay.service.preflight import inspect
+from snapreplay.service.runtime.context import Context, Identity
+from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
+from tests.simulation.broker import Broker
+from tests.simulation.cluster import SimCluster
+from tests.simulation.faults import Faults
+from tests.simulation.log import Log
+from tests.simulation.loop import VirtualLoop
+from tests.simulation.network import Link, Network
+from tests.support import apps, reference
+from tests.support.owner import Owner
+from tests.support.past import Past
+from tests.support.stage import settings_for, until
+from tests.support.tampering import Change
+
+OPEN_SECONDS = 3600.0
+FAILED_SECONDS = 300.0  # virtual: a leader that may be stale is asked again and again
+
+Rule = Callable[[Any, dict[str, int]], None]
+
+
+class Program:
+    """One to which nothing happens."""
+
+    name = "program"
+    dead = packets_lost = False
+
+    def crash(self) -> None:
+        raise AssertionError("no fault was asked for")
+
+    stall = crash
+
+
+class InMemory:
+    """One app with one partition, its topics and its input. `await prepare()` first; `end` ends all owners."""
+
+    def __init__(self) -> None:
+        self.app: App[Any] = apps.ledger("app")
+        self.tables: dict[str, Any] = {}
+        self.sent = 0
+        self.owners: list[Owner] = []
+        self.broker = Broker(random.Random(1), slow_markers=False)
+
+    async def prepare(self, app: App[Any] | None = None, **tables: Any) -> InMemory:
+        """Create all topics and write the genesis."""
+        self.app, self.tables = app or self.app, tables
+        self.create_topics()
+        await init_app(self.app, self.settings(), self.cluster)
+        return self
+
+    def create_topics(self, partitions: int = 1) -> None:
+        """Those that are not there."""
+        names = (increments_topic, snapshots_topic, dead_letters_topic)
+        own = [name(self.app.app_id) for name in names]
+        for topic in (*(each.name for each in (*self.app.inputs, *self.app.outputs)), *own):
+            if topic not in self.broker.topic_ids:
+                self.broker.create(topic, partitions)
+
+    def beside(self, app: App[Any], partitions: int = 1) -> InMemory:
+        """Another app on the same Kafka, its topics made, not initialised."""
+        made = InMemory()
+        made.app, made.broker = app, self.broker
+        made.create_topics(partitions)
+        return made
+
+    def settings(self, **tables: Any) -> Settings:
+        return settings_for("nowhere:1", **{**self.tables, **tables})
+
+    @property
+    def cluster(self) -> SimCluster:
+        return self._cluster(self.settings())
+
+    def _cluster(self, settings: Settings) -> SimCluster:
+        rng = random.Random(1)
+        loop: Any = asyncio.get_running_loop()
+        network = Network(loop, self.broker, Faults(rng, 0, 0), rng)
+        return SimCluster(Link(network, Program()), settings)
+
+    async def context(
+        self, instance_id: str = "one", app: App[Any] | None = None, **tables: Any
+    ) -> Context:
+        """What the parts of one partition are made with; a new process id each time."""
+        settings = self.settings(instance_id=instance_id, **tables)
+        cluster, identity = self._cluster(settings), Identity.of_this_process(instance_id)
+        view = await inspect(app or self.app, settings, cluster)
+        limit = asyncio.Semaphore(2)
+        return Context(app or self.app, settings, cluster, view, identity, 0, limit)
+
+    async def owner(
+        self, instance_id: str = "one", app: App[Any] | None = None, **tables: Any
+    ) -> Owner:
+        """Of the partition, not LIVE yet."""
+        if not self.broker.topic_ids:
+            await self.prepare()
+        self.owners.append(Owner(self, await self.context(instance_id, app, **tables)))
+        return self.owners[-1]
+
+    @asynccontextmanager
+    async def live(self, app: App[Any] | None = None, **tables: Any) -> AsyncIterator[Owner]:
+        """A LIVE owner for the length of the block."""
+        one = await self.owner(app=app, **tables)
+        await one.phase("live")
+        yield one
+        await one.end()
+
+    async def restored(self, app: App[Any] | None = None, **tables: Any) -> Any:
+        """The RestoreStatus of an owner that goes LIVE and ends again; all was exactly once."""
+        async with self.live(app, **tables) as one:
+            await self.assert_exactly_once(one)
+            return one.status.restore
+
+    async def failure(self, app: App[Any] | None = None, **tables: Any) -> Any:
+        """The status of an owner that is started, FAILED."""
+        one = await self.owner(app=app, **tables)
+        await until(lambda: one.status.phase == "failed", "failed", FAILED_SECONDS)
+        status = one.status
+        await one.end()
+        return status
+
+    async def assert_exactly_once(
+        self, one: Owner, rule: Rule = apps.add, skipped: Callable[[Any], bool] = lambda _: False
+    ) -> None:
+        """Outputs one per input record, in order, and the state: as folded by hand."""
+        await one.position(self.log(self.input).end)
+        inputs: Any = await self.read(self.input)
+        outputs, states = reference.balances(self.input, inputs, rule, skipped)
+        found: Any = await self.read(self.output)
+        assert reference.decoded(found[0]) == outputs[0]
+        assert one.view() == states[0]
+
+    async def past(self, app: App[Any] | None = None, **tables: Any) -> Past:
+        """See `Past`."""
+        await self.prepare(app, **tables)
+        taken = []
+        async with self.live() as one:
+            for part in range(3):
+                for _ in range(2):
+                    await self.feed(20)
+                    await one.position(self.sent)
+                if part < 2:
+                    taken.append(await one.snapshot())
+        here: Any = self
+        return Past(here, *taken)
+
+    async def end(self) -> None:
+        for each in self.owners:
+            await each.end()
+
+    # ---------------------------------------------------------------------------------- the logs
+
+    @property
+    def input(self) -> str:
+        return self.app.inputs[0].name
+
+    @property
+    def output(self) -> str:
+        return self.app.outputs[0].name
+
+    @property
+    def dead_letters(self) -> str:
+        return dead_letters_topic(self.app.app_id)
+
+    @property
+    def increments(self) -> str:
+        return increments_topic(self.app.app_id)
+
+    @property
+    def snapshots(self) -> str:
+        return snapshots_topic(self.app.app_id)
+
+    def log(self, topic: str) -> Log:
+        return self.broker.logs[TopicPartition(topic, 0)]
+
+    async def feed(self, count: int, **extra: Any) -> None:
+        """`count` payments more, over 20 keys."""
+        first, self.sent = self.sent, self.sent + count
+        await self.send((f"k{i % 20}", {"amount": i, **extra}) for i in range(first, first + count))
+
+    async def send(self, records: Iterable[tuple[Any, Any]], topic: str = "") -> None:
+        """To the first input, or `topic`; values as JSON unless they are bytes."""
+        log = self.log(topic or self.input)
+        for key, value in records:
+            raw_key = key if isinstance(key, bytes) else key.encode()
+            raw_value = value if isinstance(value, bytes) else json.dumps(value).encode()
+            log.append(raw_key, raw_value, (), 1000 + log.end, None)
+
+    async def read(self, topic: str) -> list[list[RawRecord]]:
+        """All committed records, per partition."""
+        return [self.log(topic).committed()]
+
+    def batches(self) -> list[Any]:
+        """All committed increments, in order."""
+        records = self.log(self.increments).committed()
+        values = [each.value or b"" for each in records]
+        return [decode(value) for value in values if kind_of(value) is RecordKind.INCREMENT]
+
+    def open_transaction(self, transactional_id: str, topic: str, value: bytes) -> int:
+        """With this record; the epoch of its producer."""
+        partition = TopicPartition(topic, 0)
+        epoch = self.broker.init_producer(transactional_id, OPEN_SECONDS)
+        self.broker.add_partition(transactional_id, epoch, partition)
+        self.broker.produce(transactional_id, epoch, partition, [LogRecord(topic, value)])
+        return epoch
+
+    def trim(self, topic: str, before_offset: int) -> None:
+        self.log(topic).trim(before_offset)
+
+    def recreate(self, topic: str, records: Sequence[RawRecord] = ()) -> None:
+        """Another topic of this name, with these records."""
+        self.broker.delete(topic)
+        self.broker.create(topic, 1)
+        for each in records:
+            self.log(topic).append(each.key, each.value, each.headers, each.timestamp, None)
+
+    def copy_again(self, topic: str, count: int) -> None:
+        """Another topic of this name, with the first `count` records."""
+        self.recreate(topic, self.log(topic).committed()[:count])
+
+    def tamper(self, topic: str, kind: RecordKind, change: Change, number: int = -1) -> RawRecord:
+        """Change the last record of this kind (or another, by `number`); returns it as it was."""
+        log = self.log(topic)
+        record = [each for each in log.committed() if kind_of(each.value or b"") is kind][number]
+        changed = msgspec.structs.replace(record, value=change(record.value or b""))
+        log.records[record.offset] = changed
+        return record
+
+
+def virtual(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """The test in a loop of its own, where time jumps to the next timer; at its end every owner is stopped."""
+
+    @functools.wraps(test)
+    def run(**given: Any) -> None:
+        async def whole() -> None:
+            try:
+                await test(**given)
+            finally:
+                for each in given.values():
+                    if isinstance(each, InMemory):
+                        await each.end()
+
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            runner.run(whole())
+
+    return run
