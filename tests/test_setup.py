@@ -256,7 +256,7 @@ def test_maven_is_missed_for_the_older_broker_of_the_tests_alone(
     }
     code, out, errors = make(checkout, "test", PATH=str(commands), JAVA_HOME="", **places)
     assert (code, out) == (2, "")
-    assert "(Kafka 3.9.1) are not here yet, and there is no mvn command" in errors
+    assert "(Kafka 3.9.1) have not been fetched yet, and there is no mvn command" in errors
     assert not (checkout / ".venv").exists()
 
 

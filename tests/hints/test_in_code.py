@@ -176,7 +176,7 @@ STRICT_OUT = Topic("outt")
 
 CASES: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
     "an input's own Topic object": (
-        "inputs: in; use the same Topic object",
+        "use the same Topic object as inputs=[…]: in",
         lambda: unhandled().handler(Topic("elsewhere"))(ignore), lambda: unhandled().handler(IN)(ignore),
     ),
     "a handler per input": ("decorate a function", app, lambda: app(ignore)),
@@ -187,7 +187,7 @@ CASES: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
     "no async": ("def, not async def", lambda: app(later), lambda: app(ignore)),
     "no generator": ("use out.send instead of yield", lambda: app(yielding), lambda: fed(sending)),
     "an app id": (
-        "1 to 200 of letters", lambda: App("a b", inputs=[IN], state=apps.Tape),
+        "use 1 to 200 letters", lambda: App("a b", inputs=[IN], state=apps.Tape),
         lambda: App("a-b", inputs=[IN], state=apps.Tape),
     ),
     "a version": (
@@ -202,7 +202,7 @@ CASES: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
         "value=json() or", lambda: Topic("t", value=wrong(json)), lambda: Topic("t", value=json()),
     ),
     "nulls": (
-        "value=nullable(json(int)) in its Topic takes nulls",
+        "declare value=nullable(json(int)) in its Topic",
         lambda: fed(ignore, None, inputs=(Topic("in", value=json(int)),)),
         lambda: fed(ignore, None, inputs=(NULLS,)),
     ),
@@ -214,7 +214,7 @@ CASES: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
         "declare a topic once and import it", lambda: fed(sends(OTHER_OUT)), lambda: fed(sends(OUT)),
     ),
     "a declared output": (
-        "did you mean out? outputs: out; add it to App(outputs=[…])",
+        "did you mean out? outputs: out; to add it, use App(outputs=[…])",
         lambda: fed(sends(STRICT_OUT)), lambda: fed(sends(STRICT_OUT), outputs=(STRICT_OUT,)),
     ),
     "an output that fits": ("send less, or raise", lambda: fed(sends(OUT, BIG)), lambda: fed(sends(OUT, "x"))),
@@ -230,17 +230,17 @@ CASES: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
     "a key type": ("use str, bytes or int", lambda: MapState(float, int), lambda: MapState(str, int)),
     "a key of the type": ("convert it: str(...)", lambda: fed(stores(1, key=7)), lambda: fed(stores(1, key=str(7)))),
     "a key that fits": (
-        "ints have 64 bits", lambda: fed(stores(1, key=2**70), state=of(int, int)),
+        "use ints of at most 64 bits", lambda: fed(stores(1, key=2**70), state=of(int, int)),
         lambda: fed(stores(1, key=2**60), state=of(int, int)),
     ),
     "a value type": (
         "use a msgspec Struct", lambda: MapState(str, wrong(Account | Money)), lambda: MapState(str, Account),
     ),
     "a value that can be written": (
-        "ints have 64 bits", lambda: fed(stores(2**70)), lambda: fed(stores(2**60)),
+        "use ints of at most 64 bits", lambda: fed(stores(2**70)), lambda: fed(stores(2**60)),
     ),
     "a value of the declared type": (
-        "the value does not have its declared type", lambda: fed(stores("seven"), state=of(str, int)),
+        "store a value of the declared type", lambda: fed(stores("seven"), state=of(str, int)),
         lambda: fed(stores(7), state=of(str, int)),
     ),
     "a value that reads back": (
@@ -253,7 +253,7 @@ CASES: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
         lambda: fed(shares(copied=False), state=of(str, list)), lambda: fed(shares(copied=True), state=of(str, list)),
     ),
     "a default": (
-        "default= is a function without arguments that returns a value of that type",
+        "pass as default= a function without arguments that returns a value of that type",
         lambda: MapState(str, int, default=lambda: wrong("x")),
         lambda: MapState(str, int, default=lambda: 0),
     ),
@@ -263,11 +263,11 @@ CASES: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
     ),
     "both or none": ("implement both, or none", lambda: app(ignore, Half), lambda: app(ignore, apps.Undoable)),
     "unique keys": (
-        "keys must be unique",
+        "return each key only once",
         lambda: store_of(Pairs([(b"a", b""), (b"a", b"")])), lambda: store_of(Pairs([(b"a", b""), (b"b", b"")])),
     ),
     "entries that fit": (
-        "cut it into several entries",
+        "split it into several entries",
         lambda: store_of(Pairs([(b"a", ENTRY)])), lambda: store_of(Pairs([(b"a", b"x"), (b"b", b"x")])),
     ),
     "entries of bytes": (
@@ -292,11 +292,11 @@ CASES: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
         lambda: store_of(MapState(str, int)).committed_view(),
     ),
     "a state": (
-        "state= is a function that returns a new MapState(str, ...)",
+        "pass as state= a function that returns a new MapState(str, ...)",
         lambda: store_of({}), lambda: store_of(MapState(str, int)),
     ),
     "an increment of a smaller batch": (
-        "make batches smaller: the setting `batch.records_max`",
+        "make batches smaller with the setting `batch.records_max`",
         lambda: encode(skipping(60_000)), lambda: encode(skipping(15_000)),
     ),
     "a manifest of a partition with less state": (
@@ -332,7 +332,7 @@ LOADS: dict[str, tuple[str, dict[str, str], str, dict[str, str], str]] = {
     "no name of Python's": ("rename it", {"json.py": APP}, "json.py", {"three.py": APP}, "three.py"),
     "no name that is taken": ("rename the file", {"pytest.py": APP}, "pytest.py", {"four.py": APP}, "four.py"),
     "what it imports": (
-        "install it, or start where it can be imported from",
+        "install it, or start in the directory that it can be imported from",
         {"five.py": "import hinted_helper\n" + APP}, "five.py",
         {"hinted_helper.py": ""}, "five.py",
     ),
@@ -340,7 +340,7 @@ LOADS: dict[str, tuple[str, dict[str, str], str, dict[str, str], str]] = {
         '__name__ == "__main__":', {"six.py": APP + "\nraise SystemExit(1)"}, "six.py",
         {"six.py": APP + "\nif __name__ == '__main__':\n    raise SystemExit(1)"}, "six.py",
     ),
-    "the attribute": ("apps in it: app; seven:app", {"seven.py": APP}, "seven:other", {}, "seven:app"),
+    "the attribute": ("apps in it: app; use seven:app", {"seven.py": APP}, "seven:other", {}, "seven:app"),
 }  # fmt: skip
 
 

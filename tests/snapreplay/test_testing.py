@@ -29,13 +29,13 @@ def test_a_good_app_passes_every_run():
 @pytest.mark.parametrize(
     ("app", "first", "how"),
     [
-        (bad_apps.clock, "words-0-3", "again leads to another state"),
-        (bad_apps.dice, "words-0-3", "again gives other outputs"),
+        (bad_apps.clock, "words-0-3", "second run the app has another state"),
+        (bad_apps.dice, "words-0-3", "second run the app sends other outputs"),
         (bad_apps.hashed, "words-0-3", "PYTHONHASHSEED"),
         (bad_apps.set_order, "words-0-3", "PYTHONHASHSEED"),
-        (bad_apps.counter, "words-0-3", "again gives other outputs"),
+        (bad_apps.counter, "words-0-3", "second run the app sends other outputs"),
         (bad_apps.captured, "words-0-1", "another state than batches of one"),
-        (bad_apps.reply, "words-0-0", "again gives other outputs"),
+        (bad_apps.reply, "words-0-0", "second run the app sends other outputs"),
     ],
     ids=lambda value: value.app_id if isinstance(value, App) else "",
 )
@@ -95,7 +95,7 @@ def test_the_other_process_has_the_hash_seed_it_is_given():
 
 def test_no_records_are_no_check():
     """A check of nothing would pass for ever. One record, made as the hint says, is enough."""
-    with pytest.raises(UsageError, match="needs records") as refused:
+    with pytest.raises(UsageError, match="needs at least one record") as refused:
         check(bad_apps.seeded, [])
     call = refused.value.hint.split("`")[1].replace("…", "{!r}").format("a", 1)
     one = eval(call, {"testing": testing, "topic": bad_apps.words})  # noqa: S307 - our own hint

@@ -105,8 +105,8 @@ def test_without_java_it_blames_neither_maven_nor_the_network(tmp_path):
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert result.stderr.splitlines() == [
-        "error: Spark needs Java 17 or newer, and there is no java command",
-        " hint: apt-get install default-jre-headless",
+        "error: Spark needs Java 17 or newer, but there is no java command",
+        " hint: `apt-get install default-jre-headless`",
     ]
 
 

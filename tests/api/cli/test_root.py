@@ -57,7 +57,7 @@ def test_error_is_one_block_without_traceback(invoke):
     """What an operator sees of an error: message and hint, the class's exit code, no traceback."""
     result = invoke("run", "no_such_module:app")
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: app module 'no_such_module' is not there")
+    assert result.stderr.startswith("error: app module 'no_such_module' was not found")
     assert "\n hint: " in result.stderr
     assert "Traceback" not in result.output
 

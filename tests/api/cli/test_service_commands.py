@@ -34,12 +34,12 @@ def nowhere() -> str:
 @pytest.mark.parametrize(
     ("source", "app", "text"),
     [
-        ("", "bad_empty.py", "no 'app'"),
-        ("app = 1", "bad_type.py", "int 'app', no App"),
+        ("", "bad_empty.py", "no attribute 'app'"),
+        ("app = 1", "bad_type.py", "'app' of type int, not App"),
         ("import no_such_thing_at_all", "bad_import.py", "line 1: import no_such_thing_at_all"),
         ("def f(:", "bad_syntax.py", "SyntaxError"),
         ("", "__main__:app", "__main__"),
-        ("", "nowhere.py", "nowhere.py is not there"),
+        ("", "nowhere.py", "nowhere.py does not exist"),
     ],
 )
 def test_bad_app_is_refused(invoke, tmp_path, command, source, app, text):
@@ -97,9 +97,9 @@ def test_dev_without_java_is_3(invoke, ledger, monkeypatch):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     result = invoke("dev", ledger)
     assert result.exit_code == 3, result.output
-    assert "error: The local broker needs Java 17 or newer" in result.stderr
+    assert "error: the local broker needs Java 17 or newer" in result.stderr
     hint = " ".join(result.stderr.split())
-    assert f"hint: apt-get install default-jre-headless; or {INSTEAD}" in hint
+    assert f"hint: `apt-get install default-jre-headless`; or {INSTEAD}" in hint
 
 
 def test_run_refuses_a_taken_port(invoke, ledger):

@@ -67,7 +67,7 @@ def test_not_possible(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ):
         broken.verdict(lambda _line: None)
     assert str(caught.value) == (
-        "it could not run (exit code 2): error: Spark needs Java 17 or newer, and there is no java command"
+        "it could not run (exit code 2): error: Spark needs Java 17 or newer, but there is no java command"
     )
 
 
@@ -75,5 +75,7 @@ def test_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without java the package to install and the way round are named."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(DemoFailed, match=r"apt-get install default-jre-headless, or --skip-audit"):
+    with pytest.raises(
+        DemoFailed, match=r"`apt-get install default-jre-headless`, or --skip-audit"
+    ):
         audit.check_possible()

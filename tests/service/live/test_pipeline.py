@@ -138,8 +138,8 @@ async def test_the_same_handler_fails_at_the_same_record_again(stage, unique):
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        (b"0:\xff", {"amount": 1}, "key is no utf8"),
-        ("0:a", b"{not json", "value is no json"),
+        (b"0:\xff", {"amount": 1}, "key cannot be read as utf8"),
+        ("0:a", b"{not json", "value cannot be read as json"),
     ],
 )
 async def test_what_cannot_be_decoded_fails_by_record_and_bytes(stage, unique, key, value, message):
@@ -240,7 +240,7 @@ async def test_an_output_larger_than_its_topic_takes_is_the_records_fault(stage,
     await here.send([("0:a", {"amount": 1}), ("0:a", {"amount": 2, "padding": 30_000})])
     status = await here.failure()
     assert status.error.record_id == f"{here.app.inputs[0].name}-0-1"
-    assert "the topic takes 20,000" in status.error.message
+    assert "the topic accepts at most 20,000" in status.error.message
     assert "raise max.message.bytes" in status.error.hint
     assert len((await here.read(here.app.outputs[0].name))[0]) == 1
 

@@ -96,7 +96,7 @@ async def test_a_type_that_cannot_read_what_is_stored_never_goes_live(bench):
     assert "partition 0: state['k" in error.message
     assert "missing required field `limit`" in error.message
     assert "schema_version 1" in error.message
-    assert "deploy the version that wrote it again, with the types it had" in error.hint
+    assert "deploy the version that wrote it, with its types, again" in error.hint
     assert "live" not in phases
     async with bench.here.running() as again:
         await bench.here.feed(20)
@@ -117,7 +117,7 @@ async def test_another_type_of_keys_is_named_too(bench):
     status = await bench.here.failure(bench.deployed(Account, key=int))
     assert status.error.kind == "StoredValueUnreadable"
     assert "the stored key 'k" in status.error.message
-    assert "is no int" in status.error.message
+    assert "is not of type int" in status.error.message
 
 
 async def test_what_the_sample_does_not_hold_is_found_while_it_is_live(bench, monkeypatch):

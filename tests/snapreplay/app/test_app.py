@@ -75,7 +75,7 @@ def test_handler_returns_the_function_and_registers_it():
 
 def test_handler_of_an_unknown_topic_is_refused():
     """The inputs are listed; an equal name on another object is not the same topic."""
-    refused(lambda: make().handler(rates), "rates", "inputs: payments")
+    refused(lambda: make().handler(rates), "rates", "inputs=[…]: payments")
     refused(lambda: make().handler(Topic("payments")), "same Topic object")
 
 

@@ -45,8 +45,8 @@ def test_handler_errors_name_record_handler_type_and_message():
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        (raw(key=b"\xff\xfe"), ["key is no utf8", r"b'\xff\xfe'"]),
-        (raw(value=b"[1]"), ["value is no json(dict)", "b'[1]'", "3 bytes"]),
+        (raw(key=b"\xff\xfe"), ["key cannot be read as utf8", r"b'\xff\xfe'"]),
+        (raw(value=b"[1]"), ["value cannot be read as json(dict)", "b'[1]'", "3 bytes"]),
         (raw(value=b"x" * 1000), ["1000 bytes", "…"]),
         (raw(value=None), ["it is null", "nullable(json(dict))"]),
     ],

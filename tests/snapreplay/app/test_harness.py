@@ -109,7 +109,7 @@ def test_reading_the_state_changes_nothing():
 
 def test_unknown_topics_and_unfinished_apps_are_refused():
     """By name, at once."""
-    with pytest.raises(UsageError, match="other is no input"):
+    with pytest.raises(UsageError, match="other is not an input"):
         Harness(make(add)).feed(Topic("other"), key="a", value=1)
     with pytest.raises(UsageError, match="no handler"):
         Harness(App("ledger", inputs=[payments], state=lambda: MapState(str, int)))
@@ -118,7 +118,7 @@ def test_unknown_topics_and_unfinished_apps_are_refused():
 def test_limits_of_output_topics_can_be_given():
     """So that a test can meet the limit of production."""
     harness = Harness(make(add), output_limits={"balances": 50})
-    with pytest.raises(RecordError, match="takes 50"):
+    with pytest.raises(RecordError, match="at most 50"):
         harness.feed(payments, key="ada", value=1)
 
 

@@ -116,9 +116,9 @@ def test_missing_attribute_names_the_apps_of_the_module(here):
     (here / f"{name}.py").write_text(
         GOOD.replace("app = other", "ledger = ledgers").replace("@app", "@ledger") + "number = 5\n"
     )
-    refused(name, "has no 'app'", "ledger", f"{name}:ledger")
+    refused(name, "has no attribute 'app'", "ledger", f"{name}:ledger")
     refused(f"{name}:ledgre", "did you mean ledger?")
-    refused(f"{name}:number", "int 'number'", "no App")
+    refused(f"{name}:number", "'number' of type int", "not App")
 
 
 @pytest.mark.parametrize("name", ["__main__", "__main__:app"])

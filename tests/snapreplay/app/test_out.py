@@ -111,7 +111,7 @@ def test_size_limit_is_that_of_the_topic():
     out.send(blobs, key=b"k" * 8, value=b"v" * (1000 - overhead - 8))
     text = refused(out, blobs, key=b"k" * 8, value=b"v" * (1000 - overhead - 7))
     assert "1,001 bytes" in text
-    assert "takes 1,000" in text
+    assert "at most 1,000" in text
     assert "1,0" in refused(out, blobs, key=None, value=b"v" * 800, headers=[("h", b"x" * 200)])
 
 

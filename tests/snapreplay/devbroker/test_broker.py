@@ -235,7 +235,7 @@ def test_ports_that_are_always_taken_are_an_error(
     with socket.create_server(("127.0.0.1", 0)) as quicker:
         taken = quicker.getsockname()[1]
         monkeypatch.setattr(cluster, "free_ports", lambda _count: [taken, *free_ports(1)])
-        with pytest.raises(LocalBrokerUnavailable, match="took the local broker's ports, 1 times"):
+        with pytest.raises(LocalBrokerUnavailable, match="took the local broker's ports 1 times"):
             LocalBroker().start()
     assert left_in(temporary) == []
 

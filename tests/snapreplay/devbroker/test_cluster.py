@@ -114,7 +114,7 @@ def test_a_broker_starts_where_and_how_it_is_told() -> None:
 
 def test_a_second_start_is_refused(cluster: LocalCluster) -> None:
     """One object is one cluster."""
-    with pytest.raises(RuntimeError, match="started already"):
+    with pytest.raises(RuntimeError, match="already started"):
         cluster.start()
 
 

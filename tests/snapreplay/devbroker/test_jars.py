@@ -51,7 +51,7 @@ def test_the_command_fetches_once_and_tells_what_and_how_big(
     first = subprocess.run(
         COMMAND, check=True, timeout=DEADLINE_S, capture_output=True, encoding="utf-8"
     ).stdout.splitlines()
-    assert f"fetching Kafka {jars.kafka_version()} by Maven (about 39 MB, once)" in first[0]
+    assert f"fetching Kafka {jars.kafka_version()} with Maven (about 39 MB, only once)" in first[0]
     megabytes = float(first[1].split(" MB")[0].split()[-1])
     assert 35 < megabytes < 43, "the announced size is not true any more"
     assert beside(root) == ["kafka"]
@@ -147,7 +147,7 @@ def test_a_check_names_what_is_missing_and_fetches_nothing(
     (tmp_path / "java").rename(tmp_path / "no-java")
     assert jars.main(["--check"]) == 1
     assert capsys.readouterr().err.splitlines()[1] == (
-        "apt-get install default-jre-headless; there is no mvn command either: apt-get install maven"
+        "`apt-get install default-jre-headless`; mvn is missing, too: `apt-get install maven`"
     )
     (tmp_path / "no-java").rename(tmp_path / "java")
     assert not root.exists()
@@ -165,9 +165,9 @@ def test_without_java_the_command_says_so_in_two_lines(root: Path) -> None:
     assert done.stdout == ""
     said = done.stderr.splitlines()
     assert len(said) == 2
-    assert said[0].startswith("The local broker needs Java 17")
+    assert said[0].startswith("the local broker needs Java 17")
     assert said[0].endswith("there is no java command")
-    assert said[1] == "apt-get install default-jre-headless"
+    assert said[1] == "`apt-get install default-jre-headless`"
     assert not root.exists()
 
 

@@ -88,7 +88,7 @@ def test_a_restart_gives_up_in_the_end(make_node: Start) -> None:
     node = make_node()
     with (
         socket.create_server(("127.0.0.1", node.address.port)),
-        pytest.raises(LocalBrokerFailed, match=r"stayed taken|not start in time") as caught,
+        pytest.raises(LocalBrokerFailed, match=r"kept its port|not start in time") as caught,
     ):
         node.restart(patience(6.0))
     assert "the port is taken by another program" in caught.value.message
@@ -179,6 +179,6 @@ def test_without_a_keeper_there_is_no_broker(
 ) -> None:
     """When no further process can be started the error says so, and no directory is left."""
     monkeypatch.setattr("sys.executable", "/does/not/exist")
-    with pytest.raises(LocalBrokerUnavailable, match="no process to keep it"):
+    with pytest.raises(LocalBrokerUnavailable, match="its keeper process did not start"):
         LocalNode(kafka, Node(1, *free_ports(2)), 256)
     assert list(temporary.iterdir()) == []

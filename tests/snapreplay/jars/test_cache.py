@@ -185,7 +185,7 @@ def test_without_mvn_the_package_is_named(monkeypatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(JarsUnavailable) as caught:
         find_maven("a test")
-    assert caught.value.hint == "apt-get install maven"
+    assert caught.value.hint == "`apt-get install maven`"
 
 
 def test_a_maven_that_hangs_is_ended(tmp_path, monkeypatch) -> None:

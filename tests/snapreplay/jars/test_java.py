@@ -34,10 +34,10 @@ def java_that_says(version: str) -> str:
 def test_without_java_the_error_names_the_package(bin_dir: Path) -> None:
     """What is missing, for what, and how to get it."""
     with pytest.raises(
-        JavaUnavailable, match="it needs Java 17 or newer, and there is no java"
+        JavaUnavailable, match="it needs Java 17 or newer, but there is no java"
     ) as no:
         find_java("it")
-    assert no.value.hint == "apt-get install default-jre-headless"
+    assert no.value.hint == "`apt-get install default-jre-headless`"
 
 
 @pytest.mark.parametrize(("version", "major"), [("11.0.2", 11), ("1.8.0_402", 8), ("16", 16)])
@@ -77,7 +77,7 @@ def test_a_java_home_without_java_is_passed_over(
 def test_a_java_that_tells_no_version_is_refused(bin_dir: Path, script: str) -> None:
     """A broken java is named; it is not found out by a failing broker."""
     found = command(bin_dir / "java", script)
-    with pytest.raises(JavaUnavailable, match=f"{found} -version tells no version"):
+    with pytest.raises(JavaUnavailable, match=f"{found} -version` prints no version"):
         find_java("it")
 
 

@@ -79,5 +79,5 @@ def test_bytes_of_another_type_are_named(state: State) -> None:
     other = MapState(str, int).__snapreplay_store__()
     store = state.__snapreplay_store__()
     other.load(all_of(store.mark().slicing(1000)))
-    with pytest.raises(StopError, match=r"state\['b'\] was written as another type"):
+    with pytest.raises(StopError, match=r"state\['b'\] was written as a type other than"):
         other.committed_view()["b"]

@@ -193,7 +193,7 @@ def test_a_key_of_another_type_is_refused_at_once(
 ) -> None:
     """By every way in."""
     with pytest.raises(
-        RecordError, match="state key 1 is of type int, the keys of this map are str"
+        RecordError, match="state key 1 is of type int, but the keys of this map are str"
     ):
         use(state)
 
@@ -240,7 +240,7 @@ def test_a_value_of_another_schema_stops(state: MapState[str, dict[str, Any]]) -
     other = MapState(str, Account)
     state["a"]["balance"] = "many"
     other.__snapreplay_store__().apply_changes(commit(state))
-    with pytest.raises(StopError, match=r"state\['a'\] was written as another type"):
+    with pytest.raises(StopError, match=r"state\['a'\] was written as a type other than"):
         other["a"]
     assert "a" in other
 

@@ -71,5 +71,7 @@ def test_a_stored_value_that_does_not_fit_is_named() -> None:
         list(numbers.checking())
     keys = MapState(int, int).__snapreplay_store__()
     keys.apply_changes(changes_of({"a": 1}))
-    with pytest.raises(StoredValueUnreadable, match="the stored key 'a' is no int: Expected `int`"):
+    with pytest.raises(
+        StoredValueUnreadable, match="the stored key 'a' is not of type int: Expected `int`"
+    ):
         list(keys.checking())
