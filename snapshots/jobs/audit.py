@@ -1,4 +1,4 @@
-"""The audit: from the two topics alone, is what was written whole and right?
+"""The audit: checks, from the two topics alone, that what was written is whole and right.
 
     python -m snapreplay.snapshots.jobs.audit --bootstrap-servers HOST:PORT --app-id APP
 
@@ -29,7 +29,7 @@ from snapreplay.snapshots.jobs.session import local_session
 from snapreplay.state.digest import MASK, Digest
 
 FINDINGS_MAX = 1000
-"""Of each check: a log that is wrong everywhere is as wrong with the first thousand."""
+"""Per check: of a log that is wrong everywhere, the first thousand findings are enough."""
 _ATTEMPTS = 3
 
 
@@ -46,9 +46,8 @@ def audit(
 ) -> AuditReport:
     """Check everything that the two topics of `app_id` hold at this moment.
 
-    A running owner may go on writing and trimming. Uses the Spark session of this process; without
-    one it starts one (about 5 s) and stops it again. `kafka_options`: the service's client
-    properties.
+    A running owner may continue to write and trim. It uses the Spark session of this process, or
+    starts one (about 5 s) and stops it again. `kafka_options`: the service's client properties.
 
     Raises:
         TopicMissing, ClusterUnavailable, JarsUnavailable, UsageError, Trimmed, SparkFailed: it could
@@ -63,7 +62,7 @@ def audit(
                 return _Audit(spark, source, topics, app_id).report(started)
             except SPARK_ERRORS as error:
                 if not _trimmed_since(source, topics):
-                    raise SparkFailed(f"the audit stopped: {_first_line(error)}") from error
+                    raise SparkFailed(f"Spark stopped the audit: {_first_line(error)}") from error
     raise Trimmed(
         f"the topics of {app_id!r} were trimmed {_ATTEMPTS} times while they were read",
         hint="take snapshots less often while auditing",
@@ -79,13 +78,12 @@ class Topics:
 
 
 def freeze(source: KafkaSource, app_id: str) -> Topics:
-    """Starts first, then the log's end, then the snapshots' end: whatever the last increment
-    points to is then inside, and what was trimmed before the starts were asked for is not needed
-    by it."""
+    """Asks for the starts first, then the end of the increments, then the end of the snapshots. So whatever the last
+    increment points to is inside, and it does not need what was trimmed before."""
     log, snaps = names.increments_topic(app_id), names.snapshots_topic(app_id)
     log_starts, snaps_starts = source.starts(log), source.starts(snaps)
     frozen_log = source.freeze(log, log_starts, "read_committed")
-    # Outside any transaction: a foreign open one must not hide what our pointers name.
+    # Snapshots are written outside any transaction: a foreign open one must not hide what pointers name.
     return Topics(frozen_log, source.freeze(snaps, snaps_starts, "read_uncommitted"))
 
 
@@ -120,7 +118,7 @@ class _Audit:
         self._names = {"log": topics.log.topic, "snaps": topics.snaps.topic, "app": app_id}
 
     def report(self, started: float) -> AuditReport:
-        """Run all checks. `started` is the monotonic clock's at the beginning."""
+        """Run all checks. `started`: the monotonic clock at the beginning."""
         self._make_views()
         counted = self._counted(checks.COUNTS | checks.NOTES)
         counts, notes = (
@@ -148,7 +146,7 @@ class _Audit:
             rows, "partition INT, log_start LONG, snaps_start LONG"
         )
         raw = ("partition", "offset", "value", "headers")
-        # Partitions are read one behind the other in as many tasks as there are cores: with a task
+        # Partitions are read one after the other in as many tasks as there are cores. With one task
         # each, 32 small ones took more than twice as long (a consumer and a Python worker per task).
         cores = self._spark.sparkContext.defaultParallelism
         log = self._source.frame(topics.log, raw).coalesce(cores)
@@ -191,7 +189,7 @@ class _Audit:
                 row.partition,
                 row.offset,
                 f"the entries of snapshot {row.snapshot_id} have digest {found},"
-                f" its manifest says {row.entries_digest}",
+                f" but its manifest says {row.entries_digest}",
             )
             for row in newest
             if (found := str(computed.get(row.partition, Digest(0, 0, 0)))) != row.entries_digest
@@ -216,12 +214,12 @@ class _Audit:
 
 
 def _keep(frame: DataFrame, view: str) -> None:
-    """Compute it now and forget how: every query on top would otherwise be planned down to Kafka."""
+    """Computes the view now; otherwise every query on it would be planned down to Kafka."""
     frame.localCheckpoint().createOrReplaceTempView(view)
 
 
 def _first_line(error: BaseException) -> str:
-    """Of the cause, if Java told one: Spark's own words are the stack."""
+    """The first line of Java's cause, if there is one: Spark's own message is the stack trace."""
     java = getattr(error, "java_exception", None)
     while java is not None and java.getCause() is not None:
         java = java.getCause()
@@ -229,7 +227,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _only(whole: Frozen, refs: list[tuple[int, int]]) -> Frozen:
-    """The topic from the first to the last of these records, per partition; nothing of the others."""
+    """The topic from the first to the last of these records, per partition; nothing of other partitions."""
     starts, ends = list(whole.ends), list(whole.ends)
     for number in {partition for partition, _ in refs}:
         offsets = [offset for partition, offset in refs if partition == number]
@@ -260,7 +258,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def as_text(report: AuditReport) -> str:
-    """For people: what was checked, notes, findings with their place, verdict."""
+    """Return the report for people: what was checked, notes, findings with their place, verdict."""
     lines = [
         f"audit of {report.app_id}, {counted(report.partition_count, 'partition')}, {report.seconds:.1f} s"
     ]

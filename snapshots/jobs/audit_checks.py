@@ -1,24 +1,24 @@
-"""What must hold in the two topics, as SQL: each query gives what does not.
+"""What must hold in the two topics, as SQL: each query returns what violates it.
 
-Every query gives topic, partition, offset (of the record to look at, -1 without one) and detail.
+Every query returns topic, partition, offset (of the record to look at, or -1) and detail.
 
-    log         T-ZengLiang, `columns.LOG`
-    orphans     increments that lead nowhere: their owner did not know yet that the topic was made again or cut.
-                It then began the chain anew, behind them, with all that they say
+    log         the increments topic, `columns.LOG`
+    orphans     increments whose predecessors are gone: their owner did not know yet that the topic was re-created or
+                cut. It then began the chain anew after them, with everything that they say
     increments  of the log, the readable increments, without orphans
-    snaps       T-QuanLiang, `columns.SNAPSHOTS`
+    snaps       the snapshots topic, `columns.SNAPSHOTS`
     bounds      partition, log_start, snaps_start: first offsets when the audit began
     pointers    every committed pointer once, with `seen_at`, the first increment that has it, and
-                `newest`, whether it is the first one of its partition's last increment; none of those into a
-                T-QuanLiang that was deleted, as the ids in the increments tell
-    pointed     the same pointers (`said_…`) beside the manifests that are there
+                `newest`, whether it is the first one of its partition's last increment; without those into a
+                snapshots topic that was deleted, by the topic ids in the increments
+    pointed     the same pointers (`said_…`) beside the manifests found there
     refs        chunk references of pointed manifests, with their place in the list
     changes     changes records, each with the increment (`until`) and the claim (`claimed`) after it
     raw_changes the values of changes records: partition, offset, value
     joined      partition, offset of an increment; records, entries and crc of the changes before it
 
-Parameters: :log and :snaps, the topics' names; :app, the app id. What was trimmed is no finding,
-except where the newest snapshot needs it. Offsets are only ever compared: markers make holes.
+Parameters: :log and :snaps, the topics' names; :app, the app id. What was trimmed is not a finding,
+unless the newest snapshot needs it. Offsets are only compared, because markers leave gaps.
 """
 
 from __future__ import annotations
@@ -125,15 +125,15 @@ CHECKS = {
             FROM known LATERAL VIEW explode(positions) AS input, position
             WHERE before IS NOT NULL)
         SELECT :log AS topic, partition, offset, concat('batch ', batch, ' covers ', topic,
-            ' from ', start, ' to ', end, ', the range before it ended at ', expected) AS detail
+            ' from ', start, ' to ', end, ', but the range before it ended at ', expected) AS detail
         FROM each WHERE start <> expected OR end < start
         UNION ALL
         SELECT :log, partition, offset, concat('batch ', batch, ' ends ', input, ' at position ',
-            position, ', its ranges end at ', expected)
+            position, ', but its ranges end at ', expected)
         FROM ended WHERE position <> expected
         UNION ALL
         SELECT :log, partition, offset, concat('batch ', batch, ' applied ', record_count,
-            ' records, its ranges hold ', held)
+            ' records, but its ranges hold ', held)
         FROM (SELECT *, aggregate(ranges, 0L, (sum, r) -> sum + r.count) AS held FROM increments)
         WHERE record_count > held OR (skips = 0 AND record_count <> held)""",
     "epochs": """
@@ -151,7 +151,7 @@ CHECKS = {
             THEN concat('owner epoch ', owner_epoch, ' after epoch ', highest)
             WHEN claimed > owner_epoch
             THEN concat('written under owner epoch ', owner_epoch, ' after the claim at ', claimed)
-            ELSE concat('owner epoch ', owner_epoch, ' is the offset of no claim before it')
+            ELSE concat('owner epoch ', owner_epoch, ' is not the offset of a claim before it')
             END AS detail
         FROM owned WHERE kind = 3 AND (owner_epoch < highest OR claimed > owner_epoch
             OR (owner_epoch >= log_start AND claimed IS DISTINCT FROM owner_epoch))""",
@@ -159,12 +159,12 @@ CHECKS = {
         SELECT :log AS topic, partition, offset, concat('written by app ', app_id) AS detail
         FROM log WHERE app_id <> :app""",
     "changes": """
-        SELECT :log AS topic, partition, offset, 'changes without an increment behind them' AS detail
+        SELECT :log AS topic, partition, offset, 'changes without an increment after them' AS detail
         FROM changes WHERE until IS NULL OR claimed < until
         UNION ALL
-        SELECT :log, i.partition, i.offset, concat('batch ', i.batch, ' speaks of ',
+        SELECT :log, i.partition, i.offset, concat('batch ', i.batch, ' names ',
             i.changes.records, ' changes records, ', i.changes.entries, ' entries, crc32 ',
-            hex(i.changes.crc), '; before it are ', coalesce(j.records, 0), ', ',
+            hex(i.changes.crc), ', but before it are ', coalesce(j.records, 0), ', ',
             coalesce(j.entries, 0), ', ', hex(coalesce(j.crc, 0)))
         FROM increments i JOIN bounds b ON b.partition = i.partition
         LEFT JOIN joined j ON j.partition = i.partition AND j.offset = i.offset
@@ -173,16 +173,16 @@ CHECKS = {
             OR i.changes.entries <> coalesce(j.entries, 0))
         UNION ALL
         SELECT :log, c.partition, c.offset, concat('changes of batch ', c.batch, ' part ', c.part,
-            ' before the increment of batch ', i.batch, ', which speaks of ',
+            ' before the increment of batch ', i.batch, ', which names ',
             coalesce(concat(i.changes.records, ' records'), 'none'))
         FROM changes c JOIN increments i ON i.partition = c.partition AND i.offset = c.until
         WHERE c.batch <> i.batch OR i.changes IS NULL OR c.part >= i.changes.records""",
     "pointers": """
         SELECT :log AS topic, partition, seen_at AS offset, concat('points to snapshot ', said_id,
             ' at offset ', offset, ' of ', :snaps, CASE
-                WHEN NOT present THEN ', where no manifest is'
-                WHEN snapshot_id <> said_id THEN concat(', the manifest there is of ', snapshot_id)
-                ELSE ', its manifest tells another batch, increment, digest or first chunk'
+                WHEN NOT present THEN ', where there is no manifest'
+                WHEN snapshot_id <> said_id THEN concat(', but the manifest there is of ', snapshot_id)
+                ELSE ', but its manifest has another batch, increment, digest or first chunk'
                 END) AS detail
         FROM pointed WHERE offset >= snaps_start AND (NOT present OR snapshot_id <> said_id
             OR batch <> said_batch OR increment_offset <> said_increment
@@ -191,7 +191,7 @@ CHECKS = {
         UNION ALL
         SELECT :log, p.partition, p.seen_at, concat('points to a snapshot of batch ', p.said_batch,
             ' at increment ', p.said_increment, ', ', coalesce(concat('which is batch ', i.batch,
-                ' with digest ', coalesce(i.digest, 'none')), 'where no increment is'))
+                ' with digest ', coalesce(i.digest, 'none')), 'where there is no increment'))
         FROM pointed p LEFT JOIN increments i
             ON i.partition = p.partition AND i.offset = p.said_increment
         WHERE p.said_increment >= p.log_start AND (i.offset IS NULL OR i.batch <> p.said_batch
@@ -218,7 +218,7 @@ CHECKS = {
             ' of snapshot ', r.snapshot_id, ' (manifest at ', r.manifest_offset, ') ', CASE
                 WHEN s.offset IS NULL THEN 'is missing'
                 WHEN s.kind IS DISTINCT FROM 4 THEN 'is another kind of record'
-                ELSE concat('has ', s.size, ' bytes, crc32 ', hex(s.crc), '; written were ',
+                ELSE concat('has ', s.size, ' bytes, crc32 ', hex(s.crc), ', but its manifest says ',
                     r.size, ', ', hex(r.crc)) END) AS detail
         FROM refs r LEFT JOIN snaps s ON s.partition = r.partition AND s.offset = r.offset
         WHERE r.offset >= r.snaps_start AND (s.offset IS NULL OR s.kind IS DISTINCT FROM 4
@@ -232,14 +232,14 @@ NEWEST = """
         LEFT JOIN snaps s ON s.partition = r.partition AND s.offset = r.offset
         WHERE r.partition = p.partition AND r.manifest_offset = p.offset AND (s.offset IS NULL
             OR s.state <> 'ok' OR s.kind <> 4 OR s.size <> r.size OR s.crc <> r.crc))"""
-"""The newest snapshot of each partition, where every chunk of it is what its manifest says."""
+"""The newest snapshot of each partition, if every chunk of it is what its manifest says."""
 
 DECISIONS = """
     SELECT partition, offset, coalesce(decision['finding'], '') AS finding,
         coalesce(decision['decided'], '') AS decided, coalesce(decision['reason'], '') AS reason,
         coalesce(decision['by'], '') AS by
     FROM increments WHERE decision IS NOT NULL ORDER BY partition, offset"""
-"""What operators accepted, and owners decided: no finding, but whoever reads a clean audit must know of it."""
+"""What operators accepted and owners decided: not a finding, but readers of a clean audit must know of it."""
 
 DIGESTS = """
     SELECT partition, count(*) AS entries,
@@ -247,9 +247,8 @@ DIGESTS = """
         sum(b & 4294967295) AS b_low, sum(shiftrightunsigned(b, 32)) AS b_high
     FROM (SELECT partition, xxhash64(k, v) AS a, xxhash64(v, k) AS b FROM entries)
     GROUP BY partition"""
-"""Digest of the view `entries`, in halves: ANSI mode refuses sums beyond 2^63 (up to 2^31 entries
-of a partition).
-"""
+"""Digest of the view `entries`, in halves, because ANSI mode refuses sums beyond 2^63 (up to 2^31 entries per
+partition)."""
 
 COUNTS = {
     "claims": "SELECT count(*) FROM log WHERE kind = 1 AND state = 'ok'",

@@ -1,8 +1,8 @@
 """Records of our topics as columns: the only part of an audit that is Python.
 
 The envelope is judged natively (`judged`), bodies are decoded in Arrow batches. Each record gets a
-`state`: ok; damaged (envelope); format (newer than this build); body (envelope right, body wrong);
-foreign (none of ours). Of all but the first, only partition, offset and kind are known.
+`state`: ok; damaged (envelope); format (newer than this build); body (intact envelope, wrong body);
+foreign (none of ours). Of all but `ok`, only partition, offset and kind are known.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ LOG = pa.schema(
         "entries": _LONG,
     }
 )
-"""A record of T-ZengLiang; `part` and `entries` are of changes, `app_id` of claims and
-increments. `log_id` and `snaps_id` are the ids of both topics as the increment's owner knew them; "" where the
+"""A record of the increments topic; `part` and `entries` are of changes, `app_id` of claims and
+increments. `log_id` and `snaps_id` are the ids of both topics as the increment's owner knew them; "" if the
 cluster has none.
 """
 
@@ -92,9 +92,7 @@ SNAPSHOTS = pa.schema(
         "chunks": pa.list_(_struct(offset=_LONG, sequence=_LONG, size=_LONG, crc=_LONG)),
     }
 )
-"""A record of T-QuanLiang; from `snapshot_id` on they are of manifests. `crc` is of the whole
-value.
-"""
+"""A record of the snapshots topic; the columns from `snapshot_id` on are of manifests. `crc` is of the whole value."""
 
 ENTRIES = pa.schema({"partition": pa.int32(), "k": pa.binary(), "v": pa.binary()})
 """An entry of a chunk, key and value as stored."""
@@ -111,19 +109,17 @@ KIND = "CAST(conv(hex(substring(value, 6, 1)), 16, 10) AS INT)"
 
 
 def judged(records: DataFrame, *more: str) -> DataFrame:
-    """partition, offset, kind (as the record says; null if it says nothing) and state, then
-    `more`.
-    """
+    """Select partition, offset, kind (as the record says; null if it says nothing) and state, then `more`."""
     return records.selectExpr("partition", "offset", f"{KIND} AS kind", f"{STATE} AS state", *more)
 
 
 def decode_log(records: DataFrame) -> DataFrame:
-    """T-ZengLiang in the columns of `LOG`."""
+    """Decode the increments topic into the columns of `LOG`."""
     return _mapped(judged(records, "value"), LOG, _log_rows)
 
 
 def decode_snapshots(records: DataFrame) -> DataFrame:
-    """T-QuanLiang in the columns of `SNAPSHOTS`; chunks are measured but not decoded."""
+    """Decode the snapshots topic into the columns of `SNAPSHOTS`; chunks are measured but not decoded."""
     manifests = "IF(substring(value, 6, 1) = X'05', value, NULL) AS value"
     measured = judged(
         records, manifests, "CAST(length(value) AS BIGINT) AS size", "crc32(value) AS crc"
@@ -132,10 +128,10 @@ def decode_snapshots(records: DataFrame) -> DataFrame:
 
 
 def decode_entries(chunks: DataFrame) -> DataFrame:
-    """The entries of chunk records (partition, value, snapshot_id, sequence) in the columns of `ENTRIES`.
+    """Decode chunk records (partition, value, snapshot_id, sequence) into the columns of `ENTRIES`.
 
-    A chunk that says it is of another snapshot or place gives none, as a restore would refuse it. Fails
-    on a damaged one: only those with the right checksum belong here.
+    A chunk that says it is of another snapshot or place gives no entries, as a restore would refuse it.
+    A damaged chunk makes it fail: give it only those with the right checksum.
     """
     columns = ("partition", "value", "snapshot_id", "sequence")
     return _mapped(chunks.select(*columns), ENTRIES, _entry_rows)
@@ -260,7 +256,7 @@ def _snapshot_row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _decoded(row: dict[str, Any]) -> LogEntry | None:
-    """The record of an intact envelope; a body that cannot be read is noted in its row."""
+    """The record of an intact envelope; if its body cannot be read, the row says so."""
     if row["state"] != "ok":
         return None
     try:

@@ -1,9 +1,8 @@
 """Topics as DataFrames over offsets that are fixed before anything is read.
 
-Offsets are asked of the cluster once, with the Java client that Spark brings; from then on every
-read of a topic sees the same records, whatever is appended meanwhile. A trim below a fixed start
-makes the read fail (`failOnDataLoss`): Spark's default elsewhere is to leave out what is gone and
-say nothing.
+The cluster is asked for offsets once, with the Java client that Spark brings. From then on every
+read of a topic sees the same records, whatever is appended meanwhile. A trim beyond a fixed start
+makes the read fail (`failOnDataLoss`); otherwise Spark would silently leave out what is gone.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class TopicMissing(UsageError):
 
 
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
-"""What an action raises: a failed read of Kafka is the second, wrapped by nobody (4.2.0)."""
+"""What an action raises; a failed read of Kafka raises the second, unwrapped (4.2.0)."""
 
 
 class ClusterUnavailable(RetryableError):
@@ -39,9 +38,7 @@ class ClusterUnavailable(RetryableError):
 
 @dataclass(frozen=True)
 class Frozen:
-    """A topic between two offsets per partition (index = partition number); `start <= end`,
-    half-open.
-    """
+    """A topic between two offsets per partition (index = partition number), half-open; `start <= end`."""
 
     topic: str
     starts: Sequence[int]
@@ -82,10 +79,10 @@ class KafkaSource:
         )
 
     def frame(self, frozen: Frozen, columns: Sequence[str]) -> DataFrame:
-        """Its records: `partition`, `offset`, `value`, `headers` (of which `columns` are taken),
-        one Spark partition per partition of the topic.
+        """Return its records (`columns` of `partition`, `offset`, `value`, `headers`), with one Spark
+        partition per partition of the topic.
 
-        Running it fails when a start offset has been trimmed meanwhile.
+        Running it fails if a start offset has been trimmed meanwhile.
         """
         options = {
             **{f"kafka.{name}": value for name, value in self._options.items()},
@@ -158,11 +155,11 @@ class _Admin:
             cause = _cause(error)
             if "UnknownTopicOrPartition" in cause:
                 raise TopicMissing(
-                    f"there is no topic {topic!r} on this cluster: another app id or kafka.bootstrap.servers is meant",
+                    f"there is no topic {topic!r} on this cluster: check the app id and kafka.bootstrap.servers",
                     topic=topic,
                 ) from error
             raise ClusterUnavailable(
-                f"the cluster does not answer about topic {topic!r}: {cause}",
+                f"the cluster does not answer a question about topic {topic!r}: {cause}",
             ) from error
 
 

@@ -72,7 +72,7 @@ def _changes() -> Iterator[Case]:
     yield from _bytes(record, INCREMENTS, kind, -1, "the changes records have crc32")
     yield _one(record, "of a newer format", INCREMENTS, kind, -1, edits.from_the_future(), "crc32")
     gone = edits.drop(kind, -1)
-    yield Case(record, "gone", _each(INCREMENTS, gone), "changes record before it, found 0")
+    yield Case(record, "gone", _each(INCREMENTS, gone), "changes record, but before it there are 0")
     swapped = edits.exchange(kind, -1, -2)
     yield Case(record, "exchanged with those before", _each(INCREMENTS, swapped), "crc32")
 
@@ -121,7 +121,9 @@ def _others() -> Iterator[Case]:
     )
     yield Case("chunks of both snapshots", "a byte flipped", _each(SNAPSHOTS, chunks), "crc32")
     trimmed = (((SNAPSHOTS, chunks), (INCREMENTS, Trim(RecordKind.INCREMENT, 1))),)
-    yield Case("the same", "and T-ZengLiang trimmed", trimmed, "nothing to restore batch 8")
+    yield Case(
+        "the same", "and T-ZengLiang trimmed", trimmed, "no snapshot can be used to restore batch 8"
+    )
     first = (
         ((SNAPSHOTS, Trim(RecordKind.MANIFEST, 0)), (INCREMENTS, Trim(RecordKind.INCREMENT, 1))),
     )
@@ -129,7 +131,12 @@ def _others() -> Iterator[Case]:
     half = (((SNAPSHOTS, Trim(RecordKind.MANIFEST, -1)),),)
     yield Case("T-QuanLiang", "trimmed into the newest snapshot", half, "which now starts at")
     cut = (((INCREMENTS, Trim(RecordKind.INCREMENT, -1)),),)
-    yield Case("T-ZengLiang", "trimmed to the last increment", cut, "nothing to restore batch 8")
+    yield Case(
+        "T-ZengLiang",
+        "trimmed to the last increment",
+        cut,
+        "no snapshot can be used to restore batch 8",
+    )
     everything = (((INCREMENTS, Trim(None)),),)
     yield Case("T-ZengLiang", "trimmed to its end", everything, "not even the genesis")
 

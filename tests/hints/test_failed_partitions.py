@@ -220,7 +220,7 @@ async def test_topics_are_brought_back_from_a_backup(operator, make):
     await lose_snapshots(then)
     hint = await who.failure()
     assert hint.startswith("bring ") or "; or bring " in hint
-    assert "back from a backup or mirror" in hint
+    assert "from a backup or mirror" in hint
     bring_back(then.here.bootstrap_servers, then.increments, backup)
     bring_back(then.here.bootstrap_servers, then.snapshots, snapshots)
     async with who.running() as service:

@@ -55,7 +55,7 @@ def test_a_chain_that_a_decision_began_anew_has_no_way_from_genesis(since) -> No
     """The log may be whole: what was decided is in a snapshot and in no increment before it."""
     last = increment(40, pointers=[P30], **since)
     assert plan_start(last, 122, WHOLE, {}) == FromSnapshot(P30)
-    with pytest.raises(NoUsableSnapshot, match=r"a decision .* began the chain anew"):
+    with pytest.raises(NoUsableSnapshot, match=r"a decision .* has begun a new chain"):
         plan_start(last, 122, WHOLE, {"s30": "damaged"})
 
 
@@ -76,8 +76,8 @@ def test_a_snapshot_is_usable_up_to_the_border(trimmed, chosen) -> None:
 @pytest.mark.parametrize(
     ("trimmed", "named"),
     [
-        (starts(94, 0), "needs the increments log after offset 92, which now starts at 94"),
-        (starts(1, 301), "needs the snapshots log from offset 300, which now starts at 301"),
+        (starts(94, 0), "needs the increments topic after offset 92, which now starts at 94"),
+        (starts(1, 301), "needs the snapshots topic from offset 300, which now starts at 301"),
     ],
 )
 def test_a_trimmed_snapshot_is_not_usable(trimmed, named) -> None:
@@ -96,7 +96,7 @@ def test_when_nothing_is_left_every_reason_is_named() -> None:
     assert error.facts["reasons"] == {
         "s30": "chunk 4 damaged",
         "s20": "digest differs",
-        "s10": "needs the increments log after offset 32, which now starts at 60",
+        "s10": "needs the increments topic after offset 32, which now starts at 60",
     }
     assert "batch 40 (increment at offset 122)" in error.message
     assert "snapshot s30: chunk 4 damaged; snapshot s20: digest differs" in error.message
@@ -108,7 +108,7 @@ def test_the_way_out_depends_on_the_input() -> None:
     with pytest.raises(NoUsableSnapshot) as whole:
         plan_start(increment(40), 122, starts(60, 0), {})
     assert "new app id" in whole.value.hint
-    assert "it points to no snapshot" in whole.value.message
+    assert "it points to none" in whole.value.message
     gone = LogStarts(60, 0, {"payments": 500, "refunds": 7})
     with pytest.raises(NoUsableSnapshot) as trimmed:
         plan_start(increment(40), 122, gone, {})

@@ -203,7 +203,7 @@ async def test_fewer_changes_than_their_increment_speaks_of_are_noticed(past):
     await tamper(then.here, then.increments, RecordKind.INCREMENT, more)
     restore = await then.here.restored()
     assert restore.mode == "replay"
-    assert "speaks of 2 changes records before it, found 1" in restore.fallback_reason
+    assert "names 2 changes records, but before it there are 1" in restore.fallback_reason
 
 
 async def test_the_log_ends_where_it_is_cut(past):

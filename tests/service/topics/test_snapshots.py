@@ -118,7 +118,7 @@ async def test_a_snapshot_of_a_newer_format_is_not_guessed_at(past):
     status = await then.here.failure()
     assert status.error.kind == "UnknownFormatError"
     assert f"{then.snapshots}-0 offset {manifest.offset}" in status.error.message
-    assert "format version 2, this build knows 1" in status.error.message
+    assert "format version 2, but this build knows only 1" in status.error.message
 
 
 async def test_a_snapshot_of_another_state_schema_is_refused(past):

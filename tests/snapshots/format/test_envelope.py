@@ -98,10 +98,10 @@ def test_every_truncation_is_noticed(entry: LogEntry, data: st.DataObject) -> No
 @pytest.mark.parametrize(
     ("strange", "named"),
     [
-        ({"version": 2}, "format version 2, this build knows 1"),
+        ({"version": 2}, "format version 2, but this build knows only 1"),
         ({"version": 0}, "format version 0"),
-        ({"kind": 6}, "record kind 6, this build knows 1 claim, 2 changes"),
-        ({"compression": 2}, "compression 2, this build knows 0 none, 1 zstd"),
+        ({"kind": 6}, "record kind 6, but this build knows only 1 claim, 2 changes"),
+        ({"compression": 2}, "compression 2, but this build knows only 0 none, 1 zstd"),
         ({"rest": 1}, "compression 256"),
     ],
 )
@@ -158,7 +158,7 @@ def test_a_frame_that_hides_its_size_is_refused() -> None:
 
 def test_an_uncompressed_body_beyond_the_limit_is_refused() -> None:
     """The limit holds for plain bodies too."""
-    with pytest.raises(DamagedError, match="larger than"):
+    with pytest.raises(DamagedError, match="but at most 16777216 are allowed"):
         decode(sealed(bytes(BODY_BYTES_MAX + 1)))
 
 

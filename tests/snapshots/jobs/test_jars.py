@@ -47,7 +47,7 @@ def test_a_check_names_what_is_missing(tmp_path, monkeypatch, capsys) -> None:
     assert "no mvn command to fetch them" in capsys.readouterr().err
     (tmp_path / "java").unlink()
     assert main() == 1
-    assert "Spark needs Java 17 or newer, and there is no java command" in capsys.readouterr().err
+    assert "Spark needs Java 17 or newer, but there is no java command" in capsys.readouterr().err
     assert not (tmp_path / "jars").exists()
 
 
