@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 def audit(
     app: Annotated[
-        str | None, typer.Argument(metavar="[APP]", help="module:app or path; or use --app-id.")
+        str | None, typer.Argument(metavar="[APP]", help="module:app or a path; or use --app-id.")
     ] = None,
     *,
     app_id: Annotated[
@@ -51,7 +51,7 @@ def _app_id(app: str | None, app_id: str | None) -> str:
     if (app is None) == (app_id is None):
         raise UsageError(
             "audit needs either an app or an app id",
-            hint="snapreplay audit module:app, or snapreplay audit --app-id NAME",
+            hint="run `snapreplay audit module:app` or `snapreplay audit --app-id NAME`",
         )
     if app_id is not None:
         return app_id
@@ -68,15 +68,15 @@ def _run(app_id: str, settings: Settings) -> AuditReport:
         if missing not in {"pyspark", "pyarrow", "pandas"}:
             raise
         raise UsageError(
-            f"the audit needs Spark: {missing} is not installed",
-            hint="pip install 'snapreplay[spark]', and a Java runtime 17 or newer",
+            f"the audit needs Spark, but {missing} is not installed",
+            hint="`pip install 'snapreplay[spark]'`, and install a Java runtime, version 17 or newer",
         ) from error
     kafka = {name: str(value) for name, value in settings.kafka.items()}
     return run_audit(kafka.pop("bootstrap.servers"), app_id, kafka)
 
 
 def print_report(report: AuditReport, output: Format) -> None:
-    """Counts, findings and notes as tables and a verdict, or the report as one JSON document."""
+    """Print counts, notes, findings and decisions as tables with a verdict, or the report as one JSON document."""
     if output is Format.JSON:
         import msgspec
 

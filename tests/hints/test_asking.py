@@ -91,15 +91,15 @@ def test_a_body_is_sent_as_json(http):
 
 OPTIONS: dict[str, tuple[Callable[[], Any], str, Callable[[str], Any]]] = {
     "a setting": (
-        lambda: options.settings_from(None, ["http.port"]), r"--set (\S+)",
+        lambda: options.settings_from(None, ["http.port"]), r"--set ([^\s`]+)",
         lambda given: options.settings_from(None, [given]),
     ),
     "a URL": (
-        lambda: options.service_url("localhost", None, None), r"--url (\S+)",
+        lambda: options.service_url("localhost", None, None), r"--url ([^\s`]+)",
         lambda given: options.service_url(given, None, None),
     ),
     "an app or an app id": (
-        lambda: audit_command._app_id(None, None), r"--app-id (\S+)",
+        lambda: audit_command._app_id(None, None), r"--app-id ([^\s`]+)",
         lambda given: audit_command._app_id(None, given),
     ),
 }  # fmt: skip
@@ -148,6 +148,6 @@ def test_the_command_that_is_named_answers(monkeypatch, control, url, wrong):
 
     refused = typed(wrong)
     assert refused.exit_code == 1
-    (named,) = re.findall(r"hint: '?(snapreplay [a-z -]+)", refused.stderr)
+    (named,) = re.findall(r"hint: (?:see )?`(snapreplay [a-z -]+)`", refused.stderr)
     answer = typed(named.split()[1:])
     assert answer.exit_code == 0, answer.output

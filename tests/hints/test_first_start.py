@@ -60,7 +60,7 @@ async def test_what_dev_does_without_its_broker_is_done_on_another_cluster(
         said = " ".join((await who.type("dev", "hinted:app", code=3)).split())
     hint = said.split("; or do without the local broker, ")[1]
     (option,) = re.findall(r"each with (--\S+ HOST:PORT)", hint)
-    commands = re.findall(r"'(snapreplay [^']+ APP)'", hint)
+    commands = re.findall(r"`(snapreplay [^`]+ APP)`", hint)
     assert [each.split()[1] for each in commands] == ["topics", "init", "run"]
     for each in commands:
         await who.follow(f"`{each.replace('APP', 'MODULE:APP')} {option}`")

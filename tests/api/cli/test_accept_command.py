@@ -56,7 +56,7 @@ def test_the_outcome_says_where_the_decision_stands():
     """And what is still to be done: the process that failed does not look again by itself."""
     said = accept_command._outcome(proposal(), Begun(increment(9), 27, "5eed"))
     assert "increment 9 at offset 27, snapshot 5eed" in said
-    assert said.endswith("Now `snapreplay retry --partition 3`")
+    assert said.endswith("Now run `snapreplay retry --partition 3`")
     assert accept_command._outcome(proposal(), None) == "dry run: nothing was written"
 
 

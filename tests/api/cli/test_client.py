@@ -72,7 +72,7 @@ def test_somebody_else_there_is_told(status, answer):
         url = f"http://127.0.0.1:{server.server_port}"
         with (
             Client(url) as client,
-            pytest.raises(ServiceUnreachable, match="no snapreplay service"),
+            pytest.raises(ServiceUnreachable, match="is not a snapreplay service"),
         ):
             client.restore_status()
         server.shutdown()

@@ -166,7 +166,7 @@ def test_retry_waits_for_the_end(invoke, url, control, state, code):
     [
         ("6", 2, "partition 6 does not exist: there are 6 (0 to 5)"),
         ("5", 2, "this process does not own it"),
-        ("0", 1, "partition 0 is live: nothing to retry"),
+        ("0", 1, "partition 0 is live: there is nothing to retry"),
     ],
 )
 def test_retry_refused(invoke, url, partition, code, text):
@@ -184,7 +184,7 @@ def test_retry_goes_on_behind_one_that_is_refused(invoke, url, control):
     assert result.exit_code == 1
     (operation,) = json.loads(result.stdout)["items"]
     assert operation["state"] == "succeeded"
-    assert "partition 0 is live: nothing to retry" in result.stderr
+    assert "partition 0 is live: there is nothing to retry" in result.stderr
     assert "this process does not own it" in result.stderr
 
 
@@ -229,7 +229,7 @@ def test_health_that_is_not_understood_is_1(invoke, wrong):
     result = invoke("health", *wrong)
     assert result.exit_code == 1
     assert wrong[0] in result.stderr
-    assert "hint: snapreplay health --help" in result.stderr
+    assert "hint: see `snapreplay health --help`" in result.stderr
     assert invoke("health", "--help").exit_code == 0
 
 
