@@ -55,7 +55,7 @@ def test_other_mode(went: RestoreMode | None) -> None:
 def test_killed_before_it_was_live() -> None:
     """A recovery that was killed proves nothing: there must be another one that came to its end."""
     run = told("changes", None)
-    assert judging.recoveries(run).findings == ["no recovery came to its end"]
+    assert judging.recoveries(run).findings == ["no recovery was completed"]
     run.restarts += told("changes", restore()).restarts
     verdict = judging.recoveries(run)
     assert verdict.holds

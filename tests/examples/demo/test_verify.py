@@ -128,7 +128,7 @@ def test_output_of_nothing(truth: Truth, outputs: list[Output]) -> None:
     value = {**outputs[0].value, "input_offset": 77}
     outputs.append(Output(0, 4, "N1", value))
     assert verify.check_outputs(truth, outputs).findings.first == [
-        "output 0-4 is of record 0-77, which does not exist"
+        "output 0-4 belongs to record 0-77, which does not exist"
     ]
 
 
