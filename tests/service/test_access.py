@@ -327,7 +327,7 @@ async def test_a_wrong_password_ends_the_command_at_once(here, unique):
     assert wrong.returncode == 2, wrong.stderr
     (line,) = re.findall("^error: .*", wrong.stderr, re.MULTILINE)
     assert f"the broker at {here.sasl} denies access: it refuses user 'ada'" in line
-    assert "is the cluster there" not in wrong.stderr
+    assert "check that the cluster is up" not in wrong.stderr
     assert missing.returncode == 4, missing.stderr
     assert f"User:ada may not Describe topic balances-{app_id}" in missing.stderr
     assert "does not exist" not in missing.stderr

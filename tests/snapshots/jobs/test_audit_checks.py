@@ -147,7 +147,7 @@ CASES: dict[str, Case] = {
         "envelope", "snaps", "snapshot4", 1, "crc32",
     ),
     "another_chunk": Case(
-        Fault("manifest4", manifest=other_crc), "chunks", "snaps", "snapshot4", 0, "written were"
+        Fault("manifest4", manifest=other_crc), "chunks", "snaps", "snapshot4", 0, "its manifest says"
     ),
     "newer_version": Case(
         Fault("batch5", values=lambda v: [sealed(STRANGE, 2), *v]),
@@ -191,7 +191,7 @@ CASES: dict[str, Case] = {
         Fault("batch5", values=last(owner_epoch=2)), "epochs", "log", "batch5", -1, "after epoch"
     ),
     "epoch_of_nobody": Case(
-        Fault("batch3", before=no_claim), "epochs", "log", "batch3", -1, "no claim before it"
+        Fault("batch3", before=no_claim), "epochs", "log", "batch3", -1, "is not the offset of a claim before it"
     ),
     "other_app": Case(
         Fault("claim2", before=another_app), "origin", "log", "claim2", 0, "someone-else"
@@ -209,7 +209,7 @@ CASES: dict[str, Case] = {
     ),
     "dangling_pointer": Case(
         Fault("batch3", before=point_to_a_chunk),
-        "pointers", "log", "batch3", -1, "where no manifest is",
+        "pointers", "log", "batch3", -1, "where there is no manifest",
     ),
     "pointer_to_another_batch": Case(
         Fault("batch3", before=point_with(batch=1)),

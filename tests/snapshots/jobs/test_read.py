@@ -75,7 +75,7 @@ def test_a_trim_below_the_start_fails_the_read(source, broker, unique) -> None:
 def test_a_missing_topic_is_named(source, unique) -> None:
     """With what may be wrong: the app id or the cluster."""
     name = unique("missing")
-    with pytest.raises(TopicMissing, match=f"{name}.*another app id"):
+    with pytest.raises(TopicMissing, match=f"{name}.*check the app id"):
         source.starts(name)
 
 
