@@ -89,7 +89,7 @@ def test_busy_partition_is_409_with_the_running_operation(client, control):
         client.post("/trigger-snapshot", json={"partitions": [0]}), 409, "snapshot-running"
     )
     assert document["operation_id"] == "op-7"
-    assert document["hint"] == "GET /api/v1/operations/op-7"
+    assert document["hint"] == "GET /api/v1/operations/op-7 shows it"
 
 
 def test_nothing_live_is_409(client, control):
