@@ -1,4 +1,4 @@
-"""Where the HTTP API is bound. Apart from the server, so that a client needs no uvicorn."""
+"""Where the HTTP API is bound. Not in the server's module, so that a client needs no uvicorn."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 
 class Address(NamedTuple):
-    """A host and a port; of a bound server the real port, also when 0 was asked for."""
+    """A host and a port; for a bound server the real port, even if 0 was asked for."""
 
     host: str
     port: int
 
     @property
     def url(self) -> str:
-        """To be used from this machine: an any-address becomes loopback."""
+        """The URL for clients on this machine: an any-address becomes loopback."""
         loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
         host = loopback.get(self.host, self.host)
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"

@@ -17,7 +17,7 @@ from snapreplay.service.clock import wall_seconds
 from snapreplay.service.control.protocol import Control
 
 _DESCRIPTION = """\
-What a running snapreplay process is doing, and full snapshots on demand. It speaks of the
+What a running snapreplay process is doing, and full snapshots on demand. It covers only the
 partitions that *this* process owns. Errors are RFC 9457 problem documents; `type` is stable.
 """
 _TAGS = [
@@ -37,7 +37,7 @@ def create_app(control: Control, *, now: Callable[[], float] = wall_seconds) -> 
         version=__version__,
         description=_DESCRIPTION,
         openapi_tags=_TAGS,
-        # Pages that fetch their scripts from elsewhere: blank where this runs, and nobody checks the scripts.
+        # These pages fetch their scripts from elsewhere: they may stay blank, and nobody checks the scripts.
         docs_url=None,
         redoc_url=None,
     )
@@ -51,7 +51,7 @@ def create_app(control: Control, *, now: Callable[[], float] = wall_seconds) -> 
 
 class _Api(FastAPI):
     def openapi(self) -> dict[str, Any]:
-        """With examples and problems. Made when first asked for: a start need not wait."""
+        """With examples and problems. Made at the first request, so that the start need not wait."""
         if self.openapi_schema is None:
             self.openapi_schema = _document(self)
         return self.openapi_schema

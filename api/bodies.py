@@ -1,4 +1,4 @@
-"""How much of a request is read: the loop that reads it also sends the group's heartbeats."""
+"""Limits how much of a request is read, because the loop that reads it also sends the group's heartbeats."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 BODY_BYTES_MAX = 256 * 1024
 """Twice what the largest valid request needs: 10,000 partitions and a reason. 300 MB of JSON stopped the heartbeats for
-30 s and took 1.2 GB (measured): the process lost its partitions."""
+30 s and took 1.2 GB (measured), and the process lost its partitions."""
 
 
 class BodyLimit:
@@ -24,7 +24,7 @@ class BodyLimit:
             message = await receive()
             received_bytes += len(message.get("body", b""))
             if received_bytes > BODY_BYTES_MAX:
-                # This class: of any other FastAPI makes a body that cannot be parsed.
+                # FastAPI would report any other class as a body that cannot be parsed.
                 raise HTTPException(413, f"the body has more than {BODY_BYTES_MAX} bytes")
             return message
 

@@ -1,6 +1,6 @@
-"""Examples of the answers, by schema name: what a reader of docs/openapi.json sees.
+"""Examples of the answers in docs/openapi.json, by schema name.
 
-A test validates each against its schema. They tell one story: partition 0 is live, 1 is loading.
+A test validates each against its schema. In all of them partition 0 is live and 1 is loading.
 """
 
 from __future__ import annotations

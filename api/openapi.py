@@ -11,7 +11,7 @@ from snapreplay.service.control.protocol import Control
 
 
 def rendered() -> str:
-    """The document as text; it depends on the code alone, no service is asked."""
+    """Returns the document as text; it depends on the code alone, so no service is needed."""
     app = create_app(cast("Control", None))
     return json.dumps(app.openapi(), indent=2, ensure_ascii=False, sort_keys=True) + "\n"
 

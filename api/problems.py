@@ -1,7 +1,7 @@
 """Errors over HTTP: RFC 9457 problem documents, one kind per thing that can go wrong.
 
-`type` is stable and what programs compare; `detail` names the thing and the value; `hint` says what
-to do. The text of an unexpected exception never leaves the process: it is logged.
+`type` is stable, so programs may compare it; `detail` names the thing and the value; `hint` says what
+to do. The text of an unexpected exception never leaves the process, but it is logged.
 """
 
 from __future__ import annotations
@@ -58,13 +58,19 @@ BUSY = ProblemKind(
     "snapshot-running", 409, "A snapshot is already running", "a snapshot of partition 0 is running"
 )
 NOT_FAILED = ProblemKind(
-    "partition-not-failed", 409, "Partition not failed", "partition 0 is live: nothing to retry"
+    "partition-not-failed",
+    409,
+    "Partition not failed",
+    "partition 0 is live: there is nothing to retry",
 )
 RETRYING = ProblemKind(
     "retry-running", 409, "A retry is already running", "a retry of partition 0 is running"
 )
 MALFORMED = ProblemKind(
-    "malformed-body", 400, "The body is not JSON", "not JSON at character 14: expected value"
+    "malformed-body",
+    400,
+    "The body is not JSON",
+    "the body is not JSON at character 14: expected value",
 )
 TOO_LARGE = ProblemKind(
     "body-too-large", 413, "The body is too large", "the body has more than 262144 bytes"
@@ -79,7 +85,10 @@ INVALID = ProblemKind(
     "body.partitions.0: input should be a valid integer",
 )
 NOT_REACHED = ProblemKind(
-    "cluster-not-reached", 503, "The Kafka cluster was not reached yet", "no broker answered so far"
+    "cluster-not-reached",
+    503,
+    "The Kafka cluster has not been reached yet",
+    "no broker has answered so far",
 )
 INTERNAL = ProblemKind(
     "internal", 500, "Internal error", "the request failed; the log of the service has the reason"
@@ -127,7 +136,7 @@ class ProblemError(Exception):
 
 
 def install(app: FastAPI) -> None:
-    """Every error of `app` becomes a problem document, also those of the framework."""
+    """Make every error of `app` a problem document, including those of the framework."""
     for error in (
         ProblemError,
         UnknownPartition,
@@ -142,7 +151,7 @@ def install(app: FastAPI) -> None:
 
 
 def documented(*kinds: ProblemKind) -> dict[int | str, dict[str, Any]]:
-    """The `responses=` of a route: its kinds, grouped by status, each with an example."""
+    """Return the `responses=` of a route: its kinds, grouped by status, each with an example."""
     responses: dict[int | str, dict[str, Any]] = {}
     for kind in (*kinds, INTERNAL):
         response = responses.setdefault(
@@ -170,12 +179,12 @@ RETRY_AFTER = {
 
 
 def not_reached() -> ProblemError:
-    """Nothing can be said about partitions before the cluster was reached once."""
+    """Nothing is known about partitions before the cluster was reached once."""
     return ProblemError(
         NOT_REACHED,
         "no broker of kafka.bootstrap.servers has answered since this process started",
         headers={"Retry-After": "5"},
-        hint="the service keeps trying; GET /readyz and the log say what it meets",
+        hint="wait, because the service keeps trying; GET /readyz and the log say why it has not succeeded",
     )
 
 
@@ -227,12 +236,12 @@ def _as_problem(request: Request, error: Exception) -> ProblemError:
                 NOT_OWNED,
                 f"partition {error.partition}: {error.detail}",
                 partition=error.partition,
-                hint="GET /restore-status shows this process; ask the process that owns it",
+                hint="GET /restore-status shows the partitions of this process; ask the process that owns it",
             )
         case NotFailed():
             return ProblemError(
                 NOT_FAILED,
-                f"partition {error.partition} is {error.phase}: nothing to retry",
+                f"partition {error.partition} is {error.phase}: there is nothing to retry",
                 partition=error.partition,
                 hint="GET /restore-status shows its phase",
             )
@@ -253,12 +262,14 @@ def _busy(error: Busy) -> ProblemError:
         f"a {error.kind} of partition {error.partition} is already running",
         partition=error.partition,
         operation_id=operation,
-        hint=f"GET /api/v1/operations/{operation}" if operation else "try again when it has ended",
+        hint=f"GET /api/v1/operations/{operation} shows it"
+        if operation
+        else "try again when it has ended",
     )
 
 
 def _framework(request: Request, error: HTTPException) -> ProblemError:
-    """Unknown path, method not allowed, undecodable or endless body: what routing and parsing refuse."""
+    """What routing and parsing refuse: unknown path, method not allowed, undecodable or endless body."""
     if error.status_code == MALFORMED.status:
         return ProblemError(MALFORMED, "the body cannot be decoded as JSON in UTF-8")
     if error.status_code == TOO_LARGE.status:
@@ -269,7 +280,10 @@ def _framework(request: Request, error: HTTPException) -> ProblemError:
         # Each route knows only its own method; a path may have several routes.
         headers["Allow"] = ", ".join(_methods(request))
     return ProblemError(
-        kind, str(error.detail), headers=headers, hint="GET /openapi.json lists what exists"
+        kind,
+        str(error.detail),
+        headers=headers,
+        hint="GET /openapi.json lists the paths and methods",
     )
 
 
@@ -288,19 +302,19 @@ def _invalid(request: Request, error: RequestValidationError) -> ProblemError:
     for each in found:
         if each["type"] == "json_invalid":
             at, reason = each["loc"][-1], each.get("ctx", {}).get("error", "")
-            return ProblemError(MALFORMED, f"not JSON at character {at}: {reason}")
+            return ProblemError(MALFORMED, f"the body is not JSON at character {at}: {reason}")
     media = request.headers.get("content-type", "")
     if found[0]["loc"] == ("body",) and "json" not in media:
         return ProblemError(
             MEDIA,
             f"Content-Type is {media!r}, not 'application/json'",
-            hint="curl -H 'Content-Type: application/json' ...",
+            hint="send that header: `curl -H 'Content-Type: application/json' ...`",
         )
     return ProblemError(INVALID, _sentence(found), errors=_field_errors(found))
 
 
 def _field_errors(found: Sequence[Any]) -> tuple[FieldError, ...]:
-    # The value is not echoed: it may be huge, or a secret that went astray.
+    # The value is not echoed: it may be huge, or a secret sent by mistake.
     return tuple(
         FieldError(
             where=".".join(str(part) for part in each["loc"]),

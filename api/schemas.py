@@ -1,4 +1,4 @@
-"""What HTTP says and takes, as pydantic models: the border that `docs/openapi.json` describes.
+"""What HTTP returns and accepts, as pydantic models; `docs/openapi.json` describes them.
 
 Times are RFC 3339 in UTC, durations `_seconds` floats, sizes `_bytes` ints, percents 0 to 100.
 Fields mirror `service.status` and `service.control` and are filled from those objects by attribute.
@@ -43,7 +43,7 @@ PathPartition = Annotated[
 
 
 def one_of(*values: str) -> Any:
-    """Documented as an enum, not enforced: a new word must never make a status unreadable."""
+    """Documented as an enum, but not enforced: a new value must never make a status unreadable."""
     return Field(json_schema_extra={"enum": list(values)})
 
 
@@ -52,13 +52,13 @@ Warm = Annotated[str, one_of("merged", "dropped", "kept")]
 
 
 class Model(BaseModel):
-    """No coercion, no unknown fields: `false` is not a partition, a typing error is not ignored."""
+    """No coercion and no unknown fields: `false` is not a partition, and a misspelt field is an error."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, from_attributes=True)
 
 
 def _whole(value: object) -> object:
-    # JSON has one kind of number: 2.0 is an integer there, and what some clients send.
+    # JSON has one kind of number: 2.0 is an integer there, and some clients send it.
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -74,7 +74,7 @@ class SnapshotRequest(Model):
         Field(
             min_length=1,
             max_length=10_000,
-            description="Left out: all partitions of this process that are live.",
+            description="If left out: all live partitions of this process.",
         ),
     ] = None
     reason: Annotated[
@@ -110,7 +110,7 @@ class Operations(Model):
 
 
 class Progress(Model):
-    """How far the present phase is; `eta_seconds` is null while the rate is not known."""
+    """Progress of the present phase; `eta_seconds` is null while the rate is not known."""
 
     unit: Annotated[str, one_of("bytes", "records")]
     from_: Annotated[
@@ -140,13 +140,13 @@ class Fallback(Model):
     """What could not be used: a newer snapshot, or the preferred mode."""
 
     from_snapshot_id: Annotated[
-        str | None, Field(description="Null: the newest snapshot was used, the mode was another.")
+        str | None, Field(description="Null: the newest snapshot was used, but in another mode.")
     ]
     reason: str
 
 
 class DigestProof(Model):
-    """Recorded by the last increment against computed from what was restored."""
+    """The digest that the last increment recorded, and the one computed from what was restored."""
 
     recorded: str
     computed: str
@@ -155,7 +155,7 @@ class DigestProof(Model):
 
 
 class PartitionError(Model):
-    """An error with its way out; `hint` is the command to run where there is one."""
+    """An error and what to do about it; `hint` has the command to run, if there is one."""
 
     kind: str
     message: str
@@ -176,8 +176,8 @@ class Restore(Model):
     percent: Annotated[
         Annotated[float, Field(ge=0, le=100)] | None,
         Field(
-            description="Progress towards live: loading is one half, advancing the other. Null: not on the way (failed,"
-            " fenced, closed)."
+            description="Progress towards live: loading is one half, advancing the other. Null: not on the way to live"
+            " (failed, fenced, closed)."
         ),
     ]
     attempts: Annotated[Count, Field(description="0 before the first attempt.")]
@@ -186,13 +186,13 @@ class Restore(Model):
     warm: Annotated[
         Warm | None,
         Field(
-            description="The state was still in memory: what became of the batch whose commit was in doubt; kept:"
-            " none was. Null: it was restored."
+            description="If the state was still in memory: what became of the batch in doubt; kept: there was none."
+            " Null: the state was restored."
         ),
     ]
     mode: RestoreMode | None
     snapshot: Annotated[
-        SnapshotUsed | None, Field(description="Null: started from genesis, or from memory.")
+        SnapshotUsed | None, Field(description="Null: it started from the genesis, or from memory.")
     ]
     fallback: Fallback | None
     progress: Progress | None
@@ -202,7 +202,7 @@ class Restore(Model):
     ownership_doubt: Annotated[
         str,
         Field(
-            description="Why another process may own this live partition by now; empty: it is ours."
+            description="Why another process may own this live partition by now; empty: no doubt."
         ),
     ]
     seconds_per_phase: dict[str, Seconds]
@@ -210,28 +210,29 @@ class Restore(Model):
     records_replayed: Count
     proof: Annotated[
         DigestProof | None,
-        Field(description="Of the state that is there now; null once it has left live."),
+        Field(description="Of the present state; null once the partition has left live."),
     ]
     error: PartitionError | None
 
 
 class RestoreSummary(Model):
-    """Over the partitions of this process that were not handed over."""
+    """Of the partitions of this process, without those that were handed over."""
 
     partitions_by_phase: Annotated[
-        dict[str, Count], Field(examples=[{"live": 3, "loading": 1}], description="Only those > 0.")
+        dict[str, Count],
+        Field(examples=[{"live": 3, "loading": 1}], description="Only phases with partitions."),
     ]
-    all_live: Annotated[bool, Field(description="False also while no partition is assigned.")]
+    all_live: Annotated[bool, Field(description="Also false while no partition is assigned.")]
     percent: Annotated[
         float | None,
         Field(
-            description="Mean over partitions, 0 for those that are not on the way; null without partitions."
+            description="Mean of the partitions, 0 for those that are not on the way to live; null without partitions."
         ),
     ]
 
 
 class RestoreStatus(Model):
-    """Where every partition of this process is on its way to live."""
+    """How far every partition of this process is on its way to live."""
 
     app_id: str
     instance_id: str
@@ -240,7 +241,7 @@ class RestoreStatus(Model):
 
 
 class Input(Model):
-    """One input topic's side of a partition; `lag` is an upper bound, markers make it larger."""
+    """One input topic of a partition; `lag` is an upper bound, because it includes markers."""
 
     topic: str
     position: Count
@@ -257,7 +258,7 @@ class ValuesRead(Model):
 
 
 class BlockedTopic(Model):
-    """A topic held back: `offsets` from the last stable offset to the high watermark."""
+    """A topic held back: `offsets` is the distance from the last stable offset to the high watermark."""
 
     topic: str
     last_stable_offset: Count
@@ -265,7 +266,7 @@ class BlockedTopic(Model):
 
 
 class Snapshot(Model):
-    """A full snapshot; it exists for recovery when `state` is `pointed`."""
+    """A full snapshot; a recovery can use it once `state` is `pointed`."""
 
     partition: PartitionNumber
     snapshot_id: str
@@ -293,7 +294,7 @@ class Decision(Model):
 
     offset: Count
     batch: Count
-    finding: Annotated[str, Field(description="The id it was accepted by.")]
+    finding: Annotated[str, Field(description="The id by which it was accepted.")]
     problem: str
     decided: str
     reason: str
@@ -302,7 +303,7 @@ class Decision(Model):
 
 
 class Partition(Model):
-    """One partition owned by this process now, or lately (`phase` is then `closed`)."""
+    """A partition that this process owns, or recently owned (`phase` is then `closed`)."""
 
     partition: PartitionNumber
     phase: Phase
@@ -318,7 +319,7 @@ class Partition(Model):
         ValuesRead | None,
         Field(
             description="After a restore the stored values are read in the background. Null: not live yet, or the state"
-            " is no map."
+            " is not a map."
         ),
     ]
     snapshot: Annotated[Snapshot | None, Field(description="The newest, whatever its state.")]
@@ -326,20 +327,20 @@ class Partition(Model):
     recoverable: Annotated[
         bool | None,
         Field(
-            description="Whether a recovery now would find all it needs; looked at once a minute, null unless live."
+            description="Whether a recovery now would find all it needs; checked once a minute, null unless live."
         ),
     ]
     unrecoverable_reason: Annotated[str, Field(description="Empty unless `recoverable` is false.")]
     blocked_by_open_transaction: Annotated[
         tuple[BlockedTopic, ...],
         Field(
-            description="Inputs, or the increments, that a transaction left open has held back for a minute."
+            description="Inputs, or the increments topic, that an open transaction has held back for a minute."
         ),
     ]
     ownership_doubt: Annotated[
         str,
         Field(
-            description="Why another process may own this live partition by now; empty: it is ours."
+            description="Why another process may own this live partition by now; empty: no doubt."
         ),
     ]
     decisions: Annotated[
@@ -380,7 +381,7 @@ class Check(Model):
 
 
 class Probe(Model):
-    """`ok` when all checks are; the status code says the same (200, 503)."""
+    """`ok` if all checks are; the status code says the same (200, 503)."""
 
     status: Annotated[str, one_of("ok", "failing")]
     checks: tuple[Check, ...]

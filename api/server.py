@@ -17,7 +17,7 @@ from snapreplay.service.control.protocol import Control
 
 
 class HttpServer:
-    """One HTTP server over one `Control`. `serve` and `close` in the same loop, once each.
+    """One HTTP server over one `Control`. Call `serve` and `close` in the same loop, once each.
 
     `on_bound` is called with the address as soon as requests are accepted.
     """
@@ -28,7 +28,7 @@ class HttpServer:
         self._task: asyncio.Task[None] | None = None
 
     async def serve(self, control: Control, host: str, port: int) -> Address:
-        """Bind and answer; returns when requests are accepted. Port 0 picks a free one.
+        """Bind and answer; returns once requests are accepted. Port 0 picks a free port.
 
         Raises:
             UsageError: the port is taken or not allowed, or the host is no address of this machine.
@@ -52,7 +52,7 @@ class HttpServer:
         return address
 
     async def close(self) -> None:
-        """Finish the requests that are running, at most 2 seconds. Idempotent."""
+        """Finish the running requests, within at most 2 seconds. Idempotent."""
         if self._server is None or self._task is None:
             return
         self._server.should_exit = True
@@ -83,14 +83,14 @@ def _bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise _refused(host, port, error) from error
     listener.setblocking(False)
-    # Inherited by what it accepts. asyncio sets it only on sockets that name their protocol, which
-    # these do not: headers and body are two writes, and the second waited 40 ms for an ACK.
+    # Accepted connections inherit it. asyncio sets it only on sockets that name their protocol, which
+    # these do not. Headers and body are two writes, and the second one waited 40 ms for an ACK.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
 
 def _refused(host: str, port: int, error: OSError) -> UsageError:
-    another = "choose another with --http-port N (0 picks a free one)"
+    another = "choose another port with --http-port N (0 picks a free one)"
     if error.errno == errno.EADDRINUSE:
         return UsageError(
             f"port {port} on {host} is taken: HTTP cannot be served there",

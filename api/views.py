@@ -1,4 +1,4 @@
-"""From what the service publishes to what HTTP shows, where it is more than reading attributes."""
+"""Converts what the service publishes to what HTTP shows, where that is more than reading attributes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ACCEPTED: dict[str, Any] = {
 
 
 def accepted(operation: Operation, response: Response) -> schemas.Operation:
-    """The operation, and in the headers of `response` where it can be followed."""
+    """Return the operation; the headers of `response` say where to follow it."""
     response.headers["Location"] = f"/api/v1/operations/{operation.id}"
     response.headers["Retry-After"] = "1"
     return schemas.Operation.model_validate(operation)
@@ -87,7 +87,7 @@ def _fallback(recovery: Recovery) -> schemas.Fallback | None:
 
 
 def partition(status: PartitionStatus, now: float) -> schemas.Partition:
-    """`now` in Unix seconds. The age is 0 when the clock was set back."""
+    """`now` in Unix seconds. The age is 0 if the clock was set back."""
     return schemas.Partition.model_validate(
         {
             **{
@@ -101,7 +101,7 @@ def partition(status: PartitionStatus, now: float) -> schemas.Partition:
 
 
 def probe(checks: Sequence[Check]) -> schemas.Probe:
-    """`ok` when every check is; no check at all is ok too."""
+    """`ok` if every check is, or if there is none."""
     return schemas.Probe(
         status="ok" if all(check.ok for check in checks) else "failing",
         checks=tuple(schemas.Check.model_validate(check) for check in checks),

@@ -1,4 +1,4 @@
-"""The floor: a bare aiokafka loop with the same work and none of the promises.
+"""The floor: a bare aiokafka loop with the same work and none of the guarantees.
 
 Read committed, update a dict, send the outputs and one packed record with the changed keys in a transaction of
 5,000 records, commit. No recovery, no proof, no codecs of its own. Run as a child of `benchmarks.pipeline`:

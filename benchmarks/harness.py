@@ -41,7 +41,7 @@ def create_topics(bootstrap_servers: str, *names: str) -> None:
 
 
 def load(bootstrap_servers: str, topic: str, records: int, keys: int, seed: int = 1) -> None:
-    """About 95 bytes a value; the first `keys` records touch every key once, the rest are uniform."""
+    """Load records of about 95 bytes; the first `keys` touch every key once, the rest draw keys uniformly."""
     producer = Producer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -68,7 +68,7 @@ def load(bootstrap_servers: str, topic: str, records: int, keys: int, seed: int 
 
 
 class CommittedEnd:
-    """The end offset that a read_committed reader may reach: one record per offset but for the markers."""
+    """The end offset of a read_committed reader: one record per offset, except markers."""
 
     def __init__(self, bootstrap_servers: str, topic: str) -> None:
         self._consumer = Consumer(
@@ -96,7 +96,7 @@ def wait_until(
     pause_seconds: float = 0.01,
     deadline_seconds: float = DEADLINE_SECONDS,
 ) -> float:
-    """Seconds on the clock when it first held."""
+    """Return the time, in seconds on the clock, when the condition first held."""
     deadline = time.perf_counter() + deadline_seconds
     while not condition():
         if time.perf_counter() > deadline:
@@ -127,7 +127,7 @@ def service_arguments(
 ) -> list[str]:
     arguments = ["-m", "snapreplay.api.cli", "run", app, "--bootstrap-servers", bootstrap_servers]
     arguments += ["--http-port", str(http_port)]
-    # Named: killed and started again, it has its partitions at once.
+    # With a name, it has its partitions at once after a kill and restart.
     for override in ("instance_id=benchmark", *overrides):
         arguments += ["--set", override]
     return arguments

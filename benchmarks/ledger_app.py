@@ -1,4 +1,4 @@
-"""The program under measurement, "keyed running total": what every peer is measured with.
+"""The program under measurement, a running total per key, as for every peer.
 
 Values of about 95 bytes, state per key {count, sum, last timestamp}, one output per record.
 """

@@ -57,7 +57,9 @@ class Result(NamedTuple):
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--keys", type=int, default=5_000_000, help="fewer: constants outweigh")
+    parser.add_argument(
+        "--keys", type=int, default=5_000_000, help="with fewer, constant costs dominate"
+    )
     parser.add_argument(
         "--meanwhile", type=int, default=500_000, help="records that arrive during a snapshot"
     )
@@ -111,7 +113,7 @@ def measure(keys: int, meanwhile: int) -> Result:
 def _first_life(
     process: psutil.Process, servers: str, port: int, keys: int, meanwhile: int, log: Path
 ) -> list[Memory]:
-    """Without state, with all of it, in a quiet snapshot, in one beside the processing; then to be killed."""
+    """Measure without state, with all of it, in a quiet snapshot, and in one during processing."""
     _live(port, log)
     memories = [_memory("no state, LIVE", process)]
     harness.load(servers, "bench-in", keys, keys)

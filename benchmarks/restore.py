@@ -21,7 +21,7 @@ APP = "benchmarks/ledger_app.py"
 
 
 class Case(NamedTuple):
-    """What lies between the newest snapshot and the last increment, and which way over it."""
+    """How much lies between the newest snapshot and the last increment, and the mode."""
 
     name: str
     mode: str
@@ -96,7 +96,7 @@ def _case(case: Case, keys: int, runs: int) -> list[Result]:
 
 
 def _first_life(arguments: list[str], port: int, log: Path, records: int) -> None:
-    """Process everything, snapshot, be killed."""
+    """Process everything, write a snapshot, be killed."""
     with harness.child(log, *arguments):
         harness.wait_until(lambda: _position(port) >= records, f"{records} records ({log})", 0.1)
         harness.snapreplay("trigger-snapshot", "--wait", "--url", f"http://127.0.0.1:{port}")

@@ -1,7 +1,7 @@
 """How long the event loop stands still while a snapshot of 1 M keys is written: `python -m benchmarks.stall`.
 
-A whole service in this process, on a local broker, working off a backlog as fast as it can. Beside it a task that asks
-to be woken after a millisecond, over and over: what it is late by is what another partition would wait.
+A whole service in this process, on a local broker, processes a backlog as fast as it can. Beside it a task asks again
+and again to be woken after a millisecond. Its delay is what another partition would wait.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
     gc.set_threshold(5_000, 8, 2)  # this, the next line and `freeze`: as `snapreplay run` does
     sys.setswitchinterval(0.001)
     for _ in range(arguments.runs):
-        gc.collect()  # the state of the run before: to free it in this one takes 80 ms
+        gc.collect()  # frees the state of the last run; during this run it would take 80 ms
         gc.freeze()
         asyncio.run(_run(arguments.keys))
 

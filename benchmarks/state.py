@@ -1,4 +1,4 @@
-"""What the state costs, without Kafka: updates, a snapshot while updates go on, a restore; and what proves the outputs.
+"""What the state costs, without Kafka: updates, a snapshot during updates, a restore, and the outputs' fingerprint.
 
 Run: `python -m benchmarks.state [--keys 1000000] [--rounds 40] [--seed 1]`. Keys are drawn uniformly,
 which is the worst case for the caches, unless a line says Zipf; each figure is the median over rounds, the best
@@ -105,7 +105,7 @@ def drawn(random_: random.Random, keys: int) -> list[tuple[str, int]]:
 
 
 class Skewed:
-    """As `drawn`, but by Zipf's law with exponent 0.99, as YCSB draws: a few keys often, most seldom."""
+    """As `drawn`, but by Zipf's law with exponent 0.99, as in YCSB: a few keys often, most of them seldom."""
 
     def __init__(self, random_: random.Random, keys: int) -> None:
         self._by_rank = list(range(keys))
@@ -151,7 +151,7 @@ def measure_updates(
         updates = draw(random_, keys)
         with whole.lap("update"):
             one_batch(store, view, change, updates, laps)
-    # Made last: a million live objects slow every garbage collection down.
+    # Made last, because a million live objects slow down every garbage collection.
     plain: dict[str, Any] = dict(view)
     store.begin()
     for _ in range(rounds):
@@ -216,7 +216,7 @@ def measure_restore(keys: int, chunks: list[bytes], rounds: int) -> None:
 
 
 def measure_fingerprint(rounds: int) -> None:
-    """Of the outputs of one batch, each of some 100 bytes."""
+    """Measure the fingerprint of the outputs of one batch, each of some 100 bytes."""
     outputs = [
         Output(
             "balances",

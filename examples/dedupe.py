@@ -1,6 +1,6 @@
 """Passes each event on once: a second one with the same id within an hour is dropped.
 
-Time is the records' own (`stream_time_ms`), never the clock: a replay must decide the same.
+Time is that of the records (`stream_time_ms`), never the clock, because a replay must decide the same.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from snapreplay import App, MapState, Out, Record, Topic, raw, utf8
 
 HOUR_MS = 3_600_000
 SWEPT = "swept"
-"""State key of the hour that was last cleaned up; event ids stand behind "id/"."""
+"""State key of the hour that was last cleaned up; the keys of event ids begin with "id/"."""
 
 events = Topic("events", key=utf8, value=raw)
 unique_events = Topic("unique-events", key=utf8, value=raw)

@@ -1,4 +1,4 @@
-"""A limit order book: state that is no map, because matching needs the orders sorted.
+"""A limit order book: a state that is not a map, because matching needs the orders sorted.
 
 Input "orders", keyed by symbol: new limit orders and cancellations. Output "trades".
 """
@@ -58,9 +58,7 @@ _ORDER = b"order/"
 
 
 class OrderBook:
-    """All symbols of a partition. Every change goes with a way to undo it, so a failed record
-    leaves nothing.
-    """
+    """All symbols of a partition. Every change records how to undo it, so a failed record changes nothing."""
 
     def __init__(self) -> None:
         self._orders: dict[str, Resting] = {}
@@ -72,10 +70,10 @@ class OrderBook:
         """Trades with the best orders of the other side; what is left of `new` rests in the book.
 
         Raises:
-            ValueError: the order id is in the book already, or there is nothing to trade.
+            ValueError: the order id is already in the book, or the quantity is not positive.
         """
         if new.order_id in self._orders or new.quantity <= 0:
-            raise ValueError(f"order {new.order_id}: id in use, or quantity {new.quantity}")
+            raise ValueError(f"order {new.order_id}: id is in use, or quantity {new.quantity} < 1")
         trades, left = [], new.quantity
         while left and (best_id := self._best_against(symbol, new)):
             best = self._orders[best_id]

@@ -1,7 +1,7 @@
 """Exactly-once, crash-proof in-memory state for Kafka programs in Python.
 
-Public names are imported when first used (PEP 562): `import snapreplay` needs no Kafka client and
-no web server, so that tests start fast and Spark executors can have it.
+Public names are imported at their first use (PEP 562). `import snapreplay` needs no Kafka client and
+no web server, so tests start fast and Spark executors can import it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Numbers of things in messages: "1 offset is gone", "2 offsets are gone". Pure."""
+"""Counts for messages: "1 offset is gone", "2 offsets are gone". Pure."""
 
 from __future__ import annotations
 

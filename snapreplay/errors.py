@@ -1,8 +1,8 @@
-"""The error tree. The class of an error is the reaction to it; no caller ever reads a message to decide.
+"""The error tree. The class of an error decides how its owner reacts; no caller reads the message for that.
 
     SnapreplayError
     ├── RetryableError      RETRY    transient: back off and try again inside the deadline
-    │   └── AccessError     RETRY    Kafka keeps us out: an operator must act, and then it goes on by itself
+    │   └── AccessError     RETRY    Kafka refuses access: continues without a restart once an operator has acted
     ├── RebuildError        REBUILD  this snapshot or range is unusable: plan without it
     ├── ReleaseError        RELEASE  we are not the owner (any more)
     ├── StopError           STOP     an operator must act; `hint` says how
@@ -19,7 +19,7 @@ from typing import ClassVar, NamedTuple
 
 
 class Reaction(Enum):
-    """What the owner of a partition does about an error."""
+    """How the owner of a partition reacts to an error."""
 
     RETRY = "retry"
     REBUILD = "rebuild"
@@ -34,7 +34,7 @@ class SnapreplayError(Exception):
 
     Attributes:
         message: one sentence that names the thing and the value.
-        hint: what a person can do about it, an exact command where there is one; may be empty.
+        hint: what a person can do about it, with the exact command if there is one; may be empty.
         facts: the values in the message, by name, for machines (status, logs, problem documents).
     """
 
@@ -57,8 +57,8 @@ class RetryableError(SnapreplayError):
 
 
 class AccessError(RetryableError):
-    """Kafka refuses access, or a permission is missing. Credentials are renewed and permissions are given back, so it
-    is retried with back-off, without a restart. Only at the start of a process it ends the process."""
+    """Kafka refuses access, or a permission is missing. An operator can repair both while the process runs, so it
+    is retried with back-off. It ends the process only during start-up."""
 
 
 class RebuildError(SnapreplayError):
@@ -68,13 +68,13 @@ class RebuildError(SnapreplayError):
 
 
 class ReleaseError(SnapreplayError):
-    """Somebody else owns the partition, or it was taken from us."""
+    """Another process owns the partition, or this one has lost it."""
 
     reaction = Reaction.RELEASE
 
 
 class StopError(SnapreplayError):
-    """Going on could lose or double data: an operator must decide."""
+    """Continuing could lose or duplicate data, so an operator must act."""
 
     reaction = Reaction.STOP
 
@@ -86,7 +86,7 @@ class UsageError(SnapreplayError):
 
 
 class RecordId(NamedTuple):
-    """Which record of which input."""
+    """Identifies one input record."""
 
     topic: str
     partition: int
@@ -101,7 +101,7 @@ class RecordError(SnapreplayError):
     """One input record cannot be applied (codec, handler, size): deterministic, not transient.
 
     Attributes:
-        record_id: of the record; None while it is not known yet.
+        record_id: None while it is not known.
     """
 
     reaction = Reaction.HANDLER_POLICY
@@ -118,4 +118,4 @@ class DamagedError(RebuildError):
 
 
 class UnknownFormatError(StopError):
-    """A record of ours carries a format version this build does not know (written by a newer one)."""
+    """A record of ours has a format version that this build does not know; a newer build wrote it."""

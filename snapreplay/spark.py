@@ -48,8 +48,8 @@ def audit(
         if missing not in {"pyspark", "pyarrow", "pandas"}:
             raise
         raise UsageError(
-            f"the audit needs Spark: {missing} is not installed",
-            hint="pip install 'snapreplay[spark]', and a Java runtime 17 or newer",
+            f"the audit needs Spark, but {missing} is not installed",
+            hint="`pip install 'snapreplay[spark]'`, and install a Java runtime, version 17 or newer",
         ) from error
     kafka = {name: str(value) for name, value in settings.kafka.items()}
     return run(partial(BlockingReader, settings), kafka, app_id, level, app)

@@ -1,4 +1,4 @@
-"""Test an app without a broker: `Harness` to feed it, `check` to find what would break a recovery.
+"""Test an app without a broker. `Harness` feeds it records; `check` finds what would break a recovery.
 
 def test_ledger():
     harness = Harness(app)
@@ -48,7 +48,7 @@ CHILD_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Report:
-    """What `check` tried; `left_out` says what it could not, and why."""
+    """What `check` ran; `left_out` says what it could not run, and why."""
 
     record_count: int
     runs: tuple[str, ...]
@@ -69,10 +69,11 @@ def check(
     *,
     policy: ErrorPolicy = ErrorPolicy.FAIL,
 ) -> Report:
-    """Run the same records in every way that must make no difference; a few hundred are enough.
+    """Run the same records in every way that must not change the result; a few hundred records are enough.
 
-    Twice; in batches of 1, 7 and all; with snapshots and crashes in between, entries restored in
-    shuffled order; in a process with another PYTHONHASHSEED, if the app can be imported by name.
+    The runs: twice in batches of 1; in batches of 7; in one batch; with snapshots and crashes in between, after
+    which entries are restored in shuffled order; and, if the app can be imported by name, in other processes with
+    other values of PYTHONHASHSEED.
 
     Raises:
         Diverged: names the first record after which state or outputs differ.
@@ -83,18 +84,18 @@ def check(
     given = list(records)
     if not given:
         raise UsageError(
-            f"{app.app_id}: check needs records",
-            hint="`testing.record(topic, key=…, value=…)` makes one",
+            f"{app.app_id}: check needs at least one record",
+            hint="make records with `testing.record(topic, key=…, value=…)`",
         )
     reference = trace(app, given, policy)
     runs = ["batches of 1"]
-    _compare(reference, trace(app, given, policy), "running it again")
+    _compare(reference, trace(app, given, policy), "in a second run")
     runs.append("batches of 1 again")
     for size in BATCH_SIZES:
         _check_batches(app, given, policy, reference, size)
         runs.append(f"batches of {size}" if size < sys.maxsize else "one batch")
     for seed in CRASH_SEEDS:
-        _compare(reference, _crashing(app, given, policy, seed), f"crashing (seed {seed})")
+        _compare(reference, _crashing(app, given, policy, seed), f"with crashes (seed {seed})")
         runs.append(f"crashes, seed {seed}")
     left_out = []
     name = name_of(app)
@@ -103,13 +104,13 @@ def check(
     else:
         for hash_seed in HASH_SEEDS:
             other = _in_child(name, given, policy, hash_seed)
-            _compare(reference, other, f"PYTHONHASHSEED={hash_seed}")
+            _compare(reference, other, f"with PYTHONHASHSEED={hash_seed}")
             runs.append(f"PYTHONHASHSEED={hash_seed}")
     return Report(len(given), tuple(runs), tuple(left_out))
 
 
 def trace(app: App[Any], records: list[RawRecord], policy: ErrorPolicy) -> list[TraceStep]:
-    """In batches of one, so that each effect has its record."""
+    """Runs the records in batches of one, so that each effect belongs to one record."""
     harness = Harness(app, policy=policy)
     return [_step(harness, one) for one in records]
 
@@ -138,11 +139,11 @@ def _compare(reference: list[TraceStep], other: Iterable[TraceStep], how: str) -
     for expected, found in zip(reference, other, strict=True):
         if found.outputs != expected.outputs:
             raise Diverged(
-                f"{expected.record_id}: {how} gives other outputs:"
+                f"{expected.record_id}: {how} the app sends other outputs:"
                 f" {_shown(found.outputs)} instead of {_shown(expected.outputs)}"
             )
         if found.digest != expected.digest:
-            raise Diverged(f"{expected.record_id}: {how} leads to another state")
+            raise Diverged(f"{expected.record_id}: {how} the app has another state")
 
 
 def _shown(outputs: list[Output]) -> str:
@@ -170,7 +171,7 @@ def _check_batches(
             first = _first_differing(app, records, policy, reference, start, end)
             raise Diverged(
                 f"{reference[first].record_id}: a batch that began at {reference[start].record_id} leads to"
-                " another state than batches of one (is an object kept outside the state?)"
+                " another state than batches of one; does the handler keep an object outside the state?"
             )
 
 
@@ -185,12 +186,12 @@ def _compare_outputs(
         position += len(expected)
         if found != expected:
             raise Diverged(
-                f"{step.record_id}: batches of {min(size, len(steps))} give other outputs than batches"
+                f"{step.record_id}: batches of {min(size, len(steps))} send other outputs than batches"
                 f" of one: {_shown(found)} instead of {_shown(expected)}"
             )
     if position != len(outputs):
         raise Diverged(
-            f"{steps[-1].record_id}: {len(outputs) - position} outputs too many in its batch"
+            f"{steps[-1].record_id}: its batch sends {len(outputs) - position} outputs too many"
         )
 
 
@@ -202,7 +203,7 @@ def _first_differing(
     start: int,
     end: int,
 ) -> int:
-    """By bisection: the shortest batch from `start` that ends in another state."""
+    """Bisects for the last record of the shortest batch from `start` that ends in another state."""
     low, high = start, end - 1
     while low < high:
         middle = (low + high) // 2
@@ -244,7 +245,7 @@ def _in_child(
 
 
 def child() -> None:
-    """The other process: an order on standard input, its trace on standard output."""
+    """Runs in the other process: reads an order from standard input, writes the trace to standard output."""
     answers = sys.stdout.buffer
     sys.stdout = sys.stderr
     order = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Order)

@@ -11,14 +11,12 @@ from snapreplay.snapshots.format.records import NO_OFFSET, Genesis, Increment, P
 
 
 class NoUsableSnapshot(StopError):
-    """No snapshot can be used and the increments log is not whole. `facts["reasons"]`: snapshot id
-    → why.
-    """
+    """No snapshot can be used and the increments topic is not whole. `facts["reasons"]`: snapshot id → why."""
 
 
 @dataclass(frozen=True)
 class LogStarts:
-    """First offsets still present: of T-ZengLiang, T-QuanLiang, and of each input topic."""
+    """First offsets still present: of the increments topic, the snapshots topic, and each input topic."""
 
     increments_offset: int
     snapshots_offset: int
@@ -46,14 +44,13 @@ Start = FromSnapshot | FromGenesis
 def plan_start(
     last: Increment, last_offset: int, starts: LogStarts, unusable: Mapping[str, str]
 ) -> Start:
-    """The next start to try; called again with one more unusable snapshot (id → reason).
+    """Return the next start to try; called again with one more unusable snapshot (id → reason).
 
-    Genesis needs every increment ever written, on both modes: replay takes the order of the inputs
-    and the skipped records from them. Nothing is ever below offset 0, so a log that starts there
-    is whole.
+    Genesis needs every increment ever written, in both modes: a replay takes the order of the inputs
+    and the skipped records from them. A log that starts at offset 0 is whole.
 
     Raises:
-        NoUsableSnapshot: names every pointer and why not.
+        NoUsableSnapshot: names every pointer with the reason.
     """
     reasons = passed_over(last, starts, unusable)
     if len(reasons) < len(last.pointers):
@@ -64,7 +61,7 @@ def plan_start(
 
 
 def passed_over(last: Increment, starts: LogStarts, unusable: Mapping[str, str]) -> dict[str, str]:
-    """Snapshot id → why not, newest first, of those that come before the one to start from."""
+    """Return the unusable snapshots before the one to start from, newest first: id → why."""
     reasons: dict[str, str] = {}
     for pointer in last.pointers:
         reason = unusable.get(pointer.snapshot_id) or _trimmed(pointer, starts)
@@ -75,21 +72,20 @@ def passed_over(last: Increment, starts: LogStarts, unusable: Mapping[str, str])
 
 
 def _decided(last: Increment) -> bool:
-    """The chain begins at a decision, and what it began with is in a snapshot only."""
+    """Whether the chain begins at a decision; only a snapshot has the state that it began with."""
     return last.decision is not None or last.last_decision_offset != NO_OFFSET
 
 
 def _trimmed(pointer: Pointer, starts: LogStarts) -> str | None:
-    """Why the logs no longer hold what this snapshot needs: from its first chunk, and from the
-    record after its increment on."""
+    """Why the topics no longer hold what this snapshot needs: its chunks, and the records after its increment."""
     if pointer.first_chunk_offset < starts.snapshots_offset:
         return (
-            f"needs the snapshots log from offset {pointer.first_chunk_offset},"
+            f"needs the snapshots topic from offset {pointer.first_chunk_offset},"
             f" which now starts at {starts.snapshots_offset}"
         )
     if pointer.increment_offset + 1 < starts.increments_offset:
         return (
-            f"needs the increments log after offset {pointer.increment_offset},"
+            f"needs the increments topic after offset {pointer.increment_offset},"
             f" which now starts at {starts.increments_offset}"
         )
     return None
@@ -99,12 +95,12 @@ def _nowhere(
     last: Increment, last_offset: int, starts: LogStarts, reasons: Mapping[str, str]
 ) -> NoUsableSnapshot:
     tried = "; ".join(f"snapshot {name}: {reason}" for name, reason in reasons.items())
-    genesis = f"the increments log starts at offset {starts.increments_offset}, not at 0"
+    genesis = f"the increments topic starts at offset {starts.increments_offset}, not at 0"
     if _decided(last):
-        genesis = "a decision (see `decisions` of the partition) began the chain anew since"
+        genesis = "a decision (see `decisions` of the partition) has begun a new chain since then"
     return NoUsableSnapshot(
-        f"nothing to restore batch {last.batch} (increment at offset {last_offset}) from:"
-        f" {tried or 'it points to no snapshot'}; genesis: {genesis}",
+        f"no snapshot can be used to restore batch {last.batch} (increment at offset {last_offset}):"
+        f" {tried or 'it points to none'}; nor can the genesis: {genesis}",
         hint=_way_out(last, starts),
         reasons=dict(reasons),
         increments_start_offset=starts.increments_offset,
@@ -113,7 +109,7 @@ def _nowhere(
 
 
 def _way_out(last: Increment, starts: LogStarts) -> str:
-    restore = f"bring both topics of {last.origin.app_id!r} back from a backup or mirror"
+    restore = f"restore both topics of {last.origin.app_id!r} from a backup or mirror"
     gone = [
         f"{topic} (needs {first}, starts at {starts.inputs.get(topic, 'unknown')})"
         for topic, first in sorted(last.genesis.start_offsets.items())
@@ -121,10 +117,10 @@ def _way_out(last: Increment, starts: LogStarts) -> str:
     ]
     if gone:
         return (
-            f"{restore}; the input alone cannot rebuild the state either: {', '.join(gone)}; or process what is left"
+            f"{restore}, because the input alone cannot rebuild the state: {', '.join(gone)}; or process what is left"
             f" of it under a new app id, with an empty state: {new_app()}"
         )
     return (
-        f"{restore}; or, as the input still reaches back to the genesis, process it again under a new app id:"
-        f" {new_app()}: all outputs are then written a second time"
+        f"{restore}; or, because the input still reaches back to the genesis, process it again under a new app id:"
+        f" {new_app()}; all outputs are then written a second time"
     )

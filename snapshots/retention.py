@@ -1,8 +1,7 @@
 """How much of our two topics is still needed. Pure.
 
-Only snapshots that the last committed increment points to count: unpointed manifests, however new
-and whole, keep nothing and free nothing. Floors are to be computed from the log directly before
-each trim.
+Only snapshots that the last committed increment points to count. Other manifests, however new and
+whole, neither keep nor free anything. Compute the floors from the log directly before each trim.
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ from snapreplay.snapshots.format.records import Increment
 
 
 class Floors(NamedTuple):
-    """Everything below may be deleted, in T-ZengLiang and in T-QuanLiang."""
+    """Everything below may be deleted, in the increments topic and in the snapshots topic."""
 
     increments_offset: int
     snapshots_offset: int
 
 
 def retention_floors(last: Increment, last_offset: int, snapshots_kept: int) -> Floors | None:
-    """The floors that keep the newest `snapshots_kept` (at least 1) snapshots; None: no trim.
+    """Return the floors that keep the newest `snapshots_kept` (at least 1) snapshots; None: no trim.
 
-    `last_offset` is that of `last` in T-ZengLiang. The increments floor is the increment of the
-    oldest kept snapshot's batch, itself kept, and always below `last_offset`; the snapshots floor
-    is the lowest chunk of all kept ones.
+    `last_offset` is that of `last` in the increments topic. The increments floor is the increment of
+    the oldest kept snapshot's batch, which is kept, and always below `last_offset`. The snapshots
+    floor is the lowest chunk of all kept snapshots.
     """
     kept = last.pointers[: max(1, snapshots_kept)]
     if not kept:

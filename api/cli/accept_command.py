@@ -31,20 +31,22 @@ def register(app: typer.Typer) -> None:
 def accept(  # noqa: PLR0913 - an argument is an option of the command
     app: AppName,
     *,
-    partition: Annotated[int, typer.Option("--partition", "-p", min=0, help="The one FAILED.")],
+    partition: Annotated[
+        int, typer.Option("--partition", "-p", min=0, help="The FAILED partition.")
+    ],
     finding: Annotated[
-        str, typer.Option("--finding", metavar="ID", help="As the hint of the failure prints it.")
+        str, typer.Option("--finding", metavar="ID", help="As printed in the hint of the failure.")
     ],
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept for ever.")],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done; write nothing.")
+        bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")
     ] = False,
     bootstrap_servers: BootstrapServers = None,
     config: Config = None,
     overrides: Overrides = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Accept what a recovery found, and go on from there; the log keeps who decided it and why."""
+    """Accept what a recovery found, and continue from there. The log keeps who decided it and why."""
     import asyncio
 
     from snapreplay.app.load import load_app
@@ -96,7 +98,7 @@ def _outcome(proposal: Proposal, accepted: Begun | None) -> str:
         return "dry run: nothing was written"
     return (
         f"accepted: increment {accepted.increment.batch} at offset {accepted.offset}, snapshot"
-        f" {accepted.snapshot_id}. Now {look_again(proposal.partition)}"
+        f" {accepted.snapshot_id}. Now run {look_again(proposal.partition)}"
     )
 
 

@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 def audit(
     app: Annotated[
-        str | None, typer.Argument(metavar="[APP]", help="module:app or path; or use --app-id.")
+        str | None, typer.Argument(metavar="[APP]", help="module:app or a path; or use --app-id.")
     ] = None,
     *,
     app_id: Annotated[
@@ -57,7 +57,7 @@ def _app_id(app: str | None, app_id: str | None) -> str:
     if (app is None) == (app_id is None):
         raise UsageError(
             "audit needs either an app or an app id",
-            hint="snapreplay audit module:app, or snapreplay audit --app-id NAME",
+            hint="run `snapreplay audit module:app` or `snapreplay audit --app-id NAME`",
         )
     if app_id is not None:
         return app_id
@@ -67,7 +67,7 @@ def _app_id(app: str | None, app_id: str | None) -> str:
 
 
 def print_report(report: AuditReport, output: Format) -> None:
-    """Counts, findings and notes as tables and a verdict, or the report as one JSON document."""
+    """Print counts, notes, findings and decisions as tables with a verdict, or the report as one JSON document."""
     if output is Format.JSON:
         import msgspec
 

@@ -16,14 +16,14 @@ Json = dict[str, Any]
 
 
 class ServiceUnreachable(RetryableError):
-    """Nobody answers at the URL, or somebody who is no snapreplay service."""
+    """Nothing answers at the URL, or something that is not a snapreplay service."""
 
 
 class Client:
     """Asks the service at `url`; use as a context manager.
 
-    Every call raises ServiceUnreachable (nobody, or somebody else, answered) or OperationRefused (a
-    problem document did).
+    Every call raises ServiceUnreachable (no service answered) or OperationRefused (the answer is a
+    problem document).
     """
 
     def __init__(self, url: str) -> None:
@@ -46,7 +46,7 @@ class Client:
         return self._ask("GET", "/restore-status", "partitions")
 
     def trigger_snapshot(self, partitions: list[int] | None, reason: str) -> Json:
-        """`partitions` None: all that are live."""
+        """`partitions` None: all live ones."""
         wanted: Json = {"reason": reason} | ({"partitions": partitions} if partitions else {})
         return self._ask("POST", "/trigger-snapshot", "parts", body=wanted)
 
@@ -61,13 +61,13 @@ class Client:
         return self._ask("GET", path, "checks")
 
     def _ask(self, method: str, path: str, member: str, *, body: Json | None = None) -> Json:
-        """`member`: the answer has it. Else it is a problem document, or not from a service of ours."""
+        """`member` is in the answer, unless that is a problem document or not from a snapreplay service."""
         try:
             response = self._http.request(method, path, json=body)
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
             raise ServiceUnreachable(
                 f"no service answers at {self.url}: {error}",
-                hint="start one with 'snapreplay run APP', or say where it is with --http-port or --url",
+                hint="start one with `snapreplay run APP`, or say where it is with --http-port or --url",
                 url=self.url,
             ) from error
         document = _document(response)
@@ -75,7 +75,7 @@ class Client:
             return document
         if not response.is_error or "title" not in document:
             raise ServiceUnreachable(
-                f"{self.url} is no snapreplay service: {method} {path} gave {response.status_code}"
+                f"{self.url} is not a snapreplay service: {method} {path} returned {response.status_code}"
                 f" {response.headers.get('content-type', 'without a content type')}",
                 hint="say where the service is with --http-port or --url",
                 url=self.url,
@@ -84,7 +84,7 @@ class Client:
 
 
 def _document(response: httpx2.Response) -> Json:
-    """Empty when the answer is none."""
+    """The JSON document; empty if the answer is none."""
     try:
         document = response.json()
     except ValueError:

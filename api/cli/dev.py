@@ -1,4 +1,4 @@
-"""`snapreplay dev`: all that an app needs, on this machine, for as long as the terminal is open."""
+"""`snapreplay dev`: everything that an app needs, on this machine, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from snapreplay.service.topics.requirements import ensure_topics
 # Input with old record times is normal in development: default retention would delete it.
 KEEP_OLD_RECORDS = {"log.retention.ms": "-1"}
 INSTEAD = (
-    "do without the local broker, on a cluster that has the app's input and output topics:"
-    " 'snapreplay topics ensure APP', 'snapreplay init APP' and 'snapreplay run APP',"
+    "do without the local broker, on a cluster that has the app's input and output topics: run"
+    " `snapreplay topics ensure APP`, `snapreplay init APP` and `snapreplay run APP`,"
     " each with --bootstrap-servers HOST:PORT"
 )
 
@@ -29,7 +29,7 @@ INSTEAD = (
 def run_dev(
     app: App[Any], settings: Settings, partitions: int, data_dir: Path | None, http: HttpServer
 ) -> int:
-    """Blocks until Ctrl-C or SIGTERM; returns the exit code of the service.
+    """Block until Ctrl-C or SIGTERM; return the exit code of the service.
 
     Raises:
         LocalBrokerUnavailable: Java, Maven or the jars are missing, or the broker failed.

@@ -1,4 +1,4 @@
-"""`snapreplay doctor`: what could go wrong, looked for before it does."""
+"""`snapreplay doctor`: finds what could go wrong before it does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 def doctor(
     app: Annotated[
         str | None,
-        typer.Argument(metavar="[APP]", help="module:app or path; without: the cluster alone."),
+        typer.Argument(metavar="[APP]", help="module:app or a path; without it, only the cluster."),
     ] = None,
     *,
     bootstrap_servers: BootstrapServers = None,
@@ -55,7 +55,7 @@ def _run(
 
 
 def print_report(report: DoctorReport, output: Format) -> None:
-    """What was looked at and what is wrong, each finding with its remedy; or one JSON document."""
+    """Print what was looked at and each finding with its remedy, or one JSON document."""
     if output is Format.JSON:
         import msgspec
 

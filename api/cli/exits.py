@@ -1,4 +1,4 @@
-"""What the exit codes mean, and which error gives which. Scripts rely on them: never renumber."""
+"""The exit codes, and which error gives which. Scripts rely on them: never renumber."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from snapreplay.service.core.kafka_errors import ClockRefused, NotAuthenticated
 class ExitCode(IntEnum):
     OK = 0
     FINDINGS = 1  # the audit found something, an operation failed or was refused, not healthy
-    REFUSED = 2  # the command, the app or the settings are wrong: nothing was started
-    UNREACHABLE = 3  # no broker, or no service, answered; or no local broker can be had
-    OPERATOR = 4  # the topics are not as they must be: the hint says what to do
+    REFUSED = 2  # the command, the app or the settings are wrong; nothing was started
+    UNREACHABLE = 3  # no broker or no service answered, or there is no local broker
+    OPERATOR = 4  # the topics are not as they must be; the hint says what to do
     NOT_YET = 5  # no partition failed, but not all are live
 
 
 class OperationRefused(SnapreplayError):
-    """The service answered with a problem document, or has none of that kind; `code` is what the command ends with."""
+    """The service answered with a problem document, or the command cannot be carried out; `code` is its exit code."""
 
     reaction = Reaction.REFUSE
 
@@ -43,7 +43,7 @@ class OperationRefused(SnapreplayError):
 
 
 def code_of(error: SnapreplayError) -> ExitCode:
-    """The exit code for an error that ended a command."""
+    """Return the exit code for an error that ended a command."""
     match error:
         case OperationRefused():
             return error.code
@@ -62,17 +62,17 @@ def code_of(error: SnapreplayError) -> ExitCode:
 
 
 def hint_of(error: SnapreplayError) -> str:
-    """Its own; where the cluster did not answer, what to look at first."""
+    """Return the error's own hint, or what to check first if the cluster did not answer."""
     if not error.hint and isinstance(error, RetryableError):
-        return "is the cluster there? say where with --bootstrap-servers"
+        return "check that the cluster is up, and say where it is with --bootstrap-servers"
     return error.hint
 
 
 @contextmanager
 def refused_unless_it_runs() -> Iterator[None]:
-    """For commands whose code 1 means findings: whatever stops them is said, and ends them with REFUSED.
+    """For commands whose code 1 means findings: any error is printed and ends them with REFUSED.
 
-    To whom reads such a code the reason makes no difference: it could not run.
+    For a script the reason makes no difference: the command could not run.
     """
     try:
         yield

@@ -11,7 +11,7 @@ _QUIET = ("aiokafka", "asyncio", "kafka", "uvicorn")  # libraries: their warning
 
 
 class Level(StrEnum):
-    """What is worth a line."""
+    """The lowest level that is logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -20,7 +20,7 @@ class Level(StrEnum):
 
 
 def configure(level: Level) -> None:
-    """Of the root logger; libraries stay at warning unless `level` is debug."""
+    """Set up the root logger; libraries stay at warning unless `level` is debug."""
     formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: %(message)s")
     formatter.converter = time.gmtime
     formatter.datefmt = "%Y-%m-%dT%H:%M:%S"

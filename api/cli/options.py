@@ -1,4 +1,4 @@
-"""Options that mean the same in every command, and the settings they add up to."""
+"""Options that mean the same in every command, and the settings made from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AppName = Annotated[
     str,
     typer.Argument(
         metavar="APP",
-        help="module:app, or path/to/file.py; the attribute 'app' when none is named.",
+        help="module:app, or path/to/file.py; without a name, the attribute 'app'.",
     ),
 ]
 Config = Annotated[
@@ -44,7 +44,7 @@ HttpPort = Annotated[
     typer.Option("--http-port", metavar="PORT", help="Port of the HTTP API; 0 picks a free one."),
 ]
 LogLevel = Annotated[
-    Level, typer.Option("--log-level", help="What the log on standard error holds.")
+    Level, typer.Option("--log-level", help="The lowest level in the log on standard error.")
 ]
 Output = Annotated[Format, typer.Option("--output", "-o", help="How to print the result.")]
 Url = Annotated[
@@ -52,7 +52,7 @@ Url = Annotated[
     typer.Option(
         "--url",
         metavar="URL",
-        help="A running service; default: http.host and http.port of the settings.",
+        help="URL of a running service; default: http.host and http.port of the settings.",
     ),
 ]
 
@@ -63,7 +63,7 @@ AskedPort = Annotated[
         metavar="PORT",
         min=1,
         max=65535,
-        help="Instead of http.port of the settings.",
+        help="Port of the running service, instead of http.port of the settings.",
     ),
 ]
 
@@ -74,7 +74,7 @@ def settings_from(
     bootstrap_servers: str | None = None,
     http_port: int | None = None,
 ) -> Settings:
-    """Command line over environment over file over defaults; a dedicated option wins over `--set`.
+    """Merge command line over environment over file over defaults; an option of its own wins over `--set`.
 
     Raises:
         UsageError: `--set` without "=", or settings that are wrong.
@@ -94,26 +94,28 @@ def _split(override: str) -> tuple[str, str]:
     if not equals or not name.strip():
         raise UsageError(
             f"--set {override!r} is not NAME=VALUE",
-            hint="such as --set kafka.security.protocol=SSL",
+            hint="write it as in `--set kafka.security.protocol=SSL`",
         )
     return name.strip(), value
 
 
 def service_url(url: str | None, http_port: int | None, config: Path | None) -> str:
-    """Where a running service is asked, without a trailing slash.
+    """Return the URL of a running service, without a trailing slash.
 
     Raises:
-        UsageError: not a http(s) URL, both a URL and a port, or the settings leave the port open.
+        UsageError: it is not an http(s) URL, both URL and port are given, or the settings leave the port open.
     """
     if url is None:
         return _url_of(settings_from(config, None, http_port=http_port))
     if http_port is not None:
         raise UsageError(
             f"--url {url} and --http-port {http_port} both say where the service is",
-            hint="give one of them",
+            hint="give only one of them",
         )
     if not url.startswith(("http://", "https://")):
-        raise UsageError(f"--url {url!r} is not a URL", hint="such as --url http://127.0.0.1:8080")
+        raise UsageError(
+            f"--url {url!r} is not a URL", hint="write it as in `--url http://127.0.0.1:8080`"
+        )
     return url.rstrip("/")
 
 
@@ -122,7 +124,7 @@ def _url_of(settings: Settings) -> str:
 
     if settings.http.port == 0:
         raise UsageError(
-            "http.port is 0 in the settings: the service has picked a free port",
+            "http.port is 0 in the settings, so the service has picked a free port",
             hint="give what it printed at start: the port with --http-port, or the address with --url",
         )
     return Address(settings.http.host, settings.http.port).url

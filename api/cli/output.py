@@ -1,6 +1,6 @@
 """Results to standard output (tables or JSON), everything else to standard error.
 
-NO_COLOR and non-terminals are respected by rich itself; piped tables get more than 80 columns.
+rich itself respects NO_COLOR and non-terminals; piped tables get more than 80 columns.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    # Closed by who started us, it is None; then rich writes to nowhere, as print does.
+    # If the parent closed it, it is None; then rich writes nothing, as print does.
     chosen = stream is None or stream.isatty() or "COLUMNS" in os.environ
     fixed = None if chosen else PIPED_COLUMNS
     return Console(stderr=stderr, width=fixed, highlight=False)
@@ -42,12 +42,12 @@ def print_json(value: object) -> None:
 
 
 def note(line: str) -> None:
-    """Something a person wants to know, that is not the result."""
+    """Print a line for people that is not the result."""
     print(line, file=sys.stderr, flush=True)
 
 
 def print_error(message: str, hint: str) -> None:
-    """One clear block on standard error: what is wrong, what to do."""
+    """Print one block on standard error: what is wrong, and what to do."""
     from rich.text import Text
 
     out = console(stderr=True)

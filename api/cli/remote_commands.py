@@ -22,7 +22,7 @@ Partitions = Annotated[
     list[int] | None,
     typer.Option("--partition", "-p", min=0, help="Repeatable; default: see above."),
 ]
-Wait = Annotated[bool, typer.Option("--wait", help="Until the operation has succeeded or failed.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until the operation has ended.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
 
 
 class _ZeroOrOne(TyperCommand):
-    """A command line that cannot be understood ends with 1, not 2: others read the code of `health`."""
+    """A wrong command line ends with 1, not 2, because a container runtime reads the code of `health`."""
 
     def parse_args(self, *arguments: Any) -> list[str]:
         try:
@@ -43,7 +43,7 @@ class _ZeroOrOne(TyperCommand):
         except Exception as error:  # what typer raises for a wrong call it does not export
             raise OperationRefused(
                 getattr(error, "format_message", error.__str__)(),
-                hint="snapreplay health --help",
+                hint="see `snapreplay health --help`",
                 code=ExitCode.FINDINGS,
             ) from error
 
@@ -58,8 +58,8 @@ def restore_status(
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show where every partition of a running service is on its way to live: exit code 0 all are live, 1 a partition
-    failed, 5 not all are live yet (or none is assigned)."""
+    """Show how far each partition of a running service is on its way to live. Exit code 0: all are live; 1: a partition
+    failed; 5: not all are live yet, or none is assigned."""
     from snapreplay.api.cli import restore_view
     from snapreplay.api.cli.client import Client
     from snapreplay.api.cli.watch import follow
@@ -85,7 +85,7 @@ def trigger_snapshot(
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Write full snapshots of the partitions named, or of all that are live; processing goes on meanwhile."""
+    """Write full snapshots of the named partitions, or of all live ones; processing continues meanwhile."""
     from snapreplay.api.cli.client import Client
 
     with Client(service_url(url, http_port, config)) as client:
@@ -106,7 +106,7 @@ def retry(
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Let the partitions named, or all that failed, recover again, once what stopped them is repaired or accepted."""
+    """Let the named partitions, or all failed ones, recover again, after the cause was repaired or accepted."""
     from snapreplay.api.cli.client import Client
 
     with Client(service_url(url, http_port, config)) as client:
@@ -125,7 +125,7 @@ def retry(
 
 
 def _retried(client: Client, numbers: list[int]) -> tuple[list[Json], list[OperationRefused]]:
-    """One that is refused does not hide those that have begun. The only one is raised, for its exit code."""
+    """A refused retry does not hide those that have begun. If it is the only one it is raised, for its exit code."""
     operations, refused = [], []
     for number in numbers:
         try:
@@ -142,8 +142,8 @@ def _failed(client: Client) -> list[int]:
     failed = [each["partition"] for each in partitions if each["phase"] == "failed"]
     if not failed:
         raise OperationRefused(
-            f"no partition of the process at {client.url} is failed: nothing to retry",
-            hint="'snapreplay restore-status' shows their phases",
+            f"no partition of the process at {client.url} has failed: there is nothing to retry",
+            hint="`snapreplay restore-status` shows their phases",
             code=ExitCode.FINDINGS,
         )
     return failed
@@ -179,13 +179,13 @@ def _print_operation(operation: Json, output: Format) -> None:
 def health(
     *,
     ready: Annotated[
-        bool, typer.Option("--ready", help="Ask whether it is ready, not whether it lives.")
+        bool, typer.Option("--ready", help="Ask whether it is ready, not whether it is alive.")
     ] = False,
     url: Url = None,
     http_port: AskedPort = None,
     config: Config = None,
 ) -> None:
-    """For a container's health check: exit code 0 healthy, 1 not (also when nobody answers)."""
+    """Check the health, for a container. Exit code 0: healthy; 1: not healthy, or nothing answers."""
     from snapreplay.api.cli.client import Client
 
     try:

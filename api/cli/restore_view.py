@@ -29,7 +29,7 @@ _COLUMNS = (
 
 
 def print_status(status: Json) -> None:
-    """One row per partition, then what is wrong with each, then the sum."""
+    """Print one row per partition, then what is wrong with each, then the summary."""
     out = console()
     rows = [_row(each) for each in status["partitions"]]
     if rows:
@@ -54,7 +54,7 @@ def summary(status: Json) -> str:
 
 
 def exit_code(status: Json) -> ExitCode:
-    """What a script wants to know: are all live, must a person act, or is it to ask again?"""
+    """Tell a script whether all are live, a person must act, or it should ask again."""
     if "failed" in status["summary"]["partitions_by_phase"]:
         return ExitCode.FINDINGS
     return ExitCode.OK if status["summary"]["all_live"] else ExitCode.NOT_YET
@@ -80,12 +80,12 @@ def _row(partition: Json) -> list[object]:
 
 
 def percent(partition: Json) -> str | None:
-    """Such as "12.5 %"; None for who is not on the way to live."""
+    """Such as "12.5 %"; None if the partition is not on the way to live."""
     return None if partition["percent"] is None else f"{partition['percent']:.1f} %"
 
 
 def amount(partition: Json) -> str | None:
-    """Such as "1,024 / 4,096 bytes"; None when there is nothing to count."""
+    """Such as "1,024 / 4,096 bytes"; None if there is nothing to count."""
     progress = partition["progress"]
     if progress is None:
         return None
@@ -113,7 +113,7 @@ def _proof(proof: Json | None) -> str | None:
 
 
 def troubles(partition: Json) -> list[str]:
-    """What a person must know of this partition; empty when all is well."""
+    """What a person must know of this partition; empty if all is well."""
     lines, name = [], f"partition {partition['partition']}"
     if fallback := partition["fallback"]:
         which = fallback["from_snapshot_id"]

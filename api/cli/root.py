@@ -21,7 +21,7 @@ from snapreplay.service.kafka.client_log import summarise_client_log
 
 
 class _Group(TyperGroup):
-    """Turns an error of the tree into one block and its exit code, for every command."""
+    """Prints an error of ours as one block and ends with its exit code, for every command."""
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -43,7 +43,7 @@ def run(
     overrides: Overrides = None,
     log_level: LogLevel = Level.INFO,
 ) -> None:
-    """Run an app against a Kafka cluster until SIGTERM or Ctrl-C: what the container runs."""
+    """Run an app against a Kafka cluster until SIGTERM or Ctrl-C. This is what the container runs."""
     from snapreplay.app.load import load_app
 
     program = load_app(app)
@@ -69,18 +69,19 @@ def dev(
     app: AppName,
     *,
     partitions: Annotated[
-        int, typer.Option("--partitions", min=1, max=1000, help="Of the input topics it creates.")
+        int,
+        typer.Option("--partitions", min=1, max=1000, help="Partitions of the topics it creates."),
     ] = 4,
     data_dir: Annotated[
         Path | None,
-        typer.Option("--data-dir", metavar="DIR", help="Keep the topics there; default: forget."),
+        typer.Option("--data-dir", metavar="DIR", help="Keep the topics there; default: nowhere."),
     ] = None,
     http_port: HttpPort = None,
     config: Config = None,
     overrides: Overrides = None,
     log_level: LogLevel = Level.INFO,
 ) -> None:
-    """Local broker, topics, service and HTTP API in one, until Ctrl-C: to write one's own app."""
+    """Run a local broker, the topics, the service and the HTTP API in one, until Ctrl-C, to develop an app."""
     from snapreplay.api.cli.dev import run_dev
     from snapreplay.app.load import load_app
 
@@ -95,15 +96,15 @@ StateOf = Annotated[
     typer.Option(
         "--state-of",
         metavar="APP_ID",
-        help="Begin with the state of another app of this cluster, after its last committed batch.",
+        help="Begin with the state of another app of this cluster as of its last committed batch.",
     ),
 ]
 StateIsLost = Annotated[
     bool,
     typer.Option(
         "--state-is-lost",
-        help="Give up the state of an app that has run: no process has it in memory any more. Refused while one is a"
-        " member of the group.",
+        help="Give up the state of an app that has run, if no process has it in memory any more. Refused while a"
+        " process is a member of the group.",
     ),
 ]
 
@@ -115,8 +116,8 @@ def init(  # noqa: PLR0913 - an argument is an option of the command
         Literal["earliest", "latest", "positions"] | None,
         typer.Option(
             "--from",
-            help="Where to begin in the input topics: earliest (default), latest; with --state-of also positions"
-            " (then the default): where that app stands.",
+            help="Where to begin in the input topics: earliest (default) or latest; with --state-of also positions"
+            " (then the default), which is where that app stands.",
         ),
     ] = None,
     state_of: StateOf = None,
@@ -142,8 +143,8 @@ def init(  # noqa: PLR0913 - an argument is an option of the command
         )
     elif start == "positions":
         raise UsageError(
-            "--from positions: of which app?",
-            hint="`--state-of APP_ID` names the one whose state is taken over",
+            "--from positions needs an app whose positions to take",
+            hint="name the app whose state is taken over with `--state-of APP_ID`",
         )
     else:
         done = init_app(
@@ -160,14 +161,14 @@ def topics_ensure(
         typer.Option(
             "--partitions",
             min=1,
-            help="Also create missing inputs and outputs, with so many partitions.",
+            help="Also create missing inputs and outputs, with this number of partitions.",
         ),
     ] = None,
     replace_lost: Annotated[
         bool,
         typer.Option(
             "--replace-lost",
-            help="Create increments or snapshots anew, empty, though the other topic exists.",
+            help="Create the increments or snapshots topic anew, empty, although the other one exists.",
         ),
     ] = False,
     bootstrap_servers: BootstrapServers = None,
@@ -175,7 +176,7 @@ def topics_ensure(
     overrides: Overrides = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Create the app's own topics if all of them are absent, check them otherwise."""
+    """Create the app's own topics if all of them are absent; otherwise check them."""
     import asyncio
 
     from snapreplay.app.load import load_app

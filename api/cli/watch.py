@@ -23,10 +23,10 @@ PATIENCE_S = 30.0  # a service that was killed is started again meanwhile
 
 
 def follow(client: Client, output: Format) -> ExitCode:
-    """Until every partition is live (OK), or the rest is failed (FINDINGS).
+    """Follow until every partition is live (OK), or those that are not have failed (FINDINGS).
 
     Raises:
-        ServiceUnreachable: at once when it never answered, later after half a minute of silence.
+        ServiceUnreachable: at once if it never answered, otherwise after half a minute of silence.
     """
     out = console()
     if output is Format.JSON:

@@ -1,4 +1,4 @@
-"""Full snapshots on demand, and what became of them."""
+"""Full snapshots on demand, and the operations that write them."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ async def trigger_snapshot(
     response: Response,
     request: Annotated[schemas.SnapshotRequest | None, Body(openapi_examples=_REQUESTS)] = None,
 ) -> schemas.Operation:
-    """Asks for a full snapshot of each of these partitions; processing goes on meanwhile. Without a
-    body: of all that are live. All or nothing: when one partition is refused, none is started."""
+    """Requests a full snapshot of each of these partitions, or without a body of all live ones. Processing continues
+    meanwhile. If one partition is refused, no snapshot is started."""
     wanted = request or schemas.SnapshotRequest()
     partitions = _checked(here, wanted.partitions)
     operation = here.control.trigger_snapshot(partitions, wanted.reason)
@@ -78,7 +78,7 @@ def _checked(here: ApiContext, partitions: list[int] | None) -> list[int] | None
 
 @router.get("/api/v1/snapshots", operation_id="list_snapshots", responses=problems.documented())
 async def list_snapshots(here: Here) -> schemas.Snapshots:
-    """Full snapshots this process wrote or used, newest first, at most 500."""
+    """Full snapshots that this process wrote or used, newest first, at most 500."""
     return schemas.Snapshots.model_validate({"items": tuple(here.control.snapshots())})
 
 
@@ -101,7 +101,7 @@ async def get_operation(
     if operation is None:
         raise problems.ProblemError(
             problems.UNKNOWN_OPERATION,
-            f"operation {operation_id!r} is not known: the last 1,000 of this process are kept,"
+            f"operation {operation_id!r} is not known: this process keeps its last 1,000 operations,"
             " and none from before its start",
             hint="GET /api/v1/operations lists them",
         )

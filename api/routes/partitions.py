@@ -15,13 +15,13 @@ router = APIRouter(tags=["partitions"])
 @router.get("/api/v1/restore", operation_id="get_restore", responses=problems.documented())
 async def restore_status(here: Here) -> schemas.RestoreStatus:
     """The running or last recovery of every partition of this process: phase, snapshot, mode,
-    progress, seconds per phase, proof. Answers before any partition is assigned, too."""
+    progress, seconds per phase, proof. It also answers before any partition is assigned."""
     return views.restore_status(here.control.facts(), here.control.partitions())
 
 
 @router.get("/api/v1/partitions", operation_id="list_partitions", responses=problems.documented())
 async def list_partitions(here: Here) -> schemas.Partitions:
-    """Partitions this process owns or lately owned, ordered by number."""
+    """Partitions that this process owns or recently owned, ordered by number."""
     now = here.now()
     return schemas.Partitions(
         items=tuple(views.partition(each, now) for each in here.control.partitions())
@@ -63,9 +63,9 @@ async def get_partition(here: Here, partition: schemas.PathPartition) -> schemas
 async def retry_partition(
     here: Here, response: Response, partition: schemas.PathPartition
 ) -> schemas.Operation:
-    """After what stopped it was repaired or accepted. The topics are looked at again, then the partition recovers
-    from the fence on; the others of this process run on. The operation has succeeded when it is live and has committed
-    a batch, or found nothing to commit for a second; it failed when the partition failed again."""
+    """To be called after the cause was repaired or accepted. The topics are checked again, then the partition recovers
+    from the fence on; the other partitions of this process continue. The operation succeeds when the partition is live
+    and has committed a batch, or found nothing to commit for a second; it fails when the partition fails again."""
     try:
         operation = here.control.retry(partition)
     except (UnknownPartition, NotOwned):

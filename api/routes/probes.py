@@ -1,4 +1,4 @@
-"""For machines: probes, metrics, who this process is."""
+"""For machines: probes, metrics, facts about this process."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def _answer(checks: Sequence[Check]) -> JSONResponse:
     responses=_probe_responses("Leave it alone.", "Kill it: it cannot recover by itself."),
 )
 async def liveness(here: Here) -> JSONResponse:
-    """Whether this process should be killed. A long restore, a failed partition or an absent
-    cluster is never a reason."""
+    """Whether this process should be left alone or killed. A long restore, a failed partition or an
+    absent cluster is never a reason to kill it."""
     return _answer(here.control.live_checks())
 
 
@@ -49,7 +49,7 @@ async def liveness(here: Here) -> JSONResponse:
     responses=_probe_responses("Member of the group, every partition live.", "Not ready (yet)."),
 )
 async def readiness(here: Here) -> JSONResponse:
-    """Whether every assigned partition is live. A process without partitions is ready too."""
+    """Whether every assigned partition is live. A process without partitions is ready, too."""
     return _answer(here.control.ready_checks())
 
 
@@ -57,10 +57,10 @@ async def readiness(here: Here) -> JSONResponse:
     "/startupz",
     operation_id="startup",
     response_model=schemas.Probe,
-    responses=_probe_responses("Started: probe it by /healthz from now on.", "Not started."),
+    responses=_probe_responses("Started: probe it with /healthz from now on.", "Not started."),
 )
 async def startup(here: Here) -> JSONResponse:
-    """Whether the process has started: HTTP answers, its loops turn. No restore is waited for."""
+    """Whether the process has started: HTTP answers and its loops run. It does not wait for a restore."""
     return _answer([Check("http", ok=True), *here.control.live_checks()])
 
 

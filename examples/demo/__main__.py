@@ -21,11 +21,11 @@ from examples.demo.show import Show
 from snapreplay.devbroker.errors import LocalBrokerUnavailable, ToolsMissing
 
 INTERRUPTED = 130
-INSTEAD = """do without them, on a cluster of yours: make demo ARGS="--bootstrap-servers=HOST:PORT --skip-audit\""""
+INSTEAD = """do without them on your own cluster: `make demo ARGS="--bootstrap-servers=HOST:PORT --skip-audit"`"""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns the exit code; nothing is left behind then, whatever it is."""
+    """Return the exit code; nothing is left behind in any case."""
     options = _options(arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` cleans up as Ctrl-C does
     with Show() as show:
@@ -62,7 +62,7 @@ def _options(arguments: list[str] | None) -> Options:
         help=f"1 to {KILLS_MAX}, default 3",
     )
     parser.add_argument(
-        "--seed", type=int, default=None, help="of the moments; default: a random one, printed"
+        "--seed", type=int, default=None, help="of the kill moments; default: random, and printed"
     )
     parser.add_argument(
         "--keep", action="store_true", help="leave everything running until Ctrl-C; print the URLs"
@@ -70,8 +70,8 @@ def _options(arguments: list[str] | None) -> Options:
     parser.add_argument(
         "--bootstrap-servers",
         metavar="HOST:PORT,...",
-        help="use this cluster: topics under unique"
-        " names, removed at the end (with --keep they stay)",
+        help="use this cluster, with topics under unique"
+        " names that are removed at the end (with --keep they stay)",
     )
     parser.add_argument(
         "--rows", type=_within(ROWS), default=None, metavar="N", help="only the first N flights"
@@ -90,7 +90,7 @@ def _options(arguments: list[str] | None) -> Options:
 
 
 def _within(most: int) -> Callable[[str], int]:
-    """What takes a whole number from 1 to `most`, and says that it wants one."""
+    """Returns a parser for whole numbers from 1 to `most`."""
 
     def number(text: str) -> int:
         if not text.isdecimal() or not 1 <= int(text) <= most:

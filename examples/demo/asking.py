@@ -1,4 +1,4 @@
-"""The service's HTTP API, as anybody may use it."""
+"""A client of the service's HTTP API."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Asking:
         self._http.close()
 
     def get(self, path: str) -> Json | None:
-        """The document; None while nobody listens, such as before the service has started."""
+        """Return the document; None while nobody listens, such as before the service has started."""
         try:
             answer = self._http.get(path)
         except httpx2.TransportError:
@@ -54,7 +54,7 @@ class Asking:
         return _none_failed(self.get("/api/v1/partitions"), "items")
 
     def trigger_snapshot(self, reason: str) -> str:
-        """`POST /trigger-snapshot` for all partitions; the path of the operation."""
+        """`POST /trigger-snapshot` for all partitions; return the path of the operation."""
         try:
             answer = self._http.post("/trigger-snapshot", json={"reason": reason})
         except httpx2.TransportError as error:
@@ -84,7 +84,7 @@ class Asking:
                 return document
             self._service.check_running()
             if began > deadline:
-                raise DemoFailed(f"{what}: not within {seconds:.0f} s; {_in_short(document)}")
+                raise DemoFailed(f"no {what} within {seconds:.0f} s; {_in_short(document)}")
             time.sleep(max(0.0, POLL_S - (time.monotonic() - began)))  # between two questions
 
 
@@ -101,7 +101,7 @@ def _document(answer: httpx2.Response) -> Json:
 
 
 def _in_short(document: Json | None) -> str:
-    """What a person needs of the last answer: phases and errors, where it has any."""
+    """What a person needs of the last answer: phases and errors."""
     if document is None:
         return "the service does not answer"
     lines = []

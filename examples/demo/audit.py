@@ -73,10 +73,10 @@ class Audit:
             self._process.wait()
 
     def verdict(self, tell: Callable[[str], None]) -> tuple[Findings, str]:
-        """What it found, and what it looked at in one line. `tell` hears how long it takes.
+        """Return what it found, and what it checked in one line. `tell` is told how long it takes.
 
         Raises:
-            NotFinished: it could not run, or not to its end in time.
+            NotFinished: it could not run, or did not end in time.
             DemoFailed: its report contradicts its exit code.
         """
         code = self._wait(tell)
@@ -92,7 +92,7 @@ class Audit:
             tell(f"waiting for Spark's audit, {AUDIT_S - left_s:.0f} s of at most {AUDIT_S:.0f}")
             with suppress(subprocess.TimeoutExpired):
                 return self._process.wait(min(left_s, TELL_S))
-        raise NotFinished(f"it did not end within {AUDIT_S:.0f} s; nothing is known of it")
+        raise NotFinished(f"it did not end within {AUDIT_S:.0f} s, so its result is not known")
 
 
 def last_error(log: Path) -> str:
@@ -102,10 +102,10 @@ def last_error(log: Path) -> str:
 
 
 def read_report(said: str, code: int) -> tuple[Findings, str]:
-    """From what the command printed, and its exit code, to its findings and a summary.
+    """Return findings and a summary, from what the command printed and its exit code.
 
     Raises:
-        DemoFailed: that is no report, or code and report contradict each other.
+        DemoFailed: there is no report, or code and report contradict each other.
     """
     try:
         report: dict[str, Any] = json.loads(said)
@@ -114,7 +114,7 @@ def read_report(said: str, code: int) -> tuple[Findings, str]:
     except (ValueError, KeyError) as error:
         raise DemoFailed(f"the audit ended with {code} but printed no report: {said!r}") from error
     if bool(found) != bool(code) or not checked:
-        raise DemoFailed(f"the audit ended with {code}, its report says: {said}")
+        raise DemoFailed(f"the audit ended with {code}, but its report says: {said}")
     findings = Findings()
     for each in found:
         place = f"{each['topic']}-{each['partition']} offset {each['offset']}"

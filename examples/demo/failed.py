@@ -1,4 +1,4 @@
-"""Why a demo cannot go on."""
+"""Why a demo cannot continue."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from examples.demo.show import comeback_text
 
 
 def print_table(console: Console, told: Told, verdicts: list[Verdict]) -> None:
-    """Numbers, every restart, every verdict; below it what differed."""
+    """Print numbers, every restart and every verdict, and below them what differed."""
     table = Table(box=box.SIMPLE_HEAD, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")

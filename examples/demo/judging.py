@@ -20,10 +20,10 @@ def judge(
     digests: Mapping[int, str | None],
     tell: Callable[[str], None],
 ) -> list[Verdict]:
-    """By brute force, from the two topics and what the service says its digests are.
+    """Judge by brute force, from input, outputs and the digests that the service reports.
 
     Args:
-        tell: hears what is being done, as it takes some seconds.
+        tell: is told what is being done, because it takes some seconds.
 
     Raises:
         DemoFailed: a topic could not be read.
@@ -53,7 +53,7 @@ def _exactly_once(truth: Truth, checked: Checked, records: int, hidden: int) -> 
     """`hidden` outputs are in the topic, but in transactions that were never committed."""
     findings = checked.findings
     if len(truth.outputs) != records:
-        findings.add(f"{len(truth.outputs):,} input records, {records:,} were loaded")
+        findings.add(f"{len(truth.outputs):,} input records, but {records:,} were loaded")
     return Verdict.of(
         "exactly once",
         findings,
@@ -63,7 +63,7 @@ def _exactly_once(truth: Truth, checked: Checked, records: int, hidden: int) -> 
 
 
 def recoveries(told: Told) -> Verdict:
-    """Each came back with a proof, and on the mode that was asked for."""
+    """Whether each recovery has a proof and used the mode that was asked for."""
     findings = Findings()
     for number, restart in enumerate(told.restarts, 1):
         back = restart.comeback
@@ -75,7 +75,7 @@ def recoveries(told: Told) -> Verdict:
             findings.add(f"restart {number}: asked for {restart.kill.mode}, went {back.modes}")
     came = [restart for restart in told.restarts if restart.comeback is not None]
     if not came:
-        findings.add("no recovery came to its end")
+        findings.add("no recovery was completed")
     modes = " and ".join(sorted({restart.kill.mode for restart in came}))
     return Verdict.of("recovery", findings, f"{len(came)} proven by digest, by {modes}")
 
@@ -90,7 +90,7 @@ def stopped(service: ServiceProcess) -> Verdict:
 
 
 def audited(audit: Audit, tell: Callable[[str], None]) -> Verdict:
-    """An audit that did not come to its end holds nothing, and hides nothing of what the others found.
+    """An unfinished audit does not hold, and does not hide what the others found.
 
     Raises:
         DemoFailed: its report contradicts its exit code.

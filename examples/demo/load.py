@@ -1,4 +1,4 @@
-"""The flights into the input topic, as fast as librdkafka takes them."""
+"""Loads the flights into the input topic, as fast as librdkafka takes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from examples.demo.failed import DemoFailed
 from examples.demo.topics import Value, quiet
 
 FLUSH_S = 60.0
-EVERY_ROWS = 5_000  # serve delivery reports, tell how far it is
+EVERY_ROWS = 5_000  # serve delivery reports, tell the progress
 
 Told = Callable[[int], None]
 
@@ -20,7 +20,7 @@ def load(bootstrap_servers: str, topic: str, rows: Iterable[Row], told: Told) ->
     """Produce every row, in order per key. Returns how many were acknowledged: all of them.
 
     Args:
-        told: hears the number of rows produced so far, now and then.
+        told: called now and then with the number of rows produced so far.
 
     Raises:
         DemoFailed: a record was refused, or not acknowledged in time.

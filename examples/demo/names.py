@@ -1,4 +1,4 @@
-"""What the demo calls things in Kafka, and which app it runs."""
+"""The demo's names in Kafka, and the app that it runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from examples import flights
 
 PARTITIONS = 4
 PREFIX_VARIABLE = "FLIGHTS_PREFIX"
-"""Tells `prefixed` how to call its topics."""
+"""Tells `prefixed` how to name its topics."""
 
 
 @dataclass(frozen=True)

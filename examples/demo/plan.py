@@ -1,4 +1,4 @@
-"""When the service is killed and by which mode it comes back: decided by the seed alone. Pure."""
+"""When the service is killed, and in which mode it comes back; decided by the seed alone. Pure."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Kill:
 
 
 def plan(seed: int, kills: int, records: int) -> list[Kill]:
-    """`kills` of them, spread over the input, one random place in each part of it.
+    """Return `kills` kills, one at a random place in each part of the input.
 
-    From the second on one restart goes by replay: the last. From the third on one kill strikes a
-    recovery, which then starts again; never the first one, which follows no restart.
+    With two or more, the last restart goes by replay. With three or more, some strike a recovery,
+    which then starts again; never the first kill, because no restart comes before it.
     """
     chance = random.Random(seed)
     moments = _moments(chance, kills)
@@ -56,9 +56,8 @@ _LONGEST_S: dict[Moment, float] = {
 
 
 def _moments(chance: random.Random, kills: int) -> list[Moment]:
-    """One of each three strikes a recovery, another one a snapshot; two recoveries never follow
-    each other, so that between them the service has worked.
-    """
+    """One of every three strikes a recovery, another one a snapshot. Two recoveries never follow each other, so that
+    the service works between them."""
     moments: list[Moment] = ["processing"] * kills
     for begin in range(0, kills - 2, 3):
         recovering, writing = chance.sample(range(begin + 1, begin + 3), 2)

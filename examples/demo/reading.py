@@ -1,4 +1,4 @@
-"""Whole topics, read back with librdkafka: the witness that shares nothing with the service."""
+"""Reads whole topics back with librdkafka, a witness that shares nothing with the service."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ END = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka spells its own code
 def messages(
     bootstrap_servers: str, topic: str, *, read_committed: bool = True
 ) -> Iterator[Message]:
-    """All records of the topic up to its present end, in order of offset within each partition.
+    """Yield all records of the topic up to its present end, in order of offset within each partition.
 
     Raises:
         DemoFailed: the cluster was silent for half a minute, or answered with an error.
@@ -31,10 +31,10 @@ def messages(
         quiet(
             {
                 "bootstrap.servers": bootstrap_servers,
-                "group.id": "nobody",  # demanded, never joined: partitions are assigned by hand
+                "group.id": "nobody",  # required, but never joined: partitions are assigned by hand
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
-                "fetch.wait.max.ms": 100,  # an end is told by an empty answer
+                "fetch.wait.max.ms": 100,  # only an empty answer shows an end
                 "isolation.level": "read_committed" if read_committed else "read_uncommitted",
             }
         )

@@ -77,7 +77,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One line of the table: held, or what did not."""
+    """One line of the table: whether it holds, and what differs."""
 
     name: str
     holds: bool

@@ -1,4 +1,4 @@
-"""The service as a process of its own: started, killed with SIGKILL, started again at once."""
+"""The service as a separate process: started, killed with SIGKILL, started again at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STOP_S = 40.0  # above timeouts.shutdown_ms
 
 
 class ServiceProcess:
-    """One at a time, on one port. It ends with this process, however this one ends (a keeper sees to it).
+    """One at a time, on one port. A keeper ends it with this process, however this one ends.
 
     Attributes:
         url: of the HTTP API; the same after every restart.
@@ -47,7 +47,7 @@ class ServiceProcess:
         return time.monotonic() - self._started_at
 
     def start(self, mode: str = "changes") -> int:
-        """Start it, recovering on this mode; returns its process id at once."""
+        """Start it, to recover in this mode; returns its process id at once."""
         self._started_at = time.monotonic()
         return self._kept.run([*self._command, f"--set=restore.mode={mode}"], self.log_path)
 
@@ -77,7 +77,7 @@ class ServiceProcess:
             self._unexpected(code)
 
     def close(self) -> None:
-        """Kill it if it runs, without any question."""
+        """Kill it if it runs."""
         self._kept.close()
 
     def _expect(self, code: int | None, wanted: int) -> None:
@@ -86,5 +86,5 @@ class ServiceProcess:
 
     def _unexpected(self, code: int | None) -> None:
         raise DemoFailed(
-            f"the service ended with {code}; the end of its log:\n{tail(self.log_path)}"
+            f"the service ended with exit code {code}; the end of its log:\n{tail(self.log_path)}"
         )

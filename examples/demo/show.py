@@ -1,4 +1,4 @@
-"""What the person at the terminal sees: a live panel there, plain lines in a pipe."""
+"""What the user sees: a live panel in a terminal, plain lines in a pipe."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Show:
             self._now(lambda: Text("restore: waiting for the assignment"), "")
             return
         line = "; ".join(restore_line(each) for each in restore["partitions"])
-        # Each change matters here: a restore lasts as long as a few lines.
+        # Show each change: a restore lasts only as long as a few lines.
         self._now(lambda: _restores(restore["partitions"]), f"restore: {line}", every_s=0.0)
 
     def killed(self, number: int, kill: Kill, committed: int, struck: str) -> None:

@@ -20,7 +20,7 @@ FIRST_SNAPSHOT_PART = 0.03
 
 
 class Story:
-    """Use once. What happens is told to `show` at once and kept in `told`."""
+    """Use once. What happens is shown by `show` at once and kept in `told`."""
 
     def __init__(self, service: ServiceProcess, asking: Asking, show: Show, told: Told) -> None:
         self._service = service
@@ -73,7 +73,7 @@ class Story:
         return Restart(kill, self._committed, struck)
 
     def _until_recovering(self, kill: Kill) -> str:
-        """Into the recovery for as long as the plan says; what the partitions are doing then."""
+        """Wait in the recovery for as long as the plan says; return what the partitions are doing then."""
         self._first_answer()
         time.sleep(kill.delay_s)  # the plan's moment in the recovery is a time, not a condition
         restore = self._asking.restore()
@@ -103,7 +103,7 @@ class Story:
         return self._asking.until(ask, holds, LIVE_S, what)
 
     def _until_committed(self, records: int) -> None:
-        """Until so many input records are committed, over all partitions and restarts.
+        """Wait until so many input records are committed, over all partitions and restarts.
 
         Raises:
             DemoFailed: nothing more was committed for a minute.

@@ -1,4 +1,4 @@
-"""The demo's own topics: made before the app's, removed after everything."""
+"""The demo's own topics: created before the app's, removed at the end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from examples.demo.failed import DemoFailed
 from examples.demo.names import PARTITIONS, Names
 
 KEPT_FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
-"""Record times are of 2013: with the default retention of a week the flights are gone in minutes."""
+"""Record times are of 2013: with the default retention of a week the flights would be gone in minutes."""
 
 ANSWER_S = 30.0
 
@@ -21,7 +21,7 @@ Value = str | int | float | bool
 
 
 def create(bootstrap_servers: str, names: Names) -> None:
-    """Input and output; the app's two are made by `snapreplay topics ensure`.
+    """Create input and output; `snapreplay topics ensure` creates the app's two.
 
     Raises:
         DemoFailed: the cluster cannot be reached, or refuses, such as when a topic exists already.
@@ -30,7 +30,7 @@ def create(bootstrap_servers: str, names: Names) -> None:
         NewTopic(topic, PARTITIONS, config=KEPT_FOR_EVER)
         for topic in (names.input_topic, names.output_topic)
     ]
-    admin = _admin(bootstrap_servers)  # kept: answers die with their client
+    admin = _admin(bootstrap_servers)  # kept, because answers end with their client
     answers = admin.create_topics(wanted, operation_timeout=ANSWER_S)
     for topic, answer in answers.items():
         try:
@@ -40,7 +40,7 @@ def create(bootstrap_servers: str, names: Names) -> None:
 
 
 def delete(bootstrap_servers: str, names: Names, report: Callable[[str], None]) -> None:
-    """All four topics and the group. What cannot be removed is reported by name, not raised."""
+    """Remove all four topics and the group. What cannot be removed is reported by name, not raised."""
     admin = _admin(bootstrap_servers)
     with suppress(KafkaException):  # a killed static member stays in the group for its session
         for group in admin.delete_consumer_groups([names.app_id]).values():
@@ -50,7 +50,7 @@ def delete(bootstrap_servers: str, names: Names, report: Callable[[str], None]) 
             answer.result(ANSWER_S)
         except (KafkaException, TimeoutError) as error:
             if not _is_absent(error):
-                report(f"topic {topic} stays behind: {error}")
+                report(f"topic {topic} could not be removed: {error}")
 
 
 def reach(bootstrap_servers: str) -> None:
@@ -63,7 +63,7 @@ def reach(bootstrap_servers: str) -> None:
     except KafkaException as error:
         raise DemoFailed(
             f"no Kafka cluster answers at {bootstrap_servers}: {error}\n"
-            "is the address right? Without --bootstrap-servers the demo starts a broker of its own"
+            "check the address; without --bootstrap-servers the demo starts a broker of its own"
         ) from error
 
 
@@ -72,7 +72,7 @@ def _admin(bootstrap_servers: str) -> AdminClient:
 
 
 def quiet(configuration: Mapping[str, str | int | bool]) -> dict[str, Value]:
-    """librdkafka's chatter about a broker that comes and goes is not the story here."""
+    """Hide librdkafka's messages about a broker that comes and goes."""
     return {**configuration, "log_level": 2}
 
 

@@ -1,7 +1,7 @@
 """Judges the outputs by the input: plain dicts and confluent-kafka, no code of the service or the app.
 
-The statistics are written down a second time here on purpose. Input and outputs are read back from
-Kafka; every output must equal what a dict, folded over the input, says after that very record.
+The statistics are computed a second time here on purpose. Input and outputs are read back from
+Kafka; every output must equal what a dict, folded over the input, says after that record.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import xxhash
 Stats = dict[str, int | str]
 State = dict[str, Stats]
 Place = tuple[int, int]
-"""(input partition, input offset): which record an output is of."""
+"""(input partition, input offset) of the record that an output belongs to."""
 
 SHOWN = 5
 MASK = (1 << 64) - 1
@@ -57,7 +57,7 @@ class Truth:
 
 @dataclass
 class Findings:
-    """What differs: how often in all, and the first few in words. Nothing differs when `count` is 0."""
+    """What differs: how often in all, and the first few in words."""
 
     count: int = 0
     first: list[str] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Findings:
 
 @dataclass
 class Checked:
-    """The verdict over all outputs, and what they say last: (input partition, key) → statistics."""
+    """The verdict on all outputs, and the last ones: (input partition, key) → statistics."""
 
     count: int = 0
     findings: Findings = field(default_factory=Findings)
@@ -78,7 +78,7 @@ class Checked:
 
 
 def fold(inputs: Iterable[Input]) -> Truth:
-    """Brute force over all records, which come in order of offset within each partition."""
+    """Fold all records by brute force; they must come in order of offset within each partition."""
     truth = Truth()
     for record in inputs:
         state = truth.states.setdefault(record.partition, {})
@@ -122,9 +122,9 @@ _NONE: Stats = {
 
 
 def check_outputs(truth: Truth, outputs: Iterable[Output]) -> Checked:
-    """Exactly one right output per input record, in the input's order within each output partition.
+    """Check that each input record has exactly one right output, in the input's order within each output partition.
 
-    `outputs` come in order of offset within each partition; each is looked at once and forgotten.
+    `outputs` must come in order of offset within each partition; none is kept.
     """
     checked = Checked()
     seen: dict[Place, tuple[int, int]] = {}
@@ -160,37 +160,37 @@ def _check_order(
 def _check_content(truth: Truth, place: Place, output: Output, findings: Findings) -> None:
     expected = truth.outputs.get(place)
     if expected is None:
-        findings.add(f"{_at(output)} is of record {_of(place)}, which does not exist")
+        findings.add(f"{_at(output)} belongs to record {_of(place)}, which does not exist")
     elif (output.key, output.value["stats"]) != expected:
         findings.add(
             f"{_at(output)} of record {_of(place)}: {output.key} {output.value['stats']},"
-            f" brute force says {expected.key} {expected.stats}"
+            f" but brute force says {expected.key} {expected.stats}"
         )
 
 
 def check_final_state(truth: Truth, last: Mapping[tuple[int, str], Any]) -> Findings:
-    """The last output of each key is its final state, and no key is missing."""
+    """Check that the last output of each key is its final state, and that no key is missing."""
     findings = Findings()
     left = dict(last)
     for partition, state in truth.states.items():
         for key, stats in state.items():
             found = left.pop((partition, key), None)
             if found != stats:
-                findings.add(f"partition {partition} {key}: {found}, brute force says {stats}")
+                findings.add(f"partition {partition} {key}: {found}, but brute force says {stats}")
     for (partition, key), found in left.items():
         findings.add(f"partition {partition} {key}: {found}, which is not in the input")
     return findings
 
 
 def check_digests(truth: Truth, reported: Mapping[int, str | None]) -> Findings:
-    """The service's digest of each partition against the one of the brute-force state."""
+    """Compare the service's digest of each partition with that of the brute-force state."""
     findings = Findings()
     for partition in sorted(truth.states.keys() | reported.keys()):
         computed = digest(truth.states.get(partition, {}))
         if reported.get(partition) != computed:
             findings.add(
                 f"partition {partition}: the service says {reported.get(partition)},"
-                f" brute force says {computed}"
+                f" but brute force says {computed}"
             )
     return findings
 

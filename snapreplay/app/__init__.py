@@ -1,3 +1,1 @@
-"""The program: what it reads, how a record is applied, what comes out. Live, in replay and in tests
-alike.
-"""
+"""The app: what it reads, how a record is applied, what it sends. The same live, in replay and in tests."""

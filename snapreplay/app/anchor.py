@@ -1,4 +1,4 @@
-"""The identity of a record, so that "is this still the same input?" has an answer. Pure."""
+"""The identity of a record, which shows whether an input is still the same. Pure."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from snapreplay.app.record import InputRecord
 
 
 def anchor_of(record: InputRecord) -> Anchor:
-    """Of key and value, so that two inputs of equal timestamps and lengths still differ."""
+    """Returns the record's anchor. Its hash of key and value tells inputs with equal timestamps and lengths apart."""
     framed = _framed(record.key) + _framed(record.value)
     return Anchor(record.offset, record.timestamp, xxh64_intdigest(framed))
 
 
 def _framed(data: bytes | None) -> bytes:
-    """Behind a length, as Kafka's protocol writes it: ("a", "bc") and ("ab", "c") are not the same
-    record.
-    """
+    """Puts the length in front, as Kafka's protocol does, so that ("a", "bc") and ("ab", "c") differ."""
     if data is None:
         return (-1).to_bytes(4, "big", signed=True)
     return len(data).to_bytes(4, "big", signed=True) + data

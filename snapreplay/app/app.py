@@ -29,13 +29,13 @@ S = TypeVar("S")
 Handler = Callable[[Record[K, V], S, Out], None]
 
 APP_ID_MAX = 200
-"""Characters: with the longest of our suffixes it is still a topic name."""
+"""Characters; with our longest suffix it is still a legal topic name."""
 
 _LEGAL_APP_ID = re.compile(rf"[A-Za-z0-9._-]{{1,{APP_ID_MAX}}}")
 
 
 class App(Generic[S]):
-    """The program of every partition; each has a state of its own, made by `state`.
+    """The program of every partition; each partition has its own state, made by `state`.
 
     Attributes:
         app_id: names the app's topics, its group and its producers in the cluster; never changes.
@@ -44,8 +44,8 @@ class App(Generic[S]):
         state: makes the empty state of a partition: a `MapState`, or an object with `snapshot` and
             `restore`.
         handlers: input topic to its handler.
-        schema_version: of what the state's values look like; a snapshot of another one is not
-            loaded.
+        schema_version: version of the layout of the state's values; a snapshot with another version
+            is not loaded.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class App(Generic[S]):
             version: a name for people, recorded in front of the code's own version.
 
         Raises:
-            UsageError: an id or topic that Kafka would not take, a topic named twice or on both
-                sides.
+            UsageError: Kafka would not accept the id or a topic, or a topic is named twice or as
+                both input and output.
         """
         self.app_id = app_id
         self.inputs = tuple(inputs)
@@ -80,10 +80,10 @@ class App(Generic[S]):
 
     @cached_property
     def version(self) -> str:
-        """ "code:" and 8 hex digits: another code, another version. Behind the one that was given
-        and a "+", if one was: "7+code:0a1b2c3d". Increments and snapshots record it.
+        """ "code:" and 8 hex digits that change with the code. If a version was given, it stands in
+        front: "7+code:0a1b2c3d". Increments and snapshots record it.
 
-        Made of handlers, state and every module of the user's that the app imports, see
+        It covers the handlers, the state and every module of the user that the app imports, see
         `code_version`.
         """
         handlers = [self.handlers[topic] for topic in self.inputs if topic in self.handlers]
@@ -91,19 +91,19 @@ class App(Generic[S]):
         return code if self._version is None else f"{self._version}+{code}"
 
     def handler(self, topic: Topic[K, V]) -> Callable[[Handler[K, V, S]], Handler[K, V, S]]:
-        """Decorator: this function is called with (record, state, out) for each record of `topic`.
+        """Decorate the function to call with (record, state, out) for each record of `topic`.
 
-        It must be a function of its arguments alone: no clock, no random numbers but
-        `record.random`, nothing kept outside the state. It is called again in a replay.
+        Its effect may depend on its arguments only: no clock, no random numbers except
+        `record.random`, nothing kept outside the state. A replay calls it again.
 
         Raises:
-            UsageError: not an input, handled already, `async def`, or not callable with three
-                arguments.
+            UsageError: the topic is not an input or already has a handler, or the function is
+                async, a generator, or not callable with three arguments.
         """
         if topic not in self.inputs:
             raise UsageError(
                 f"{self.app_id}: {topic!r} is not one of the app's inputs",
-                hint=f"inputs: {', '.join(t.name for t in self.inputs)}; use the same Topic object",
+                hint=f"use the same Topic object as inputs=[…]: {', '.join(t.name for t in self.inputs)}",
             )
 
         def register(function: Handler[K, V, S]) -> Handler[K, V, S]:
@@ -122,8 +122,8 @@ class App(Generic[S]):
     def validate(self) -> None:
         """
         Raises:
-            UsageError: an input without handler, or a factory that does not make a state, or not a
-                new one.
+            UsageError: an input has no handler, or the factory does not return a state, or not a
+                new one each time.
         """
         for topic in self.inputs:
             if topic not in self.handlers:
@@ -135,15 +135,15 @@ class App(Generic[S]):
         store_of(first)
         if first is second:
             raise UsageError(
-                f"{self.app_id}: state= gives the same {type(first).__name__} twice;"
-                " each partition needs its own",
-                hint="state=lambda: MapState(…)",
+                f"{self.app_id}: state= returned the same {type(first).__name__} twice,"
+                " but each partition needs its own",
+                hint="return a new object each time: `state=lambda: MapState(…)`",
             )
-        _ = self.version  # taken now: files may be replaced while it runs
+        _ = self.version  # computed now, because files may be replaced while it runs
 
 
 def fingerprint() -> str:
-    """What determinism depends on besides the app: Python, machine, byte order, codec versions."""
+    """Returns what determinism depends on besides the app: Python, machine, byte order, codec versions."""
     return (
         f"{platform.python_implementation().lower()}-{platform.python_version()}"
         f" {platform.machine()}-{sys.byteorder}"
@@ -164,13 +164,13 @@ def check_handler(function: Callable[..., object]) -> None:
         for one in (function, called)
     ):
         raise UsageError(
-            f"handler {place_of(function)} is async: its answers would differ in a replay",
-            hint="def, not async def; enrich the records upstream into their own topic, or send"
+            f"handler {place_of(function)} is async, and what it awaits would differ in a replay",
+            hint="use def, not async def: enrich the records upstream into their own topic, or send"
             " a request to a topic and handle the answers as another input",
         )
     if inspect.isgeneratorfunction(function) or inspect.isgeneratorfunction(called):
         raise UsageError(
-            f"handler {place_of(function)} is a generator: calling it would run none of it",
+            f"handler {place_of(function)} is a generator, so calling it would not run its body",
             hint="use out.send instead of yield",
         )
     try:
@@ -186,30 +186,34 @@ def _check_app_id(app_id: object) -> None:
         return
     raise UsageError(
         f"app id {app_id!r} cannot be part of a topic name",
-        hint=f'1 to {APP_ID_MAX} of letters, digits, ".", "_", "-"',
+        hint=f'use 1 to {APP_ID_MAX} letters, digits, ".", "_" or "-"',
     )
 
 
 def _check_versions(version: object, schema_version: object) -> None:
     if version is not None and (not isinstance(version, str) or not version):
         raise UsageError(
-            f"version={version!r} is no text", hint='version="2026-11-3", or leave it out'
+            f"version={version!r} is not a text", hint='use version="2026-11-3", or leave it out'
         )
     if type(schema_version) is not int or schema_version < 1:
-        raise UsageError(f"schema_version={schema_version!r} is no integer ≥ 1")
+        raise UsageError(f"schema_version={schema_version!r} is not an integer ≥ 1")
 
 
 def _check_topics(app: App[Any]) -> None:
     for topic in (*app.inputs, *app.outputs):
         if not isinstance(topic, Topic):
-            raise UsageError(f"{app.app_id}: {topic!r} is no Topic", hint=f"Topic({topic!r})")
+            raise UsageError(
+                f"{app.app_id}: {topic!r} is not a Topic", hint=f"use Topic({topic!r})"
+            )
     if not app.inputs:
-        raise UsageError(f"{app.app_id}: no inputs", hint='inputs=[Topic("…")]')
+        raise UsageError(
+            f"{app.app_id}: the app has no inputs", hint='name at least one: `inputs=[Topic("…")]`'
+        )
     _refuse(app, _twice(app.inputs), "named twice in inputs")
     _refuse(app, _twice(app.outputs), "named twice in outputs")
     inputs = {topic.name for topic in app.inputs}
     both = [topic.name for topic in app.outputs if topic.name in inputs]
-    _refuse(app, both, "input and output: the app would feed itself for ever")
+    _refuse(app, both, "both input and output: the app would feed itself for ever")
     own = {f"{app.app_id}-{suffix}" for suffix in OWN_SUFFIXES}
     taken = [topic.name for topic in (*app.inputs, *app.outputs) if topic.name in own]
     _refuse(app, taken, "one of the app's own topics, which only the service writes")

@@ -1,10 +1,10 @@
-"""A version made of an app's code, so that changed code is seen to be changed.
+"""A version computed from an app's code, so that a change of the code is noticed.
 
-Covers, each as a whole, the modules that the app is made of (see `user_modules`): those that its
-handlers and its state come from, and what these import. And which of it this app uses: what a
-handler and the state's factory execute in their own module, and what is bound in their closures.
-Not covered: installed packages, data, the environment, what is imported by a name made at run time.
-The same on every run of one Python version and on every machine.
+It covers the modules that the app is made of (see `user_modules`), each as a whole: those of its
+handlers and its state, and what these import. It also covers which part of them this app uses: what
+a handler and the state's factory execute in their own module, and what their closures bind. It does
+not cover installed packages, data, the environment, and imports by a name made at run time. It is
+the same in every run of one Python version and on every machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from snapreplay.app.user_modules import code_text, constant_text, is_own, own_mo
 
 
 def code_version(functions: Iterable[Callable[..., object]], modules: Iterable[str] = ()) -> str:
-    """ "code:" and 8 hex digits, depending on the order of `functions`: handlers and factories.
+    """Returns "code:" and 8 hex digits. The order of `functions` (handlers and factories) matters.
 
     Args:
         modules: names of further modules that the app is made of.
@@ -34,7 +34,7 @@ def code_version(functions: Iterable[Callable[..., object]], modules: Iterable[s
 
 
 def place_of(function: Callable[..., object]) -> str:
-    """Name and place for a message: "on_payment (ledger.py:12)"."""
+    """Returns name and place for a message: "on_payment (ledger.py:12)"."""
     code = getattr(_function_of(function), "__code__", None)
     name = getattr(function, "__qualname__", None) or repr(function)
     if code is None:
@@ -59,7 +59,7 @@ def _function_of(handler: Any) -> Any:
 
 
 def _reachable(value: Any, seen: set[FunctionType | type]) -> Iterator[FunctionType]:
-    """Depth first, in the order of names in the code: the same on every run."""
+    """Depth first, in the order of the names in the code, so the same in every run."""
     if not isinstance(value, FunctionType | type) or value in seen:
         return
     seen.add(value)
@@ -71,7 +71,7 @@ def _reachable(value: Any, seen: set[FunctionType | type]) -> Iterator[FunctionT
 
 
 def _named_by(function: FunctionType) -> Iterator[Any]:
-    """Globals of its own module, and what its closure holds of the author's code."""
+    """Globals of its own module, and the author's code in its closure."""
     for name in _names_of(function.__code__):
         value = function.__globals__.get(name)
         if getattr(value, "__module__", None) == function.__module__:
@@ -98,7 +98,7 @@ def _names_of(code: CodeType) -> Iterator[str]:
 
 
 def _text_of(function: FunctionType, own: Container[str]) -> str:
-    """Which function it is, where the code of its whole module counts anyway; else its code."""
+    """The function's name if the code of its whole module counts anyway, else its code."""
     code, name = function.__code__, function.__qualname__
     text = name if function.__module__ in own and "<lambda>" not in name else code_text(code)
     bound = [constant_text(value) for value in _closure(function)]

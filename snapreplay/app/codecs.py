@@ -1,7 +1,7 @@
-"""How keys and values become bytes and back. Pure.
+"""Converts keys and values to bytes and back. Pure.
 
-A null key or value (a tombstone) is no value of a type: a codec takes it only when it says so, as
-`nullable(utf8)`, `json(Payment | None)`, or `json()` and `msgpack()`, which take anything.
+A codec accepts a null key or value (a tombstone) only if it says so: `nullable(utf8)`,
+`json(Payment | None)`, or `json()` and `msgpack()`, which accept anything.
 
 Encoding is canonical: dicts and sets are written sorted. A dict that was made in this batch and the
 same dict read back from the state may differ in order, and outputs must not depend on batch
@@ -24,14 +24,13 @@ _INT64 = struct.Struct(">q")
 
 @dataclass(frozen=True, eq=False)
 class Codec(Generic[T]):
-    """Two functions and what they are about.
+    """How one type is encoded and decoded.
 
     Attributes:
-        name: as in error messages, "json(Payment)".
-        decode: bytes, never null, to a value; any exception means "cannot".
-        encode: a value, None only when it is not `nullable`'s null, to bytes; any exception means
-            "cannot".
-        nullable: None stands for a null key or value; `decode` and `encode` never see it.
+        name: for error messages, such as "json(Payment)".
+        decode: converts bytes, never null, to a value; any exception means that it cannot.
+        encode: converts a value, never None, to bytes; any exception means that it cannot.
+        nullable: None stands for a null key or value.
     """
 
     name: str
@@ -103,8 +102,7 @@ def msgpack(type_: object, /) -> Codec[Any]: ...
 def msgpack(type_: Any = Any, /) -> Codec[Any]:
     """MessagePack of any type msgspec knows; as `json`.
 
-    A length that the bytes do not hold is refused before anything is allocated for it (a test says
-    so).
+    A length beyond the end of the bytes is refused before anything is allocated for it.
     """
     return Codec(
         f"msgpack({_type_name(type_)})",

@@ -1,7 +1,7 @@
 """What is sent to `<app_id>-dead-letters` for a record that could not be applied. Pure.
 
-Its key, value and headers as they came, and why, in headers named `__snapreplay.errors.*` (Kafka
-Streams names its own `__streams.errors.*`, KIP-1034).
+It has the record's key, value and headers, and the reason in headers named `__snapreplay.errors.*`
+(Kafka Streams has `__streams.errors.*`, KIP-1034).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Headers = tuple[tuple[str, bytes], ...]
 def dead_letter(
     app_id: str, app_version: str, record: InputRecord, error: RecordError, limit_bytes: int
 ) -> Output:
-    """Never larger than `limit_bytes` if that is some kilobytes: drops the value first, then key
-    and headers.
+    """Returns the dead letter, at most `limit_bytes` large if that is some kilobytes.
 
-    What was dropped is named in the header `__snapreplay.errors.dropped`.
+    To fit, it drops the value first, then key and headers, and names what it dropped in the header
+    `__snapreplay.errors.dropped`.
     """
     why = error_headers(app_id, app_version, record, error)
     whole: Headers = (*record.headers, *why)

@@ -1,6 +1,4 @@
-"""An exception while a record was applied, told so that somebody can act on it: which record, what,
-where. Pure.
-"""
+"""Turns an exception raised while a record was applied into an error that names record, cause and place. Pure."""
 
 from __future__ import annotations
 
@@ -16,10 +14,9 @@ from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError, RecordId
 
 NEVER_HANDLER_ERRORS = (MemoryError, ImportError)
-"""Of the process, not of the record: skipping the record would be wrong, and another process may
-apply it.
+"""They concern the process, not the record: another process may apply it, so it must not be skipped.
 
-CancelledError, KeyboardInterrupt and SystemExit are no `Exception`s and pass by themselves.
+CancelledError, KeyboardInterrupt and SystemExit are not `Exception`s and pass anyway.
 """
 
 _SHOWN_BYTES = 32
@@ -32,9 +29,7 @@ def record_error(
     handler: Callable[..., object],
     error: Exception,
 ) -> RecordError:
-    """The `RecordError` of whatever went wrong with `record`: a codec first, else what the handler
-    raised.
-    """
+    """Returns the error for `record`: that of a codec if key or value cannot be decoded, else the handler's."""
     undecodable = _undecodable(record, topic)
     if undecodable is not None:
         return undecodable
@@ -44,14 +39,14 @@ def record_error(
 
 
 def answered(answer: object) -> TypeError:
-    """A handler that returned something: a wrapped `async def` that never ran, or a mistake."""
+    """Returns the error for a handler that returned something: a wrapped `async def` that never ran, or a mistake."""
     if inspect.iscoroutine(answer):
         answer.close()
-    return TypeError(f"it returned a {type(answer).__name__}; a handler returns nothing")
+    return TypeError(f"it returned a {type(answer).__name__}, but a handler must return nothing")
 
 
 def _undecodable(record: InputRecord, topic: Topic[Any, Any]) -> RecordError | None:
-    """Decodes again, after the fact: the hot loop need not know which step it is at."""
+    """Decodes again, so that the hot loop need not record which step it is at."""
     for side, codec, data in (("key", topic.key, record.key), ("value", topic.value, record.value)):
         try:
             _decode(codec, data)
@@ -67,7 +62,7 @@ def _undecodable(record: InputRecord, topic: Topic[Any, Any]) -> RecordError | N
 def _decode(codec: Codec[Any], data: bytes | None) -> None:
     if data is None:
         if not codec.nullable:
-            raise ValueError("null is no value of this type")
+            raise ValueError("null is not a value of this type")
     else:
         codec.decode(data)
 
@@ -75,11 +70,11 @@ def _decode(codec: Codec[Any], data: bytes | None) -> None:
 def _bad_bytes(
     record_id: RecordId, side: str, codec: Codec[Any], data: bytes | None, cause: Exception
 ) -> RecordError:
-    size = "null" if data is None else f"{len(data)} bytes, {data[:_SHOWN_BYTES]!r}"
+    size = "is null" if data is None else f"has {len(data)} bytes, {data[:_SHOWN_BYTES]!r}"
     cut = "…" if data is not None and len(data) > _SHOWN_BYTES else ""
-    hint = f"{side}=nullable({codec.name}) in its Topic takes nulls" if data is None else ""
+    hint = f"declare {side}=nullable({codec.name}) in its Topic" if data is None else ""
     return RecordError(
-        f"{record_id}: {side} is no {codec.name}: {cause}; it is {size}{cut}",
+        f"{record_id}: {side} cannot be read as {codec.name}: {cause}; it {size}{cut}",
         record_id=record_id,
         hint=hint,
         exception=type(cause).__name__,
@@ -87,7 +82,7 @@ def _bad_bytes(
 
 
 def _located(record: InputRecord, error: RecordError) -> RecordError:
-    """Raised by `out.send` or by the state, which do not know the record."""
+    """Adds the record to an error of `out.send` or of the state, which do not know it."""
     if error.record_id is None:
         error.record_id = id_of(record)
         error.message = f"{error.record_id}: {error.message}"

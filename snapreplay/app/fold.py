@@ -1,5 +1,4 @@
-"""The one fold: how records become state and outputs, live, in replay, in tests and on Spark
-executors. Pure.
+"""The fold: how records become state and outputs, live, in replay, in tests and on Spark executors. Pure.
 
     begin → feed … feed → finish      the normal way (or staging, later sealing); RecordError leads to
             abandon, isolate          the same records, one by one: only the failing one is dropped
@@ -7,9 +6,9 @@ executors. Pure.
 The effect of a batch (state, outputs, skipped records) is that of its records as batches of one.
 Where the two could differ (one object under two keys, in two records), the batch fails and
 `isolate` decides.
-One case is let pass, as finding it would cost an encoding per record: a value that cannot be
-written, and is repaired, overwritten or deleted by a later record of the same batch. Replay repeats
-the same batches, so it agrees; `snapreplay.testing.check` finds the handler.
+One case passes, because finding it would cost an encoding per record: a value that cannot be
+written but is repaired, overwritten or deleted by a later record of the same batch. A replay repeats
+the same batches, so it agrees; `snapreplay.testing.check` finds such a handler.
 """
 
 from __future__ import annotations
@@ -53,17 +52,17 @@ class Applied:
         ranges: what was read, in the order applied, skipped records included; empty if the first
             record failed.
         positions: next offset of every input.
-        record_count: applied records, the skipped ones not counted.
-        skipped: the dead-lettered ones.
+        record_count: applied records, without the skipped ones.
+        skipped: the dead-lettered records.
         anchors: the last record of each input that had any, applied or skipped.
-        outputs: what the handlers sent, in order; those of skipped records are not among them.
-        outputs_xxh64: output topic → hash of what was sent to it; a replay arrives at the same.
-        dead_letters: a record for the dead-letter topic for each skipped one, in order.
-        errors: why, in the order of `dead_letters`.
+        outputs: what the handlers sent, in order, without outputs of skipped records.
+        outputs_xxh64: output topic → hash of what was sent to it; a replay must give the same.
+        dead_letters: one record for the dead-letter topic for each skipped record, in order.
+        errors: the reasons, in the order of `dead_letters`.
         sealed: the effect on the state.
         stream_time_ms: highest timestamp of all records applied so far; -1 before the first.
-        failure: policy FAIL: why the record after `ranges` could not be applied; it and those
-            behind it are not covered.
+        failure: with policy FAIL, why the record after `ranges` could not be applied; that record
+            and those after it are not covered.
     """
 
     ranges: list[InputRange]
@@ -81,9 +80,7 @@ class Applied:
 
 
 class Fold:
-    """Applies batches of one partition to one store. `store.stream_time_ms` carries on over
-    batches.
-    """
+    """Applies batches of one partition to one store. `store.stream_time_ms` lasts across batches."""
 
     def __init__(
         self,
@@ -96,16 +93,16 @@ class Fold:
     ) -> None:
         """
         Args:
-            output_limits: topic name to the largest record it takes (max.message.bytes); Kafka's
+            output_limits: topic name → the largest record it accepts (max.message.bytes); Kafka's
                 default for topics not named.
 
         Raises:
-            UsageError: dead letters were asked for, and the state cannot undo half a record.
+            UsageError: the policy is DEAD_LETTER, but the state cannot undo half a record.
         """
         if policy is ErrorPolicy.DEAD_LETTER and not store.can_roll_back:
             raise UsageError(
                 f"{app.app_id}: errors.policy = dead_letter needs a state that can undo a record",
-                hint="give the state begin() and rollback(), use MapState, or errors.policy = fail",
+                hint="give the state begin() and rollback(), use a MapState, or set errors.policy = fail",
             )
         self.partition = partition
         self._app = app
@@ -129,10 +126,10 @@ class Fold:
         self._store.begin()
 
     def feed(self, records: Sequence[InputRecord]) -> None:
-        """Apply records in this order; as often per batch as one likes. Each input's offsets rise.
+        """Apply records in this order; may be called several times per batch. Offsets must rise within each input.
 
         Raises:
-            RecordError: `record_id` says which; the batch must be abandoned.
+            RecordError: `record_id` names the record; the batch must be abandoned.
             OutOfOrder: a record below its input's position.
         """
         if not records:
@@ -145,23 +142,22 @@ class Fold:
             self._coverage.applied(run[-1], len(run))
 
     def pass_over(self, ends: Mapping[str, int]) -> None:
-        """Go on behind offsets that hold no record, per input, as part of the batch."""
+        """Move past offsets without records, per input, as part of the batch."""
         for topic, end_offset in ends.items():
             self._coverage.pass_over(topic, end_offset)
 
     def staging(self) -> Steps[None]:
-        """Encode what the batch changed, hash what it sent. Possible while the batch before it is
-        not merged yet.
+        """Encode what the batch changed and hash what it sent. The batch before it need not be merged yet.
 
         Raises:
-            RecordError: something in the state cannot be written; the batch must be abandoned, and
-                `isolate` will know the record.
+            RecordError: a value in the state cannot be written; the batch must be abandoned, and
+                `isolate` finds the record.
         """
         yield from self._store.staging()
         self._outputs_xxh64 = yield from hashing(self._out.staged)
 
     def sealing(self) -> Steps[Applied]:
-        """The staged batch, ready for its transaction; the one before it is merged."""
+        """Return the staged batch, ready for its transaction. The batch before it must be merged."""
         return self._applied(None, [], [])
 
     def finishing(self) -> Steps[Applied]:
@@ -170,7 +166,7 @@ class Fold:
         return (yield from self.sealing())
 
     def finish(self) -> Applied:
-        """All of `finishing` at once."""
+        """Run all of `finishing` at once."""
         return all_of(self.finishing())
 
     def abandon(self) -> None:
@@ -186,9 +182,9 @@ class Fold:
             self._store.drop()
 
     def isolate(self, positions: Mapping[str, int], records: Sequence[InputRecord]) -> Applied:
-        """The records of an abandoned batch again, from the same positions, one by one.
+        """Apply the records of an abandoned batch again, from the same positions, one by one.
 
-        A failing record leaves nothing: with DEAD_LETTER it is skipped, with FAIL the batch ends
+        A failing record changes nothing. With DEAD_LETTER it is skipped; with FAIL the batch ends
         before it, and `failure` says why.
 
         Raises:
@@ -203,24 +199,24 @@ class Fold:
         return all_of(self.sealing_alone(None))
 
     def begin_alone(self, positions: Mapping[str, int]) -> None:
-        """`isolate` in parts, for who must not keep an event loop to himself: then `feed_alone` for
-        each record up to a failure, then `sealing_alone`.
+        """Begin `isolate` in parts, so that it does not block an event loop: next call `feed_alone`
+        for each record up to a failure, then `sealing_alone`.
 
         Raises:
             UsageError: as `isolate`.
         """
         if not self._store.can_roll_back:
-            raise UsageError(f"{self._app.app_id}: its state cannot undo a single record")
+            raise UsageError(f"{self._app.app_id}: the state cannot undo a single record")
         self._start(positions)
         self._dead_letters, self._errors = [], []
 
     def feed_alone(
         self, record: InputRecord, refused: RecordError | None = None
     ) -> RecordError | None:
-        """One record; `refused` says that it is not to be applied, and why.
+        """Apply one record; `refused` is an error to fail it with instead.
 
         Returns:
-            policy FAIL: why it could not be applied; it is the end of the batch.
+            With policy FAIL, why it could not be applied, which ends the batch; otherwise None.
         """
         error = refused or self._apply_alone(record)
         if error is None:
@@ -233,7 +229,7 @@ class Fold:
         return None
 
     def sealing_alone(self, failure: RecordError | None) -> Steps[Applied]:
-        """What was applied alone, as one batch; `failure` as `feed_alone` returned it last."""
+        """Return what `feed_alone` applied, as one batch; `failure` is what it returned last."""
         self._outputs_xxh64 = yield from hashing(self._out.staged)
         return (yield from self._applied(failure, self._dead_letters, self._errors))
 
@@ -281,7 +277,7 @@ class Fold:
             raise found from found.__cause__
 
     def _apply_alone(self, record: InputRecord) -> RecordError | None:
-        """As a batch of one, staged behind those before it; None when it was applied."""
+        """Applies the record as a batch of one, staged after those before it; None if it was applied."""
         store, staged = self._store, self._out.staged
         outputs_before, stream_time_before_ms = len(staged), store.stream_time_ms
         store.begin()
@@ -331,7 +327,7 @@ class Fold:
 
 
 def _decoder(codec: Codec[Any]) -> Callable[[bytes | None], Any]:
-    """Without a test for null where null is an error anyway: `decode` refuses it."""
+    """If the codec is not nullable there is no test for null: `decode` refuses None anyway."""
     decode: Callable[[Any], Any] = codec.decode
     if not codec.nullable:
         return decode

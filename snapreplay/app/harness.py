@@ -1,6 +1,6 @@
-"""An app on a bench: records in, state and outputs out, crashes at will; no broker, no event loop.
+"""Runs an app without a broker and without an event loop: records in, state and outputs out, crashes on demand.
 
-`snapreplay.testing` is its public place.
+`snapreplay.testing` exports it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,11 @@ _SLICE_BYTES = 1 << 20
 
 
 class Diverged(AssertionError):
-    """The app gives another state or other outputs for the same records. The message names the
-    first one.
-    """
+    """The same records led to another state or other outputs. The message names the first such record."""
 
 
 class Sent(msgspec.Struct, Generic[K, V], frozen=True):
-    """An output, decoded again. `partition` and `timestamp_ms` as given to `out.send`."""
+    """A decoded output; `partition` and `timestamp_ms` are those given to `out.send`."""
 
     key: K
     value: V
@@ -57,8 +55,8 @@ def record(
     timestamp_ms: int | None = None,
     headers: Iterable[tuple[str, bytes]] = (),
 ) -> RawRecord:
-    """An input record; the harness gives it its partition and offset, and a time when it has none
-    (1 ms after the last).
+    """Returns an input record. The harness sets partition and offset, and a timestamp if there is none
+    (1 ms after the last one).
     """
     return RawRecord(
         topic.name,
@@ -94,7 +92,7 @@ class Harness(Generic[S]):
 
     Attributes:
         dead_letters: records for the dead-letter topic, in order (policy DEAD_LETTER).
-        errors: why, in the same order.
+        errors: the reasons, in the same order.
     """
 
     def __init__(
@@ -126,23 +124,23 @@ class Harness(Generic[S]):
 
     @property
     def state(self) -> S:
-        """As a handler would see it now. Changes made through it are lost."""
+        """The state as a handler would see it now. Changes made through it are lost."""
         view: S = self._store.view
         return view
 
     @property
     def digest(self) -> Digest:
-        """Of the state; two equal states have equal digests."""
+        """The digest of the state; equal states have equal digests."""
         self._forget_reads()
         return _digest(self._store)
 
     @property
     def all_outputs(self) -> list[Output]:
-        """Encoded, of all topics, in the order sent."""
+        """The encoded outputs to all topics, in the order sent."""
         return list(self._outputs)
 
     def outputs(self, topic: Topic[K, V]) -> list[Sent[K, V]]:
-        """What was sent to this topic so far, in order."""
+        """Return what was sent to this topic so far, in order."""
         return [
             Sent(
                 _decoded(topic.key, output.key),
@@ -164,18 +162,18 @@ class Harness(Generic[S]):
         timestamp_ms: int | None = None,
         headers: Iterable[tuple[str, bytes]] = (),
     ) -> None:
-        """One record, as a batch of its own. Raises as `feed_batch`."""
+        """Apply one record as a batch of its own. Raises as `feed_batch`."""
         self.feed_batch(
             [record(topic, key=key, value=value, timestamp_ms=timestamp_ms, headers=headers)]
         )
 
     def feed_batch(self, records: Iterable[RawRecord]) -> list[RawRecord]:
-        """These records, as one batch, committed. Returns them with their offsets.
+        """Apply these records as one committed batch. Returns them with their offsets.
 
         Raises:
-            RecordError: policy FAIL; the records before the failing one are applied, as in the
+            RecordError: with policy FAIL; the records before the failing one are applied, as in the
                 service.
-            LostChange: a default handed out by `get` was changed, which is lost.
+            LostChange: a default returned by `get` was changed, and the change is lost.
         """
         numbered = [self._numbered(one) for one in records]
         self._forget_reads()
@@ -192,21 +190,20 @@ class Harness(Generic[S]):
         return numbered
 
     def snapshot(self) -> None:
-        """A full snapshot: the next `crash` starts from here."""
+        """Take a full snapshot, from which the next `crash` restores."""
         self._forget_reads()
         slices, stream_time_ms = _slices(self._store), self._store.stream_time_ms
         self._image = _Image(slices, stream_time_ms, dict(self._positions))
         self._batches = []
 
     def crash(self, *, seed: int = 0) -> None:
-        """Lose the state; rebuild it from the last snapshot, by changes and by replay, and compare.
+        """Lose the state, rebuild it from the last snapshot by changes and by replay, and compare.
 
-        Entries and changes come back in an order shuffled by `seed`. Goes on with the rebuilt
-        state.
+        Entries and changes come back in an order shuffled by `seed`. The harness continues with the
+        rebuilt state.
 
         Raises:
-            Diverged: a mode does not lead to the state, or replay not to the outputs, that there
-                were.
+            Diverged: a mode led to another state, or the replay to other outputs, than before.
         """
         before = self.digest
         shuffle = random.Random(seed)
@@ -238,7 +235,7 @@ class Harness(Generic[S]):
         return Fold(self._app, store, self._partition, output_limits=self._limits, policy=policy)
 
     def _forget_reads(self) -> None:
-        """Reading a map's value brings it to life, outside any batch."""
+        """Undoes reads outside a batch: they leave decoded values in a map."""
         if self._store.keeps_changes:
             self._store.rollback()
 
@@ -247,7 +244,8 @@ class Harness(Generic[S]):
         if offset is None:
             names = ", ".join(self._positions)
             raise UsageError(
-                f"{self._app.app_id}: {given.topic} is no input", hint=f"inputs: {names}"
+                f"{self._app.app_id}: {given.topic} is not an input",
+                hint=f"use one of the inputs: {names}",
             )
         self._positions[given.topic] = offset + 1
         self._clock_ms = self._clock_ms + 1 if given.timestamp == _UNSET else given.timestamp

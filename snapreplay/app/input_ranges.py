@@ -1,6 +1,4 @@
-"""Which input a batch covers: ranges in the order applied, what was skipped, where each input goes
-on. Pure.
-"""
+"""Which input a batch covers: ranges in the order applied, skipped records, and where each input continues. Pure."""
 
 from __future__ import annotations
 
@@ -22,8 +20,8 @@ class OutOfOrder(StopError):
 class InputRanges:
     """Grows by runs of records of one input.
 
-    A range starts where the previous one of its input ended (at first: the position the batch began
-    with) and neighbouring runs of one input are one range, however the records were fed.
+    A range starts where the previous one of its input ended (the first one at the position the batch
+    began with). Neighbouring runs of one input are one range, however the records were fed.
     """
 
     __slots__ = ("_last", "_ranges", "_skipped", "positions", "record_count")
@@ -52,15 +50,13 @@ class InputRanges:
         return {topic: anchor_of(record) for topic, record in self._last.items()}
 
     def applied(self, last: InputRecord, count: int) -> None:
-        """`count` records of one input, of which `last` was the last, were applied; none between
-        was skipped.
-        """
+        """`count` records of one input, up to `last`, were applied; none between them was skipped."""
         self._extend(last.topic, last.offset + 1, count)
         self._last[last.topic] = last
         self.record_count += count
 
     def skip(self, record: InputRecord) -> None:
-        """This record was not applied, and replay must not apply it."""
+        """This record was not applied, and a replay must not apply it."""
         topic, start, end = record.topic, record.offset, record.offset + 1
         position = self.positions[topic]
         for index in range(len(self._skipped) - 1, -1, -1):
@@ -75,7 +71,7 @@ class InputRanges:
         self._skipped.append(SkippedRange(topic, start, end))
 
     def pass_over(self, topic: str, end_offset: int) -> None:
-        """No record lies before `end_offset`: markers, aborted ones, or gaps."""
+        """There are no records before `end_offset`, only markers, aborted records or gaps."""
         self._extend(topic, end_offset, 0)
 
     def _extend(self, topic: str, end_offset: int, count: int) -> None:
@@ -101,8 +97,8 @@ def without_skipped(records: Sequence[R], skipped: Sequence[SkippedRange]) -> Se
 
 def out_of_order(record: InputRecord, position: int) -> OutOfOrder:
     return OutOfOrder(
-        f"record {id_of(record)} came although the next offset of {record.topic} is {position}:"
-        " they are to be fed in offset order, from the batch's positions on",
+        f"record {id_of(record)} came, but the next offset of {record.topic} is {position}:"
+        " records must be fed in offset order from the batch's positions on",
         offset=record.offset,
         position=position,
     )

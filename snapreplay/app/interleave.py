@@ -1,4 +1,4 @@
-"""In which order records of several co-partitioned inputs are applied. Pure."""
+"""The order in which records of several co-partitioned inputs are applied. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ _timestamp = attrgetter("timestamp")
 
 
 def interleave(inputs: Sequence[Sequence[InputRecord]]) -> Sequence[InputRecord]:
-    """Merge what was fetched together: always the input whose next record is oldest; on a tie, the
-    first one.
+    """Merge what was fetched together: the oldest next record comes first; on a tie, the first input's.
 
-    Each input keeps its own order, also where its timestamps fall back. An input of which nothing
-    was fetched is not waited for: the order depends on what had arrived, which is why increments
-    record it (as ranges, in the order applied) and replay follows the record, not this function.
-    One input costs nothing.
+    Each input keeps its own order, even where its timestamps fall back. It does not wait for an input
+    without fetched records, so the order depends on what had arrived. Therefore increments record the
+    order (as ranges), and a replay follows them, not this function.
     """
     filled = [records for records in inputs if records]
     if len(filled) <= 1:
@@ -27,7 +25,7 @@ def interleave(inputs: Sequence[Sequence[InputRecord]]) -> Sequence[InputRecord]
 
 
 def by_input(runs: Sequence[Sequence[InputRecord]]) -> list[Sequence[InputRecord]]:
-    """Each input's records in one run: what was fetched later of an input goes behind what was fetched first."""
+    """Joins the runs of each input, in the order in which they were fetched."""
     inputs: dict[str, list[InputRecord]] = {}
     for run in runs:
         inputs.setdefault(run[0].topic, []).extend(run)

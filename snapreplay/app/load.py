@@ -1,4 +1,4 @@
-"""From a name to the app: "module:app", "path/to/file.py" or "path/to/file.py:attr"."""
+"""Loads an app by its name: "module:app", "path/to/file.py" or "path/to/file.py:attr"."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ def load_app(name: str) -> App[Any]:
     The working directory (for a module) or the file's directory goes to the front of `sys.path`.
 
     Raises:
-        UsageError: cannot be imported, has no such attribute, or it is no complete `App`; says what
-            is near.
+        UsageError: it cannot be imported, has no such attribute, or is not a complete `App`; the hint
+            names similar ones.
     """
     place, colon, attribute = name.rpartition(":")
     if not colon:
         place, attribute = name, DEFAULT_ATTRIBUTE
     if not place or not attribute:
         raise UsageError(
-            f"app {name!r}", hint="module:app, path/to/file.py, or path/to/file.py:app"
+            f"{name!r} does not name an app",
+            hint="use module:app, path/to/file.py, or path/to/file.py:app",
         )
     if place == "__main__":
         raise UsageError(
             f"app {name!r}: __main__ is another module in every process",
-            hint="name the file, path/to/file.py, or the module it is importable as",
+            hint="name the file, path/to/file.py, or the module that it can be imported as",
         )
     module = _import_file(Path(place)) if _is_path(place) else _import_module(place)
     app = _attribute(module, attribute)
@@ -47,8 +48,8 @@ def load_app(name: str) -> App[Any]:
 
 
 def name_of(app: App[Any]) -> str | None:
-    """A name under which another process that starts in this directory can import the app; None if
-    it has none (made in a function, __main__).
+    """Returns a name by which another process in this directory can import the app; None if there is none (the app was
+    made in a function or in __main__).
     """
     modules = {getattr(handler, "__module__", "") for handler in app.handlers.values()}
     for module_name in sorted(modules - {"", "__main__"}):
@@ -59,7 +60,7 @@ def name_of(app: App[Any]) -> str | None:
 
 
 def _place_of(module: ModuleType) -> str:
-    """Its file, if it was imported from a directory that another process does not look into."""
+    """The module's name, or its file if another process would not find the name."""
     file = getattr(module, "__file__", None)
     if (
         "." in module.__name__
@@ -81,7 +82,7 @@ def _import_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         here = sorted(path.stem for path in Path.cwd().glob("*.py"))
         raise UsageError(
-            f"app module {name!r} is not there: {error}", hint=_near(name, here, "modules here")
+            f"app module {name!r} was not found: {error}", hint=_near(name, here, "modules here")
         ) from error
 
 
@@ -89,13 +90,13 @@ def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
         near = sorted(str(one) for one in path.parent.glob("*.py"))
         raise UsageError(
-            f"app file {path} is not there", hint=_near(str(path), near, "files there")
+            f"app file {path} does not exist", hint=_near(str(path), near, "files there")
         )
     stem = path.stem
     if not stem.isidentifier() or stem in sys.stdlib_module_names:
         raise UsageError(
             f"app file {path} cannot be imported as {stem!r}",
-            hint="rename it: a Python name that the standard library does not have",
+            hint="rename it to a Python name that is not a module of the standard library",
         )
     _put_first(path.resolve().parent)
     module = _import(stem, str(path))
@@ -116,7 +117,7 @@ def _put_first(folder: Path) -> None:
 def _import(name: str, shown: str) -> ModuleType:
     """
     Raises:
-        ModuleNotFoundError: this very module, not one that it imports.
+        ModuleNotFoundError: this module was not found; one that it imports is a UsageError.
     """
     try:
         importlib.invalidate_caches()
@@ -138,16 +139,14 @@ def _is_part(missing: str, name: str) -> bool:
 
 def _import_hint(error: BaseException) -> str:
     if isinstance(error, SystemExit):
-        return 'run the program only under: if __name__ == "__main__":'
+        return 'run the program only under `if __name__ == "__main__":`'
     if isinstance(error, ModuleNotFoundError):
-        return "install it, or start where it can be imported from"
+        return "install it, or start in the directory that it can be imported from"
     return ""
 
 
 def _line_of(error: BaseException) -> str:
-    """The innermost line outside the import system, " (ledger.py line 3: import foo)"; empty if
-    there is none.
-    """
+    """The innermost line outside the import system, " (ledger.py line 3: import foo)", or an empty string."""
     if isinstance(error, SyntaxError):
         text = (error.text or "").strip()
         return f" ({Path(error.filename or '?').name} line {error.lineno}: {text})"
@@ -163,13 +162,13 @@ def _attribute(module: ModuleType, attribute: str) -> App[Any]:
     if isinstance(found, App):
         return found
     what = (
-        f"has no {attribute!r}"
+        f"has no attribute {attribute!r}"
         if found is None
-        else f"has a {type(found).__name__} {attribute!r}, no App"
+        else f"has an attribute {attribute!r} of type {type(found).__name__}, not App"
     )
     hint = _near(attribute, apps, "apps in it")
     if apps:
-        hint += f"; {module.__name__}:{apps[0]}"
+        hint += f"; use {module.__name__}:{apps[0]}"
     raise UsageError(f"app module {module.__name__} {what}", hint=hint)
 
 

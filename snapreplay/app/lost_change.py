@@ -1,6 +1,4 @@
-"""Finds changes that are lost: a default handed out by `state.get(key, default)`, then changed in
-place.
-"""
+"""Finds lost changes: a default returned by `state.get(key, default)` and then changed in place."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from snapreplay.state.map import MapState
 
 
 class LostChange(AssertionError):
-    """The handler changed a default that `get` handed out and did not store it."""
+    """The handler changed a default that `get` returned and did not store it."""
 
 
 class DefaultWatch:
@@ -26,7 +24,7 @@ class DefaultWatch:
             _give_class(view, self._handed_out)
 
     def check(self, records: Sequence[InputRecord]) -> None:
-        """After these records were applied.
+        """Check after these records were applied.
 
         Raises:
             LostChange: a default was changed in place and its key is still missing.
@@ -35,9 +33,9 @@ class DefaultWatch:
             if default != before and key not in self._view:
                 last = records[-1]
                 raise LostChange(
-                    f"up to {last.topic}-{last.partition}-{last.offset}: state.get({key!r}, …) gave its"
-                    f" default {before!r}, which was changed to {default!r} and is lost:"
-                    " use state[key] with MapState(default=…), state.setdefault, or store it"
+                    f"up to {last.topic}-{last.partition}-{last.offset}: state.get({key!r}, …) returned its"
+                    f" default {before!r}, which was changed to {default!r}, and the change is lost:"
+                    " use state[key] with MapState(default=…) or state.setdefault, or store the value"
                 )
         self.forget()
 
@@ -46,9 +44,7 @@ class DefaultWatch:
 
 
 def _give_class(view: MapState[Any, Any], handed_out: list[tuple[Any, Any, Any]]) -> None:
-    """Changes the class of this object only: handlers may test for MapState, so a proxy would not
-    do.
-    """
+    """Changes the class of this object only. A proxy would not do, because handlers may test for MapState."""
     plain: Any = type(view)
 
     def get(self: Any, key: Any, default: Any = None) -> Any:

@@ -1,12 +1,10 @@
-"""Names in Kafka, derived from the app id and never configurable: two owners must meet at the same
-name. Pure.
-"""
+"""Names in Kafka, derived from the app id and never configurable: two owners must use the same name. Pure."""
 
 from __future__ import annotations
 
 OWN_SUFFIXES = ("increments", "snapshots", "status", "control", "dead-letters")
-"""An app's input or output may not be called `<app_id>-` and one of these. Status and control are
-reserved: nothing writes them yet.
+"""No input or output of an app may be named `<app_id>-` plus one of these. Status and control are
+reserved; nothing writes them yet.
 """
 
 
@@ -25,5 +23,5 @@ def dead_letters_topic(app_id: str) -> str:
 
 
 def transactional_id(app_id: str, partition: int) -> str:
-    """Of app id and partition, nothing else: whoever owns the partition fences all who did."""
+    """Made of app id and partition only, so that each owner of the partition fences all earlier ones."""
     return f"{app_id}-{partition}"

@@ -1,4 +1,4 @@
-"""What a handler sends. Encoded at once, staged until the batch commits. Pure."""
+"""What a handler sends: encoded at once, staged until the batch commits. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ V = TypeVar("V")
 T = TypeVar("T")
 
 DEFAULT_LIMIT_BYTES = 1_048_588
-"""Kafka's default for max.message.bytes, where a topic's own value is not known."""
+"""Kafka's default for max.message.bytes, for topics whose own value is not known."""
 
 _RECORD_OVERHEAD_BYTES = 61 + 21 + 10
 """Batch header, record header, lengths of key and value: what
@@ -30,18 +30,17 @@ _SHOWN_BYTES = 40
 
 
 class Out:
-    """A handler's third argument. Nothing leaves before the batch commits, and all of it or nothing
-    does.
+    """A handler's third argument. Its outputs become visible when the batch commits, all or none.
 
     Attributes:
-        staged: outputs so far, in the order sent. The fold's, as is `input_key`, the key bytes of
-            the record being applied.
+        staged: outputs so far, in the order sent; for the fold only.
+        input_key: key bytes of the record being applied; set by the fold.
     """
 
     __slots__ = ("_ways", "input_key", "staged")
 
     def __init__(self, topics: Iterable[Topic[Any, Any]], limits: Mapping[str, int]) -> None:
-        """`limits`: topic name to max.message.bytes; `DEFAULT_LIMIT_BYTES` for those not named."""
+        """`limits`: topic name → max.message.bytes; `DEFAULT_LIMIT_BYTES` for those not named."""
         self._ways = {
             topic: (topic.key, topic.value, limits.get(topic.name, DEFAULT_LIMIT_BYTES))
             for topic in topics
@@ -59,7 +58,7 @@ class Out:
         headers: Sequence[tuple[str, bytes]] | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
-        """Encode now, by value: what happens to `value` afterwards does not change the output.
+        """Encode at once: later changes to `value` do not change the output.
 
         Args:
             partition: None: the input record's, if the keys are the same bytes and the topics have
@@ -67,8 +66,8 @@ class Out:
             timestamp_ms: since the epoch; None: the time of writing.
 
         Raises:
-            RecordError: not one of the app's outputs, not encodable, or larger than the topic
-                takes.
+            RecordError: the topic is not an output of the app, or the record cannot be encoded or is
+                larger than the topic accepts.
         """
         way = self._ways.get(topic)
         if way is None:
@@ -100,9 +99,7 @@ class Out:
 
 
 def size_upper_bound(key: bytes | None, value: bytes | None) -> int:
-    """Bytes of a batch that holds this record alone, headers not counted: what max.message.bytes
-    limits.
-    """
+    """Bytes of a batch with this record alone, without headers: what max.message.bytes limits."""
     return _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
 
 
@@ -118,7 +115,7 @@ def _encode(topic: Topic[Any, Any], side: str, codec: Codec[T], value: T) -> byt
             return codec.encode(value)
         if codec.nullable:
             return None
-        raise TypeError("None is no value of this type")
+        raise TypeError("None is not a value of this type")
     except NEVER_HANDLER_ERRORS:
         raise
     except Exception as error:  # the codec is the user's and may raise anything
@@ -132,7 +129,7 @@ def _checked_headers(
     for name, data in checked:
         if type(name) is not str or type(data) is not bytes:
             raise RecordError(
-                f"output to {topic.name}: header ({name!r}, {data!r}) is no (str, bytes) pair",
+                f"output to {topic.name}: header ({name!r}, {data!r}) is not a (str, bytes) pair",
                 topic=topic.name,
             )
     return checked
@@ -141,7 +138,7 @@ def _checked_headers(
 def _check_number(topic: Topic[Any, Any], name: str, value: int | None) -> None:
     if value is not None and (type(value) is not int or value < 0):
         raise RecordError(
-            f"output to {topic.name}: {name}={value!r} is no integer ≥ 0", topic=topic.name
+            f"output to {topic.name}: {name}={value!r} is not an integer ≥ 0", topic=topic.name
         )
 
 
@@ -149,11 +146,11 @@ def _undeclared(topic: Any, known: Mapping[Topic[Any, Any], object]) -> RecordEr
     names = [one.name for one in known]
     given = topic.name if isinstance(topic, Topic) else repr(topic)
     if given in names:
-        hint = "another Topic object of that name is: declare a topic once and import it"
+        hint = "another Topic object has this name: declare a topic once and import it"
     else:
         near = difflib.get_close_matches(given, names, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
-        hint += f"outputs: {', '.join(names) or 'none'}; add it to App(outputs=[…])"
+        hint += f"outputs: {', '.join(names) or 'none'}; to add it, use App(outputs=[…])"
     return RecordError(
         f"output to {given}, which is not one of the app's outputs", hint=hint, topic=given
     )
@@ -174,7 +171,7 @@ def _unencodable(
 
 def _too_large(topic: str, size_bytes: int, limit_bytes: int) -> RecordError:
     return RecordError(
-        f"output to {topic} has {size_bytes:,} bytes, the topic takes {limit_bytes:,}",
+        f"output to {topic} has {size_bytes:,} bytes, but the topic accepts at most {limit_bytes:,}",
         hint=f"send less, or raise max.message.bytes of {topic} and restart",
         topic=topic,
         size_bytes=size_bytes,

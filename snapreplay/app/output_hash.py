@@ -1,4 +1,4 @@
-"""What the handlers sent in a batch, as one number per output topic: a replay must send the same. Pure.
+"""Hashes what the handlers sent in a batch, per output topic: a replay must send the same. Pure.
 
 The definition is in docs/FORMAT.md, "Outputs".
 """
@@ -14,11 +14,11 @@ from snapreplay.app.record import Output
 from snapreplay.state.steps import Steps
 
 PIECE_OUTPUTS = 256
-"""Hashed in one step at most: 0.09 µs each with values of 80 bytes."""
+"""Outputs hashed in one step at most: 0.09 µs each with values of 80 bytes."""
 PIECE_BYTES = 1 << 20
-"""Larger pieces are followed by smaller ones: a MiB takes about 0.2 ms. Of the first output nobody knows the size."""
+"""A larger piece makes the next ones smaller: a MiB takes about 0.2 ms. The first piece is a single output."""
 
-_SHORT_ARRAY = 15  # msgpack: so many elements fit into a header of one byte, else it has three
+_SHORT_ARRAY = 15  # msgpack: the header of an array has one byte up to so many elements, else three
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -39,7 +39,7 @@ def hashing(outputs: Sequence[Output]) -> Steps[dict[str, int]]:
 
 
 def _hashing(outputs: Sequence[Output]) -> Steps[int]:
-    """The outputs' msgpack, joined, however they are cut into pieces: the header of a piece does not count."""
+    """Hashes the joined msgpack of the outputs. The headers of the pieces do not count, so the cut does not matter."""
     total, start, size = xxh64(), 0, 1
     while start < len(outputs):
         piece = outputs[start : start + size]

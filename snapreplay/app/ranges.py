@@ -1,6 +1,4 @@
-"""Which part of the input a batch covers. Offsets are Kafka's, ranges are half-open, "end" means
-"next". Pure.
-"""
+"""Which part of the input a batch covers. Ranges are half-open: "end" means "next". Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ class InputRange(msgspec.Struct, frozen=True, array_like=True):
 
     `start_offset <= end_offset`; a range starts where the previous one of its topic ended, so gaps
     (transaction markers, compaction) lie inside ranges, never between them. `record_count` counts
-    the records read there, the skipped ones included: replay must see as many.
+    the records read there, skipped ones included: a replay must read as many.
     """
 
     topic: str
@@ -22,9 +20,7 @@ class InputRange(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SkippedRange(msgspec.Struct, frozen=True, array_like=True):
-    """Offsets in [start_offset, end_offset) whose records were dead-lettered: replay skips the same
-    ones.
-    """
+    """Offsets in [start_offset, end_offset) whose records were dead-lettered; a replay skips the same ones."""
 
     topic: str
     start_offset: int
@@ -32,7 +28,7 @@ class SkippedRange(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Anchor(msgspec.Struct, frozen=True, array_like=True):
-    """Identity of the last record of an input, applied or skipped: before LIVE it must be found again."""
+    """Identity of the last record of an input, applied or skipped; a recovery must find it again before LIVE."""
 
     offset: int
     timestamp_ms: int

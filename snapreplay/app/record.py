@@ -1,4 +1,4 @@
-"""What a reader delivers, what a handler receives, what a handler sends. Pure."""
+"""Records as a reader delivers them, as a handler receives them, and as a handler sends them. Pure."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def id_of(record: InputRecord) -> RecordId:
 
 
 class RawRecord(msgspec.Struct, frozen=True, gc=False):
-    """An `InputRecord` without what else a client knows of it. Reader, test harness, Spark and tests make them.
+    """A plain `InputRecord`, made by the reader, the test harness, Spark and tests.
 
-    `gc=False`: with 20,000 of them to look at, the collector stops everything for 6 to 8 ms (measured).
+    `gc=False`, because with 20,000 of them the garbage collector stops everything for 6 to 8 ms (measured).
     """
 
     topic: str
@@ -77,9 +77,7 @@ class Record(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
 
     @property
     def random(self) -> random.Random:
-        """A generator seeded by app id and record: the same numbers on every replay. A new one per
-        access.
-        """
+        """A generator seeded by app id and record: the same numbers in every replay. Each access makes a new one."""
         return random.Random(f"{self.app_id}/{self.id}")
 
 

@@ -44,7 +44,7 @@ class Topic(Generic[K, V]):
     def __init__(self, name: str, *, key: Any = utf8, value: Any = None) -> None:
         """
         Raises:
-            UsageError: Kafka would not take the name, or a codec is none (`json` for `json()`).
+            UsageError: Kafka would not accept the name, or a codec is not one (`json` instead of `json()`).
         """
         check_topic_name(name)
         self.name = name
@@ -64,7 +64,7 @@ def check_topic_name(name: object) -> None:
     if not isinstance(name, str):
         problem = f"is a {type(name).__name__}, not a str"
     elif not _LEGAL_NAME.fullmatch(name):
-        problem = "is empty" if not name else "holds other characters"
+        problem = "is empty" if not name else "has characters that Kafka does not allow"
     elif name in {".", ".."}:
         problem = "is reserved"
     elif len(name) > TOPIC_NAME_MAX:
@@ -72,7 +72,7 @@ def check_topic_name(name: object) -> None:
     if problem:
         raise UsageError(
             f"topic name {name!r} {problem}",
-            hint=f'1 to {TOPIC_NAME_MAX} of letters, digits, ".", "_", "-"; not "." or ".."',
+            hint=f'use 1 to {TOPIC_NAME_MAX} letters, digits, ".", "_" or "-", but not "." or ".." alone',
         )
 
 
@@ -80,7 +80,7 @@ def _checked_codec(topic: str, side: str, codec: object) -> Codec[Any]:
     if isinstance(codec, Codec):
         return codec
     given = getattr(codec, "__name__", repr(codec))
-    hint = "raw, utf8, i64, json(type), msgpack(type), or one of them in nullable(…)"
+    hint = "use raw, utf8, i64, json(type), msgpack(type), or one of them in nullable(…)"
     if callable(codec) and given in {"json", "msgpack"}:
-        hint = f"{side}={given}() or {side}={given}(SomeType)"
-    raise UsageError(f"topic {topic}: {side}={given} is no codec", hint=hint)
+        hint = f"use {side}={given}() or {side}={given}(SomeType)"
+    raise UsageError(f"topic {topic}: {side}={given} is not a codec", hint=hint)

@@ -1,10 +1,10 @@
 """The modules that an app is made of: its own, and those of the same author that they import.
 
-Not the author's: the standard library, snapreplay, what is installed (site-packages, dist-packages);
-of an app that is installed itself, its own top-level package is. Imports are read from the source
-text, so one inside a function counts, too, whether or not it has happened yet: what nobody has
-imported is searched for as an import would, and not imported. A module's code is that of its source
-without docstrings: comments, lines and the place of the file make no difference.
+The standard library, snapreplay and installed packages (site-packages, dist-packages) are not the
+author's, except the top-level package of an app that is itself installed. Imports are read from the
+source text, so an import inside a function counts even before it has run. A module that nobody has
+imported is searched for as an import would do, but not imported. A module's code is its source
+without docstrings: comments, line numbers and the place of the file make no difference.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 class _Place(NamedTuple):
-    """Of a module: its file, the package that its relative imports begin at, and where its own modules are."""
+    """Where a module is: its file, the package that its relative imports start from, and where its submodules are."""
 
     file: str | None
     package: str
@@ -37,7 +37,7 @@ class _Place(NamedTuple):
 
 
 def own_modules(roots: Iterable[str]) -> dict[str, bytes]:
-    """Names of the modules that `roots`, names themselves, lead to → hash of the code."""
+    """Returns the author's modules that the module names in `roots` lead to: name → hash of the code."""
     waiting = sorted(set(roots))
     tops = {_top(name) for name in waiting}
     found: dict[str, bytes] = {}
@@ -55,7 +55,7 @@ def own_modules(roots: Iterable[str]) -> dict[str, bytes]:
 
 
 def is_own(name: str, tops: Iterable[str] = ()) -> bool:
-    """Whether the author of an app in the top-level packages `tops` is taken to be the module's, too."""
+    """Whether the module counts as the author's, for an app in the top-level packages `tops`."""
     place = _place_of(name)
     return place is not None and _is_own(name, place, tops)
 
@@ -70,7 +70,7 @@ def _is_own(name: str, place: _Place, tops: Iterable[str]) -> bool:
 
 
 def _place_of(name: str) -> _Place | None:
-    """The same before and after somebody imports it; None: there is no such module."""
+    """The same before and after an import; None if there is no such module."""
     module = sys.modules.get(name)
     if module is not None:
         package = getattr(module, "__package__", None) or name.rpartition(".")[0]
@@ -84,7 +84,7 @@ def _place_of(name: str) -> _Place | None:
 
 
 def _spec_of(name: str) -> ModuleSpec | None:
-    """As an import finds it, but that no package on the way is imported."""
+    """Finds it as an import would, but without importing the packages above it."""
     parent = name.rpartition(".")[0]
     if not parent:
         return find_spec(name) if name else None
@@ -114,7 +114,7 @@ def _is_in_stdlib(file: Path) -> bool:
 
 
 def code_text(code: CodeType) -> str:
-    """What the code does: without lines, names of files and of local variables."""
+    """Returns what the code does, without line numbers and the names of files and local variables."""
     constants = [constant_text(constant) for constant in code.co_consts]
     arguments = code.co_argcount + code.co_kwonlyargcount
     return (
@@ -124,8 +124,8 @@ def code_text(code: CodeType) -> str:
 
 
 def constant_text(constant: object) -> str:
-    """With the type, as 1, 1.0 and True are equal; sets sorted, as their order depends on
-    PYTHONHASHSEED.
+    """Returns the value with its type, because 1, 1.0 and True are equal. Sets are sorted, because their order depends
+    on PYTHONHASHSEED.
     """
     if isinstance(constant, CodeType):
         return code_text(constant)
@@ -143,7 +143,7 @@ def _top(name: str) -> str:
 
 
 def _source_of(place: _Place) -> tuple[str, int, int] | None:
-    """Path, and what changes when somebody writes to the file; None: there is no source."""
+    """Path, and what changes when somebody writes to the file; None if there is no source."""
     file = place.file
     if file is None or not file.endswith(".py"):
         return None
@@ -164,7 +164,7 @@ def _read(
     """Hash of the code, and the names that it may import.
 
     Raises:
-        UsageError: it is no Python, or only half of it has been written.
+        UsageError: it is not valid Python; perhaps it is only half written.
     """
     try:
         return _parsed(Path(file).read_bytes(), package)
@@ -198,7 +198,7 @@ PASS = ast.Pass(lineno=1, col_offset=0, end_lineno=1, end_col_offset=0)
 
 
 def _imported(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[str]:
-    """Every module that may be meant, packages on the way included."""
+    """Every module that the import may name, with the packages above it."""
     if isinstance(node, ast.Import):
         names = [each.name for each in node.names]
     else:

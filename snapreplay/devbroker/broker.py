@@ -1,9 +1,9 @@
-"""A real Kafka broker as a child of this process: ready in about a second, gone when it is gone.
+"""A real Kafka broker as a child of this process: ready in about a second, and it ends with the process.
 
     with LocalBroker() as broker:                 # or: async with LocalBroker() as broker:
         print(broker.bootstrap_servers)           # 127.0.0.1:23071
 
-What it is, what it costs and what it is not for: docs/local-broker.md.
+docs/local-broker.md says what it costs and what it is not for.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from snapreplay.devbroker.cluster import LocalCluster
 
 
 class LocalBroker(LocalCluster):
-    """A cluster of one broker; everything has one copy. The arguments are LocalCluster's."""
+    """A cluster of one broker; all topics have one replica. The arguments are LocalCluster's."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class LocalBroker(LocalCluster):
         return self.node(0).log_path
 
     def kill(self) -> None:
-        """SIGKILL the broker, as in a crash; returns when it is gone. The data stay."""
+        """SIGKILL the broker, as in a crash; returns when it is gone. The data stays."""
         self.node(0).kill()
 
     def restart(self) -> None:

@@ -1,4 +1,4 @@
-"""Real Kafka brokers as children of this process; they are gone when this process is gone."""
+"""Real Kafka brokers as children of this process; they end with it."""
 
 import asyncio
 import threading
@@ -19,23 +19,23 @@ _PORT_TRIES = 5
 
 
 class LocalCluster:
-    """`size` brokers (each one a controller, too) that listen on 127.0.0.1 only, unless told.
+    """`size` brokers, each one also a controller, that listen on 127.0.0.1 only unless `nodes` says otherwise.
 
-    From three brokers on, topics have three copies of which two must be in sync. The brokers end
-    with this process, also after its SIGKILL, and take their temporary directories along. Usable
+    With three or more brokers, topics have three replicas and two must be in sync. The brokers end
+    with this process, even after a SIGKILL, and their temporary directories are removed. Usable
     from plain code (`with`) and from asyncio (`async with`; every other method blocks), by one
     thread at a time.
 
     Args:
         size: the number of brokers.
-        data_dir: where the data live, which then are kept and may be given again. None: a temporary
+        data_dir: where to keep the data; the next cluster may use it again. None: a temporary
             directory, removed at the end.
         properties: server.properties to add or to change.
-        heap_mb: the greatest heap of each JVM, MiB.
-        deadline_s: the longest time for `start` and each restart, seconds, beside a fetch of jars.
-        report: is given one line before the jars are fetched, if they must be, and one after.
+        heap_mb: the largest heap of each JVM, MiB.
+        deadline_s: the time limit of `start` and of each restart, seconds; fetching jars does not count.
+        report: called with one line before and one after the jars are fetched, if they must be.
         nodes: where each broker listens, if not on free ports of 127.0.0.1; `size` of them.
-        version: of Kafka, such as "3.9.1", fetched at its first use; None: the usual one.
+        version: of Kafka, such as "3.9.1", fetched at its first use; None: the one in pom.xml.
     """
 
     def __init__(  # noqa: PLR0913 - each keyword is one property of the cluster that some caller sets
@@ -63,7 +63,7 @@ class LocalCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses for clients, "host:port,…"; they stay the same over restarts."""
+        """The addresses for clients, "host:port,…"; restarts do not change them."""
         return ",".join(node.bootstrap_server for node in self._started())
 
     def node(self, number: int) -> LocalNode:
@@ -73,18 +73,18 @@ class LocalCluster:
     def restart_node(self, number: int) -> None:
         """Start broker `number` again on its port and data, killing it first if it runs.
 
-        Returns when a transaction was committed through it. Raises LocalBrokerFailed.
+        Returns once a transaction was committed through it. Raises LocalBrokerFailed.
         """
         self._started()[number].restart(StartDeadline(self._deadline_s, self._abandoned))
 
     def start(self) -> None:
-        """Start all brokers and return when a transaction was committed.
+        """Start all brokers and return once a transaction was committed.
 
-        Raises LocalBrokerUnavailable (a tool or the jars cannot be had) or LocalBrokerFailed (a
+        Raises LocalBrokerUnavailable (a tool or the jars are missing) or LocalBrokerFailed (a
         broker ended or was too slow; its log is kept).
         """
         if self._nodes:
-            raise RuntimeError("it is started already")
+            raise RuntimeError("the local cluster is already started")
         kafka = jars.ensure(self._report, self._version)
         patience = StartDeadline(self._deadline_s, self._abandoned)
         for _ in range(_PORT_TRIES):
@@ -97,14 +97,14 @@ class LocalCluster:
                 raise
             else:
                 return
-        message = f"Other programs took the local broker's ports, {_PORT_TRIES} times in a row."
-        raise LocalBrokerUnavailable(message, "Try again; see what listens with: ss -ltnp")
+        message = f"other programs took the local broker's ports {_PORT_TRIES} times in a row"
+        raise LocalBrokerUnavailable(message, "see what listens with `ss -ltnp`, then try again")
 
     def stop(self) -> None:
-        """End all brokers: SIGTERM, 15 s of patience, SIGKILL. Nothing happens a second time.
+        """End all brokers by SIGTERM, and after 15 s by SIGKILL. A second call does nothing.
 
-        Several brokers with temporary data get the SIGKILL at once: the last ones would wait for a
-        quorum that has left before them.
+        Several brokers with temporary data get SIGKILL at once: otherwise the last ones would wait
+        for a quorum that is already gone.
         """
         nodes, self._nodes = self._nodes, []
         orderly = self._size == 1 or self._data_dir is not None
@@ -128,7 +128,7 @@ class LocalCluster:
         try:
             await asyncio.to_thread(self.start)
         except asyncio.CancelledError:
-            # The thread cannot be cancelled: it sees this at its next look, stops all and ends.
+            # The thread cannot be cancelled. It sees the flag at its next check, stops all brokers and ends.
             self._abandoned.set()
             raise
         return self
@@ -165,5 +165,5 @@ class LocalCluster:
 
     def _started(self) -> list[LocalNode]:
         if not self._nodes:
-            raise RuntimeError("it is not started")
+            raise RuntimeError("the local cluster is not started")
         return self._nodes

@@ -1,4 +1,4 @@
-"""From the broker's log to the likely cause of its failure."""
+"""Finds the likely cause of a broker's failure in its log."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ _TAIL_BYTES = 65_536
 _STARTED = "Kafka Server started"
 _PORT_TAKEN = "Address already in use"
 
-# In the order of trust: what stands higher causes what stands lower.
+# The order matters: an entry may cause those below it.
 _CAUSES: tuple[tuple[str, str], ...] = (
     (r"UnsupportedClassVersionError", "this Java is older than 17"),
     (r"Could not reserve enough|insufficient memory|OutOfMemoryError", "not enough memory"),
@@ -28,13 +28,13 @@ _CAUSES: tuple[tuple[str, str], ...] = (
         r"Error occurred during initialization of VM\n(.+)|(Unrecognized VM option.+)",
         "the JVM does not start",
     ),
-    # The last words of a failure that nobody has met yet.
+    # Any failure that is not listed above.
     (r"(?:Exception|Error): (.+)", "the broker says"),
 )
 
 
 def likely_cause(log_path: Path, since: int = 0) -> str:
-    """One clause that names the likely cause, from the log's end after byte `since`."""
+    """Returns one clause that names the likely cause, from the end of the log after byte `since`."""
     text = _end_of(log_path, since)
     for pattern, meaning in _CAUSES:
         match = re.search(pattern, text)
@@ -45,7 +45,7 @@ def likely_cause(log_path: Path, since: int = 0) -> str:
 
 
 def last_lines(log_path: Path) -> str:
-    """The log's last lines that say something: no frames of stack traces, no chatter of a stop."""
+    """Returns the last lines of the log without stack frames, and without INFO lines if there are others."""
     lines = _end_of(log_path).splitlines()
     lines = [line for line in lines if not re.match(r"\s+(at |\.\.\. \d+ more)", line)]
     telling = [line for line in lines if " INFO " not in line]
@@ -53,12 +53,12 @@ def last_lines(log_path: Path) -> str:
 
 
 def port_was_taken(log_path: Path, since: int = 0) -> bool:
-    """Whether the broker failed because its port was taken, by the log from byte `since` on."""
+    """Whether the log, from byte `since` on, says that the port was taken."""
     return _PORT_TAKEN in _end_of(log_path, since)
 
 
 def says_started(log_path: Path, since: int = 0) -> bool:
-    """Whether the broker says, in the log from byte `since` on, that it is started."""
+    """Whether the log, from byte `since` on, says that the broker has started."""
     return _STARTED in _end_of(log_path, since)
 
 

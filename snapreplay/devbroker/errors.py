@@ -1,4 +1,4 @@
-"""What can go wrong with the local broker, in words for the person who typed the command."""
+"""Errors of the local broker, worded for the person who typed the command."""
 
 from pathlib import Path
 from typing import Self
@@ -7,26 +7,21 @@ from snapreplay.errors import UsageError
 
 
 class LocalBrokerUnavailable(UsageError):
-    """The local broker cannot be had here: something is missing, or it failed.
-
-    Attributes:
-        message: what is wrong, in one line.
-        hint: what to do about it, as a command where there is one.
-    """
+    """The local broker is not available: something is missing, or it failed. The message has one line."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message, hint=hint)
 
     def __str__(self) -> str:
-        # Two lines: a hint here may be long, and hold the end of a log.
+        # Two lines: a hint may be long and contain the end of a log.
         return f"{self.message}\n{self.hint}"
 
 
 class ToolsMissing(LocalBrokerUnavailable):
-    """Java, Maven or the jars cannot be had here."""
+    """Java, Maven or the jars are missing."""
 
     def or_else(self, alternative: str) -> Self:
-        """Itself, with a way to do without the local broker in the hint: the command knows it."""
+        """Adds to the hint a way to do without the local broker, which only the command knows."""
         self.hint = f"{self.hint}; or {alternative}"
         return self
 

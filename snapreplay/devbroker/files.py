@@ -1,4 +1,4 @@
-"""The files a broker is started from, and what a start makes of them."""
+"""The files that a broker is started from, and its data directory."""
 
 import base64
 import fcntl
@@ -35,7 +35,7 @@ class KafkaFiles:
 
     @property
     def class_archive(self) -> Path:
-        """The archive of loaded classes for this very Java (another one would ignore it)."""
+        """The archive of loaded classes for exactly this Java; another one would ignore it."""
         command = self.java.resolve()
         state = command.stat()
         identity = f"{command} {state.st_size} {state.st_mtime_ns}"
@@ -48,7 +48,7 @@ class KafkaFiles:
             shutil.move(made, arriving)
             arriving.rename(self.class_archive)
         except OSError:
-            # The disk is full, perhaps. Without it the next start is slower by a second, no more.
+            # The disk may be full. Without the archive the next start only takes a second longer.
             arriving.unlink(missing_ok=True)
 
     def format(self, data_dir: Path, node_id: int, cluster_id: str) -> None:
@@ -82,7 +82,7 @@ def _check_name(data_dir: Path) -> None:
     if "," in str(data_dir):
         raise _cannot_keep(data_dir, "Kafka reads a comma as the end of a directory's name")
     if any("\ud800" <= char <= "\udfff" for char in str(data_dir)):
-        raise _cannot_keep(data_dir, "its name is not UTF-8, and Java would open another one")
+        raise _cannot_keep(data_dir, "its name is not UTF-8, so Java would open another directory")
 
 
 def _check_unused(data_dir: Path) -> None:
@@ -98,10 +98,10 @@ def _check_unused(data_dir: Path) -> None:
 
 
 def _cannot_keep(data_dir: Path, reason: str) -> LocalBrokerUnavailable:
-    # A name that is no text can be said only with escapes.
+    # A name that is not valid text is shown with escapes.
     said = str(data_dir).encode("utf-8", "backslashreplace").decode()
-    message = f"The local broker cannot keep its data in {said}: {reason}."
-    return LocalBrokerUnavailable(message, "Name another directory, one that this user may write.")
+    message = f"the local broker cannot keep its data in {said}: {reason}"
+    return LocalBrokerUnavailable(message, "name a directory that this user may write to")
 
 
 def new_id() -> str:

@@ -1,14 +1,14 @@
-"""The broker's jars: found in a cache directory, or fetched there once by Maven.
+"""The broker's jars: found in a cache directory, or fetched into it once by Maven.
 
     python -m snapreplay.devbroker.jars [--check] [VERSION]
 
-VERSION is another one of Kafka than pom.xml's. --check fetches nothing: it says what is missing to fetch and run the
-jars, by the standard library alone.
+VERSION is a version of Kafka other than pom.xml's. --check fetches nothing. It reports what is missing to fetch and
+run the jars, and needs only the standard library.
 
 The directory holds `lib/` (the class path), `formatted/` (an empty, formatted data directory, so
 that a start need not run the storage tool), `stamp.json` (what must be there), and after the first
 orderly stop of a broker a class archive that halves the time of later starts; the archive is not in
-the stamp. How it is filled, whole or not at all: snapreplay/jars/cache.py.
+the stamp. snapreplay/jars/cache.py fills the directory completely or not at all.
 """
 
 import argparse
@@ -43,36 +43,36 @@ def to_stderr(line: str) -> None:
 
 
 def ensure(report: Say = to_stderr, version: str | None = None) -> KafkaFiles:
-    """The broker's files, fetched first if they are not here whole (about 50 ms if they are).
+    """Returns the broker's files and fetches them first if any is missing (about 50 ms if none is).
 
     Args:
-        report: is given one line before a fetch and one after.
+        report: called with one line before a fetch and one after it.
         version: of Kafka, such as "3.9.1"; None: the one in pom.xml.
 
     Raises ToolsMissing: no java, Java older than 17, no mvn to fetch with, or Maven failed.
     """
     started = time.monotonic()
     with _unavailable():
-        kafka = KafkaFiles(find_java(_WHAT.capitalize()), cache_dir(version))
+        kafka = KafkaFiles(find_java(_WHAT), cache_dir(version))
         fetched = cache.fill(kafka.root, pom(version), partial(_fetch, kafka, report, version))
     if fetched:
         sizes = [jar.stat().st_size for jar in (kafka.root / "lib").glob("*.jar")]
         took_s = time.monotonic() - started
         report(
-            f"local broker: {counted(len(sizes), 'jar')}, {sum(sizes) / 1e6:.1f} MB, in {took_s:.1f} s"
+            f"local broker: fetched {counted(len(sizes), 'jar')}, {sum(sizes) / 1e6:.1f} MB, in {took_s:.1f} s"
         )
     return kafka
 
 
 def check(version: str | None = None) -> None:
-    """Raises ToolsMissing if `ensure` could not succeed for want of java or mvn."""
+    """Raises ToolsMissing if `ensure` could not succeed because java or mvn is missing."""
     whole = cache.is_whole(cache_dir(version), pom(version))
     with _unavailable():
         try:
-            find_java(_WHAT.capitalize())
+            find_java(_WHAT)
         except JavaUnavailable as error:
             if not whole and not shutil.which("mvn"):
-                error.hint += "; there is no mvn command either: apt-get install maven"
+                error.hint += "; mvn is missing, too: `apt-get install maven`"
             raise
         if not whole:
             cache.find_maven(f"{_WHAT} (Kafka {version or kafka_version()})")
@@ -80,21 +80,21 @@ def check(version: str | None = None) -> None:
 
 @contextmanager
 def _unavailable() -> Iterator[None]:
-    """What is missing, in the words of the local broker's errors."""
+    """Turns what is missing into an error of the local broker."""
     try:
         yield
     except JavaUnavailable as error:
         raise ToolsMissing(error.message, error.hint) from error
     except cache.JarsUnavailable as error:
         before = f"{error.hint}; or " if error.hint else ""
-        hint = f"{before}{JARS_DIR_VARIABLE}=DIR that was filled elsewhere"
+        hint = f"{before}set {JARS_DIR_VARIABLE} to a directory that was filled elsewhere"
         raise ToolsMissing(error.message, hint) from error
 
 
 def cache_dir(version: str | None = None) -> Path:
     """$SNAPREPLAY_JARS_DIR, else .jars/kafka of this checkout, else the user's cache directory.
 
-    Another version than pom.xml's lies beside it, as kafka-VERSION."""
+    A version other than pom.xml's has its own directory beside it, kafka-VERSION."""
     usual = cache.jars_dir("kafka", JARS_DIR_VARIABLE, kafka_version())
     if version in (None, kafka_version()):
         return usual
@@ -110,7 +110,7 @@ def kafka_version() -> str:
 
 
 def pom(version: str | None = None) -> bytes:
-    """What the jars are fetched by."""
+    """The pom.xml that the jars are fetched with."""
     if version is None:
         return _pom()
     return re.sub(_VERSION, rb"\g<1>%b<" % version.encode(), _pom())
@@ -122,7 +122,7 @@ def _pom() -> bytes:
 
 def _fetch(kafka: KafkaFiles, report: Say, version: str | None, fresh: Path) -> None:
     maven = cache.find_maven(_WHAT)
-    what = f"Kafka {version or kafka_version()} by Maven (about 39 MB, once)"
+    what = f"Kafka {version or kafka_version()} with Maven (about 39 MB, only once)"
     report(f"local broker: fetching {what} to {kafka.root}")
     pom_file = fresh / "pom.xml"
     pom_file.write_bytes(pom(version))
@@ -148,7 +148,7 @@ def _format(kafka: KafkaFiles, settings: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Fetch the jars if they are not here, and say so. Returns the process's exit code."""
+    """Fetch the jars if they are missing, and print where they are. Returns the exit code."""
     parser = argparse.ArgumentParser(description="Fetch the jars of a Kafka broker.")
     parser.add_argument("version", nargs="?", type=_version, help=f"{kafka_version()} if not given")
     parser.add_argument("--check", action="store_true", help="only say what is missing")
@@ -167,7 +167,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _version(given: str) -> str:
     if re.fullmatch(r"\d+\.\d+\.\d+", given) is None:
-        raise argparse.ArgumentTypeError(f"{given!r} is no version of Kafka, such as 3.9.1")
+        raise argparse.ArgumentTypeError(f"{given!r} is not a version of Kafka such as 3.9.1")
     return given
 
 

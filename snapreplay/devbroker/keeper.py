@@ -1,10 +1,10 @@
 """The process between the owner and the broker: it ends the broker when the owner is gone.
 
-The kernel's own means (PR_SET_PDEATHSIG) follows the *thread* that started the child, so a broker
-started from a worker thread would die with that thread. This process has one thread, so for the
-JVM that means is right; for itself it watches two things: the pipe from the owner (the kernel
-closes it when the owner ends, however that happens), and its own parent's id (a process forked by
-the owner may hold the pipe open).
+The kernel's mechanism (PR_SET_PDEATHSIG) follows the *thread* that started the child, so a broker
+started from a worker thread would die with that thread. This process has one thread and uses that
+mechanism for the JVM. To notice the end of its owner it watches two things: the pipe from the owner
+(the kernel closes it when the owner ends, however that happens), and its parent's id (a process
+forked by the owner may hold the pipe open).
 
 Started by file name with `python -I -S`: it needs nothing but the standard library. Protocol: one
 JSON object per line on the standard input, one answer per line on the standard output.
@@ -27,7 +27,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class BrokerKeeper:
-    """Holds at most one child at a time, and the directory that goes when all is over."""
+    """Holds at most one child at a time, and the directory to remove at the end."""
 
     def __init__(self, work_dir: Path) -> None:
         self._work_dir: Path | None = work_dir
@@ -77,7 +77,7 @@ class BrokerKeeper:
         return self._child.wait()
 
     def clean_up(self) -> None:
-        """The owner is gone or done: no child and no directory stays."""
+        """Ends the child and removes the directory: the owner is gone or done."""
         self.end(0.0)
         if self._work_dir is not None:
             shutil.rmtree(self._work_dir, ignore_errors=True)
@@ -101,7 +101,7 @@ def main() -> None:
     """`keeper.py OWNER_PID WORK_DIR`."""
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     keeper = BrokerKeeper(Path(sys.argv[2]))
-    # BrokenPipeError: the owner went while we answered.
+    # BrokenPipeError: the owner ended while it was being answered.
     try:
         with contextlib.suppress(BrokenPipeError):
             serve(keeper, int(sys.argv[1]))
@@ -110,7 +110,7 @@ def main() -> None:
 
 
 def _die_with_parent() -> None:
-    # Also when this process is killed itself, the JVM must not stay. Set between fork and exec.
+    # The JVM must end even if this process is killed. Set between fork and exec.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

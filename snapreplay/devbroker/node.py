@@ -41,7 +41,7 @@ class StartDeadline:
         return max(0.0, self._deadline - time.monotonic())
 
     def ends(self) -> bool:
-        """Wait for a moment (20 ms); True when waiting has no sense any more."""
+        """Wait 20 ms; True if there is no point in waiting longer."""
         return self._abandoned.wait(_POLL_S) or not self.left_s
 
 
@@ -76,7 +76,7 @@ class LocalNode:
 
     @property
     def log_path(self) -> Path:
-        """The broker's log; it goes at the end, unless the broker failed."""
+        """The broker's log; removed at the end unless the broker failed."""
         return self._work_dir / "broker.log"
 
     def prepare(
@@ -104,7 +104,7 @@ class LocalNode:
         self._argv = [*self.address.enter, *command]
 
     def launch(self) -> None:
-        """Start the JVM, and do not wait for it."""
+        """Start the JVM without waiting for it."""
         self._log_start = self.log_path.stat().st_size if self.log_path.exists() else 0
         try:
             self._pid = self._process.run(self._argv, self.log_path)
@@ -113,9 +113,9 @@ class LocalNode:
         self._ended_by_us = False
 
     def wait_started(self, patience: StartDeadline) -> None:
-        """Wait until the broker says that it runs. Raises PortTaken or LocalBrokerFailed.
+        """Wait until the broker's log says that it has started. Raises PortTaken or LocalBrokerFailed.
 
-        Its word, not its port: another program may hold that while our JVM is still coming.
+        An open port proves nothing: another program may hold it while the JVM is still starting.
         """
         while not diagnosis.says_started(self.log_path, self._log_start):
             self._check_alive()
@@ -123,7 +123,7 @@ class LocalNode:
                 self._fail("it did not start in time")
 
     def wait_ready(self, patience: StartDeadline) -> None:
-        """Wait until a transaction was committed. Raises PortTaken or LocalBrokerFailed."""
+        """Wait until a transaction has been committed. Raises PortTaken or LocalBrokerFailed."""
         while True:
             try:
                 return _commit_probe(self.bootstrap_server, min(_PROBE_S, patience.left_s))
@@ -133,7 +133,7 @@ class LocalNode:
                     self._fail(str(error))
 
     def kill(self) -> None:
-        """SIGKILL, as in a crash; returns when the process is gone. The data stay."""
+        """SIGKILL, as in a crash; returns when the process is gone. The data stays."""
         self._ended_by_us = True
         self._end(grace_s=0.0)
 
@@ -152,7 +152,7 @@ class LocalNode:
         """Stop the broker and remove what is temporary.
 
         Orderly: SIGTERM, 15 s of patience, then SIGKILL. Otherwise SIGKILL at once.
-        The log stays if the broker failed or ended by itself: somebody will want to know why.
+        The log is kept if the broker failed or ended by itself.
         """
         try:
             ended_by_itself = not self._ended_by_us and self._process.exit_code() is not None
@@ -169,10 +169,10 @@ class LocalNode:
             self._process.close()
 
     def _wait_port_free(self, patience: StartDeadline) -> None:
-        # Perhaps it is taken for a moment only, and the clients know no other port: insist.
+        # It may be taken only for a moment, and the clients know no other port.
         while not (is_free(self.address.port) and is_free(self.address.controller_port)):
             if patience.ends():
-                self._fail("its port stayed taken")
+                self._fail("another program kept its port")
 
     def _end(self, grace_s: float) -> int | None:
         try:
@@ -188,7 +188,7 @@ class LocalNode:
         if code is None:
             return
         if diagnosis.port_was_taken(self.log_path, self._log_start):
-            self._ended_by_us = True  # as good as: nobody needs this log
+            self._ended_by_us = True  # nobody needs this log
             raise PortTaken
         self._fail(f"it ended with exit code {code}")
 
@@ -197,8 +197,8 @@ class LocalNode:
         self._keep_log = True
         cause = diagnosis.likely_cause(self.log_path, self._log_start)
         last = diagnosis.last_lines(self.log_path)
-        message = f"The local broker failed: {what}. Likely cause: {cause}."
-        hint = f"Its whole log: {self.log_path}. It ends with:\n{last}"
+        message = f"the local broker failed: {what}. Likely cause: {cause}."
+        hint = f"read its log, {self.log_path}. It ends with:\n{last}"
         raise LocalBrokerFailed(message, hint, self.log_path)
 
 
@@ -207,12 +207,12 @@ def _keeper_for(work_dir: Path) -> KeptProcess:
         return KeptProcess(work_dir)
     except (OSError, KeeperGone) as error:
         shutil.rmtree(work_dir, ignore_errors=True)
-        message = f"The local broker cannot be started: no process to keep it ({error})."
-        hint = "If `ulimit -u` is reached: raise it, or end processes of this user."
+        message = f"the local broker cannot be started: its keeper process did not start ({error})"
+        hint = "if `ulimit -u` is reached, raise it or end processes of this user"
         raise LocalBrokerUnavailable(message, hint) from error
 
 
 def _commit_probe(bootstrap_server: str, deadline_s: float) -> None:
-    """Probe in a thread of its own: the caller's may have a running loop, which then waits."""
+    """Probes in its own thread, because the caller's thread may run an event loop; that loop waits."""
     with ThreadPoolExecutor(1) as pool:
         pool.submit(lambda: asyncio.run(commit_probe(bootstrap_server, deadline_s))).result()

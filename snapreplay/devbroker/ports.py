@@ -13,17 +13,17 @@ _TRIES = 200
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` distinct ports that nothing listens on now. Another program may still be quicker.
+    """Returns `count` distinct ports that nothing listens on now. Another program may still be quicker.
 
-    They lie below the range from which the system takes the ports of outgoing connections. A client
-    that reconnects for ever to a port *inside* that range, while the broker is away, sooner or
-    later gets this very port as its own end, is connected to itself, and the broker that comes back
-    finds its port taken. Raises OSError when no port can be found.
+    They lie below the range from which the system takes the ports of outgoing connections. While a
+    broker is down, a client that keeps reconnecting to a port *inside* that range sooner or later
+    gets the same port as its own end and is connected to itself. The broker then finds its port
+    taken. Raises OSError if no port can be found.
     """
     ceiling = _first_outgoing_port()
     chosen: list[int] = []
     for _ in range(_TRIES):
-        # 0 lets the system choose, where its range leaves nothing below it.
+        # 0 lets the system choose, if its range leaves no port below.
         port = _bound(random.randrange(_LOWEST, ceiling) if ceiling > _LOWEST else 0)
         if port and port not in chosen:
             chosen.append(port)
@@ -40,7 +40,7 @@ def is_free(port: int) -> bool:
 def _bound(port: int) -> int:
     """Bind the port for a moment (0: any) and return it; 0 if it is taken."""
     with socket.socket() as probe:
-        # As the JVM does: connections of a former broker that still linger are no obstacle.
+        # As the JVM does: lingering connections of a former broker are no obstacle.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))

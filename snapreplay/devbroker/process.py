@@ -20,21 +20,20 @@ _LEAVE_DEADLINE_S = 10.0
 
 
 class KeeperGone(Exception):
-    """The keeper ended or does not answer: what it kept is dead, or will be in a moment."""
+    """The keeper ended or does not answer; its child is dead or about to die."""
 
 
 class KeptProcess:
     """Runs one command at a time under a keeper, and removes `work_dir` at the end.
 
-    May be used from any thread. Every call is bounded, and raises KeeperGone when the keeper is no
-    more.
+    May be used from any thread. Every call has a deadline and raises KeeperGone if the keeper is gone.
     """
 
     def __init__(self, work_dir: Path) -> None:
         self._lock = threading.Lock()
         self._work_dir: Path | None = work_dir
         self._received = b""
-        # as_file: inside a zip archive too there is a real file while the interpreter reads it.
+        # as_file: even in a zip archive there is a real file while the interpreter reads it.
         with as_file(files(__package__) / "keeper.py") as script:
             owner = [str(os.getpid()), str(work_dir)]
             self._keeper = subprocess.Popen(
@@ -42,14 +41,13 @@ class KeptProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=environment(),
-                # Ctrl-C in a terminal reaches the whole process group: the owner decides what ends
-                # when.
+                # Ctrl-C in a terminal reaches the whole process group; only the owner decides what ends.
                 start_new_session=True,
             )
             self._ask({"do": "poll"})
 
     def run(self, argv: list[str], log_path: Path) -> int:
-        """Start the command, ending the former one; its output is appended to `log_path`.
+        """Start the command and end the previous one; its output is appended to `log_path`.
 
         Returns its process id.
         """
@@ -70,7 +68,7 @@ class KeptProcess:
         self._ask({"do": "leave"})
 
     def close(self) -> None:
-        """End the keeper, and by SIGKILL the command if it runs. Nothing happens a second time."""
+        """End the keeper, and the command by SIGKILL if it runs. A second call does nothing."""
         for pipe in (self._keeper.stdin, self._keeper.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
@@ -81,7 +79,7 @@ class KeptProcess:
             self._keeper.kill()
             self._keeper.wait()
         if self._work_dir is not None:
-            # Done by the keeper already, unless somebody killed it.
+            # The keeper has done this, unless somebody killed it.
             shutil.rmtree(self._work_dir, ignore_errors=True)
 
     def _ask(
@@ -93,7 +91,7 @@ class KeptProcess:
             except (OSError, ValueError) as error:  # ValueError: we closed the pipe ourselves
                 raise KeeperGone(f"its keeper process is gone ({error})") from error
         if "error" in answer:
-            raise KeeperGone(f"its keeper process says: {answer['error']}")
+            raise KeeperGone(f"its keeper process reports {answer['error']}")
         return answer
 
     def _exchange(self, request: bytes, deadline_s: float) -> dict[str, Any]:
@@ -112,7 +110,7 @@ class KeptProcess:
         poll.register(source, select.POLLIN)
         while b"\n" not in self._received:
             if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-                # A late answer would be taken for that of the next request.
+                # A late answer would be taken for the answer to the next request.
                 self._keeper.kill()
                 raise TimeoutError("no answer")
             piece = os.read(source, 65_536)

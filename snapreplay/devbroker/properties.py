@@ -1,6 +1,6 @@
 """The broker's server.properties and its JVM's flags. Pure: nothing is read or started here.
 
-The values make a broker small and quick, not durable; each that differs from Kafka's default has
+The values make a broker small and quick, not durable. Each that differs from Kafka's default has
 its reason beside it.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 HOST = "127.0.0.1"
-# Three copies with two in sync is what people run; more brokers add no copies.
+# Three replicas, two of them in sync, is what people run; more brokers add no replicas.
 _MAX_REPLICAS = 3
 
 
@@ -18,8 +18,8 @@ class Node:
     """One broker that is also a controller: its id (from 1), and its two ports on `host`.
 
     Attributes:
-        enter: the command that stands before java's, with its arguments: one that enters a network namespace.
-        reached_at: the two ports at which others reach it, when something in front passes all on.
+        enter: a command with its arguments to put before java, such as one that enters a network namespace.
+        reached_at: the two ports at which others reach it, if a proxy forwards to it.
     """
 
     node_id: int
@@ -72,16 +72,16 @@ def server_properties(
 
 
 _SMALL_AND_QUICK = {
-    # 50 partitions each by default, made at first use: time that nobody here gains by.
+    # 50 partitions each by default, created at the first use; that takes time.
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
     "share.coordinator.state.topic.num.partitions": "3",
     # A misspelt topic is an error, as on a cluster that is run with care.
     "auto.create.topics.enable": "false",
-    # No waiting for members that might still come; sessions short enough for take-over tests.
+    # No waiting for further members; sessions short enough for take-over tests.
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
-    # After a kill the broker waits until its former registration has expired: 2.5 s, not 12 s.
+    # After a kill the broker waits until its old registration has expired: 2.5 s, not 12 s.
     "broker.session.timeout.ms": "1000",
     "broker.heartbeat.interval.ms": "300",
     # A cluster notices a follower that fell behind in 5 s, not 30.
@@ -90,7 +90,7 @@ _SMALL_AND_QUICK = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     # 128 MiB of heap by default.
     "log.cleaner.dedupe.buffer.size": "4194304",
-    # Deleted topics give their space back at once: a test session makes hundreds.
+    # Deleted topics free their space at once: a test session creates hundreds.
     "log.segment.delete.delay.ms": "1000",
     "num.network.threads": "2",
     "num.io.threads": "2",
@@ -115,7 +115,7 @@ def _unit(number: int) -> str:
 
 
 def jvm_flags(work_dir: Path, heap_mb: int) -> list[str]:
-    """Flags that keep the JVM small and all that it writes inside `work_dir`."""
+    """Flags that keep the JVM small, and everything it writes inside `work_dir`."""
     return [
         f"-Xms{min(64, heap_mb)}m",
         f"-Xmx{heap_mb}m",

@@ -1,8 +1,7 @@
 """A directory of jars, filled once by Maven: `.jars/NAME` of a checkout, else the user's cache.
 
-Filled beside its place and renamed at the end: killed at any moment, it leaves nothing that looks
-whole. `stamp.json` says for which pom.xml it was filled and which files in which sizes make it
-whole.
+It is filled under another name and renamed at the end, so a kill at any moment leaves nothing that
+looks complete. `stamp.json` records the pom.xml it was filled for, and the name and size of each file.
 """
 
 from __future__ import annotations
@@ -25,9 +24,8 @@ _FETCH_DEADLINE_S = 900.0
 
 
 class JarsUnavailable(UsageError):
-    """The jars are not here and cannot be had: mvn or another tool is missing or failed, or there
-    is no place to keep them.
-    """
+    """The jars are missing and cannot be fetched: mvn or another tool is missing or failed, or the directory cannot
+    be written."""
 
 
 def jars_dir(name: str, variable: str, version: str = "") -> Path:
@@ -40,12 +38,12 @@ def jars_dir(name: str, variable: str, version: str = "") -> Path:
     if (project / "pyproject.toml").is_file():
         return project / ".jars" / name
     user_cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    # The cache is one for all installations: two versions must not replace each other's jars.
+    # All installations share the cache: two versions must not replace each other's jars.
     return Path(user_cache) / "snapreplay" / (f"{name}-{version}" if version else name)
 
 
 def is_whole(root: Path, pom: bytes) -> bool:
-    """Whether it was filled for this pom.xml, and each file is still there in its size."""
+    """Whether it was filled for this pom.xml, and each file is still there with its size."""
     try:
         stamp = json.loads((root / _STAMP).read_text())
         sizes: dict[str, int] = stamp["sizes"]
@@ -57,9 +55,9 @@ def is_whole(root: Path, pom: bytes) -> bool:
 
 
 def fill(root: Path, pom: bytes, filler: Callable[[Path], None]) -> bool:
-    """Make `root` whole by calling `filler` with a new directory that then takes its place.
+    """Make `root` complete by calling `filler` with a new directory that then takes its place.
 
-    Of several processes one fills, the others wait. Returns whether this call filled it.
+    One process fills it while others wait. Returns whether this call filled it.
 
     Raises:
         JarsUnavailable: the directory cannot be made. What `filler` raises passes through.
@@ -83,7 +81,7 @@ def fill(root: Path, pom: bytes, filler: Callable[[Path], None]) -> bool:
 
 
 def find_maven(what: str) -> str:
-    """The mvn command, to fetch the jars of `what`.
+    """Returns the mvn command that fetches the jars of `what`.
 
     Raises:
         JarsUnavailable: there is none.
@@ -91,17 +89,17 @@ def find_maven(what: str) -> str:
     maven = shutil.which("mvn")
     if maven is None:
         raise JarsUnavailable(
-            f"the jars of {what} are not here yet, and there is no mvn command to fetch them",
-            hint="apt-get install maven",
+            f"the jars of {what} have not been fetched yet, and there is no mvn command to fetch them",
+            hint="`apt-get install maven`",
         )
     return maven
 
 
 def copy_dependencies(maven: str, pom: Path, lib: Path, what: str) -> None:
-    """Maven's answer to pom.xml: its runtime dependencies as files in `lib`.
+    """Copy the runtime dependencies of pom.xml into `lib` with Maven.
 
     Raises:
-        JarsUnavailable: Maven failed; one line, with what it said first.
+        JarsUnavailable: Maven failed; one line with its first error.
     """
     goal = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
     run_tool(
@@ -113,7 +111,7 @@ def copy_dependencies(maven: str, pom: Path, lib: Path, what: str) -> None:
 
 
 def run_tool(command: list[str], what_failed: str, *, hint: str, deadline_s: float) -> None:
-    """Run a command that takes part in filling; its output is not shown.
+    """Run a command that helps to fill the directory; its output is not shown.
 
     Raises:
         JarsUnavailable: it failed or took too long; one line: `what_failed`, and the first error in
@@ -135,7 +133,7 @@ def run_tool(command: list[str], what_failed: str, *, hint: str, deadline_s: flo
         raise JarsUnavailable(f"{what_failed} in {deadline_s:.0f} s", hint=hint) from error
     if done.returncode != 0:
         lines = [line for line in done.stdout.splitlines() if line.strip()]
-        # A tool that cannot even start says so without the word.
+        # A tool that cannot even start does not print the word.
         said = next((line for line in lines if "ERROR" in line), lines[0] if lines else "nothing")
         message = f"{what_failed} (exit code {done.returncode}): {said[:300]}"
         raise JarsUnavailable(message, hint=hint)
@@ -148,8 +146,8 @@ def _write_stamp(root: Path, pom: bytes) -> None:
 
 
 def _replace(root: Path, fresh: Path) -> None:
-    # A directory cannot be renamed over a full one; a JVM that runs from the former jars has them
-    # open and goes on.
+    # A directory cannot be renamed over one that has files. A JVM that runs from the former jars
+    # has them open and continues.
     former = fresh.with_name(fresh.name + "-former")
     if root.exists():
         root.rename(former)
@@ -159,13 +157,13 @@ def _replace(root: Path, fresh: Path) -> None:
 
 @contextmanager
 def _only_one(root: Path) -> Iterator[None]:
-    """One at a time per directory; the lock goes with the process that holds it."""
+    """Locks the directory; the lock ends with the process that holds it."""
     try:
         root.parent.mkdir(parents=True, exist_ok=True)
         lock = (root.parent / f".{root.name}.lock").open("w")
     except OSError as error:
         raise JarsUnavailable(
-            f"jars cannot be kept in {root}: {error.strerror}",
+            f"the jars cannot be kept in {root}: {error.strerror}",
             hint="make that directory writable, or name another one",
         ) from error
     with lock:

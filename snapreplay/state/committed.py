@@ -1,4 +1,4 @@
-"""A map as of the last committed batch, for other tasks than the handlers'. Pure."""
+"""A map as of the last committed batch, for tasks other than the handlers. Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ V = TypeVar("V")
 
 
 class CommittedView(Mapping[K, V], Generic[K, V]):
-    """Read-only, and follows the state: always the last committed batch, also while the next one is
-    in the works.
+    """A read-only view that follows the state: always the last committed batch, even while the next one is applied.
 
-    Each access decodes anew, so changing what it returned changes nothing. Iteration is over the
-    keys of its beginning, in the order of the encoded keys; one that was deleted since raises
-    KeyError when looked up.
+    Each access decodes anew, so changes to a returned value have no effect. Iteration covers the keys
+    present when it began, in the order of the encoded keys; looking up a key that was deleted since
+    raises KeyError.
     """
 
     def __init__(self, keys: KeyCodec[K], values: ValueCodec[V], shards: Shards) -> None:

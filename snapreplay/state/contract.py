@@ -1,6 +1,6 @@
 """The two sides of a partition's state.
 
-`State` is what a user may implement when the state is no map. `Store` is what the engine drives;
+`State` is what a user may implement if the state is not a map. `Store` is what the engine drives;
 `MapStore` (behind `MapState`) and `ObjectStore` (around a user's `State`) implement it. Pure.
 
 Life of a batch in a store, and of two batches when the next one is applied while the last one
@@ -8,12 +8,12 @@ commits:
 
     begin → (handlers change the view) → staging | rollback    once per batch, or once per record
     sealing → `Sealed`: what changed, digest after it           the batch goes into its transaction
-    merge | drop                                                it was answered OK | anything else
+    merge | drop                                                its commit was answered OK | anything else
 
 Invariants: at most one sealed batch waits at a time; reads see live objects over staged over sealed
 over base; `mark()` is taken only while nothing is sealed, so a snapshot never holds an uncommitted
-batch. Staging and sealing are done in steps, because whole they would hold an event loop for 4 to
-14 ms with batches of 5,000 (measured in a service that was writing a snapshot).
+batch. Staging and sealing are done in steps, because in one piece they would block the event loop
+for 4 to 14 ms with batches of 5,000 (measured in a service that was writing a snapshot).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from snapreplay.state.digest import Digest
 from snapreplay.state.steps import Steps
 
 StateChanges = Mapping[bytes, bytes | None]
-"""Encoded key → encoded value, None for a tombstone; msgpack bytes, ordered by first touch."""
+"""Encoded key → encoded value, None for a tombstone; msgpack bytes, in order of first touch."""
 
 
 ENTRY_BYTES_MAX = 800_000
@@ -36,7 +36,7 @@ ENTRY_BYTES_MAX = 800_000
 
 @runtime_checkable
 class State(Protocol):
-    """State that is no map: an order book, a numpy array.
+    """A state that is not a map, such as an order book or a numpy array.
 
     Optional methods `begin()` and `rollback()`, both or none: `rollback` must undo everything since
     the last `begin`. Without them a failed batch costs a full restore, and dead-lettering is
@@ -44,22 +44,22 @@ class State(Protocol):
     """
 
     def snapshot(self) -> Iterable[tuple[bytes, bytes]]:
-        """Entries (key, value) that hold the whole state: unique keys, any order, possibly none.
+        """Return the whole state as entries (key, value): unique keys, in any order, possibly none.
 
-        Equal states give equal entries, byte for byte, in every process. A generator is asked for more
+        Equal states must give equal entries, byte for byte, in every process. A generator is resumed
         between other work of the event loop; nothing is applied meanwhile.
         """
 
     def restore(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
-        """Discard everything, then become the state that `snapshot()` gave these entries for."""
+        """Discard everything and become the state that `snapshot()` returned these entries for."""
 
 
 class Sealed(msgspec.Struct, frozen=True):
     """A batch's effect on a store.
 
     Attributes:
-        changes: only what really differs from before the batch; empty for an `ObjectStore`.
-        digest: of the whole state after the batch; None where the store keeps none (`ObjectStore`).
+        changes: only what differs from before the batch; empty for an `ObjectStore`.
+        digest: of the whole state after the batch; None if the store keeps none (`ObjectStore`).
     """
 
     changes: dict[bytes, bytes | None]
@@ -82,15 +82,15 @@ class Cursor(Protocol):
     """Of the whole image."""
 
     def slicing(self, raw_bytes_max: int) -> Steps[Sequence[ShardSlice]]:
-        """The next slices, at most `raw_bytes_max` bytes together; none at the end, and only there.
+        """Return the next slices, together at most `raw_bytes_max` bytes; none only at the end.
 
-        More bytes only where a single entry is larger. A few milliseconds' work at 4 MiB; a step
-        hashes 1,024 entries at most. The dicts are the store's own: encode them before `release`, and
-        never change them.
+        Only a single larger entry exceeds the limit. 4 MiB take a few milliseconds; a step hashes at
+        most 1,024 entries. The dicts are the store's own: encode them before `release`, and never
+        change them.
         """
 
     def release(self) -> None:
-        """Let the shards be written to again. Idempotent; must be called, also on failure."""
+        """Let writes go to the shards again. Idempotent; must be called, even after a failure."""
 
 
 class Image(Protocol):
@@ -98,14 +98,14 @@ class Image(Protocol):
 
     @property
     def digest(self) -> Digest | None:
-        """Of all entries; None: not known before they were read."""
+        """Of all entries; None if it is not known before they are read."""
 
     @property
     def shard_count(self) -> int:
-        """Into how many shards its cursors slice it, a power of 2."""
+        """The number of shards that its cursors slice, a power of 2."""
 
     def mark(self) -> Cursor:
-        """Freeze it until the cursor is released."""
+        """Freeze the image until the cursor is released."""
 
 
 class Store(Protocol):
@@ -115,7 +115,7 @@ class Store(Protocol):
     """What handlers get as `state`."""
 
     keeps_changes: bool
-    """Whether `Sealed.changes` says what changed, so that recovery may go by changes."""
+    """Whether `Sealed.changes` says what changed, so that a recovery by changes is possible."""
 
     can_roll_back: bool
 
@@ -132,11 +132,10 @@ class Store(Protocol):
 
     @property
     def digest(self) -> Digest | None:
-        """Of the merged base plus the sealed batch, if any. Not to be read while one is being sealed."""
+        """Of the merged base plus the sealed batch, if any. Must not be read while a batch is being sealed."""
 
     def digesting(self) -> Steps[Digest | None]:
-        """As `digest`; where none is kept, all of `snapshot()` is hashed for it: while it goes on, the state must not
-        change.
+        """As `digest`. If none is kept, it hashes all of `snapshot()`, and the state must not change meanwhile.
 
         Raises:
             UsageError: a user's `snapshot()` breaks its contract.
@@ -153,18 +152,18 @@ class Store(Protocol):
     def begin(self) -> None: ...
 
     def staging(self) -> Steps[None]:
-        """Encode what was touched since `begin`. Given up half-way, nothing is staged.
+        """Encode what was touched since `begin`. If it is abandoned half-way, nothing is staged.
 
         Raises:
             RecordError: a value would not read back equal and of the same type, is too large, or
-                stands under two keys.
+                is stored under two keys.
         """
 
     def rollback(self) -> None:
         """Drop what was touched since `begin`. Never raises on a store with `can_roll_back`."""
 
     def sealing(self) -> Steps[Sealed]:
-        """What was staged becomes the sealed batch. Given up half-way, only `drop` may follow."""
+        """Turn what was staged into the sealed batch. If it is abandoned half-way, only `drop` may follow."""
 
     def merge(self) -> None:
         """The sealed batch was committed: it becomes part of the base."""
@@ -172,15 +171,15 @@ class Store(Protocol):
     def drop(self) -> None:
         """Forget the sealed batch and everything staged or touched after it.
 
-        Where `can_drop` was False only `clear` may follow.
+        If `can_drop` was False, only `clear` may follow.
         """
 
     def apply_changes(self, changes: StateChanges) -> None:
         """Recovery: fold one batch's changes into the base, digest included."""
 
     def checking(self, each_shard_max: int | None = None) -> Iterator[int]:
-        """Read every entry of the base as a handler would, or so many of each shard, a step at a time; each gives how
-        many were read. Batches may be merged between two steps. Nothing where entries are the user's own.
+        """Read every entry of the base as a handler would, or at most so many of each shard. Each step yields how many
+        it read. Batches may be merged between two steps. An `ObjectStore` reads nothing.
 
         Raises:
             StoredValueUnreadable: names the key.
@@ -194,14 +193,14 @@ class Store(Protocol):
         """
 
     def settle(self) -> bool:
-        """Do a part of the work that the last snapshot left to do after its `release`: at most about a
-        millisecond. True when none is left; else the next `mark` does it in one go."""
+        """Do a part of the work that the last snapshot left after its `release`, for at most about a millisecond. True
+        if none is left; otherwise the next `mark` does it in one go."""
 
     def clear(self, shard_count: int = ...) -> None:
-        """Become as made by the factory, with the shards of the manifest that is to be loaded.
+        """Return to the state that the factory made, with the number of shards of the manifest to load.
 
         Raises:
-            DamagedError: no possible number of shards.
+            DamagedError: the number of shards is not possible.
         """
 
     def load(self, slices: Iterable[ShardSlice]) -> None:
@@ -210,7 +209,7 @@ class Store(Protocol):
         The slices' dicts become the store's own.
 
         Raises:
-            DamagedError: entries of another shard than the slice says.
+            DamagedError: a slice has entries of another shard.
         """
 
     def loaded(self) -> None:
@@ -220,5 +219,5 @@ class Store(Protocol):
         """Read-only view of the last committed batch, for other tasks of the same loop.
 
         Raises:
-            UsageError: the state is no map.
+            UsageError: the state is not a map.
         """

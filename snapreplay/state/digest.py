@@ -2,7 +2,7 @@
 
 Entry count plus two sums modulo 2^64 of XXH64(v, seed=XXH64(k, seed=42)) and XXH64(k, seed=XXH64(v,
 seed=42)). These are Spark's `xxhash64(k, v)` and `xxhash64(v, k)`, so an audit recomputes them
-natively from the same bytes. Finds errors, not attackers: XXH64 is no cryptographic hash.
+natively from the same bytes. It finds errors, not attacks: XXH64 is not a cryptographic hash.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Digest(msgspec.Struct, frozen=True, array_like=True):
     b: int
 
     def plus(self, other: Digest) -> Digest:
-        """Of both sets together, which have no key in common."""
+        """Return the digest of both sets together; they must have no key in common."""
         return Digest(
             self.count + other.count, (self.a + other.a) & MASK, (self.b + other.b) & MASK
         )
@@ -42,7 +42,7 @@ EMPTY = Digest(0, 0, 0)
 
 
 def entry_hashes(key: bytes, value: bytes) -> tuple[int, int]:
-    """What one entry adds to the sums `a` and `b`."""
+    """Return what one entry adds to the sums `a` and `b`."""
     return (
         xxh64_intdigest(value, xxh64_intdigest(key, SEED)),
         xxh64_intdigest(key, xxh64_intdigest(value, SEED)),
@@ -50,7 +50,7 @@ def entry_hashes(key: bytes, value: bytes) -> tuple[int, int]:
 
 
 def digest_of(entries: Iterable[tuple[bytes, bytes]]) -> Digest:
-    """Digest of all entries; keys must be unique."""
+    """Return the digest of all entries; keys must be unique."""
     count = a = b = 0
     for key, value in entries:
         hash_a, hash_b = entry_hashes(key, value)

@@ -18,10 +18,9 @@ UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError)
 
 
 class KeyCodec(Generic[K]):
-    """`pack` and `unpack` are msgspec's own functions, so that a lookup pays no further call.
+    """`pack` and `unpack` are msgspec's own functions, so that a lookup costs no further call.
 
-    Encoded keys order like their bytes: that is by length first for short strings, and not like the
-    keys.
+    Encoded keys are ordered by their bytes, not as the keys are: short strings by length first.
     """
 
     def __init__(self, key_type: type[K]) -> None:
@@ -39,10 +38,10 @@ class KeyCodec(Generic[K]):
         self.unpack: Callable[[bytes], K] = msgspec.msgpack.Decoder(key_type).decode
 
     def encode(self, key: object) -> bytes:
-        """With all checks.
+        """Encode with all checks.
 
         Raises:
-            RecordError: another type (a bool is no int here), or msgpack cannot hold it.
+            RecordError: the key has another type (a bool is not an int here), or msgpack cannot hold it.
         """
         if type(key) is not self.type:
             raise self.refusal(key)
@@ -52,25 +51,25 @@ class KeyCodec(Generic[K]):
             raise self.refusal(key, error) from error
 
     def misfit(self, encoded: bytes, cause: Exception) -> StoredValueUnreadable:
-        """The error for a stored key that failed to `unpack`: the keys had another type."""
+        """Return the error for a stored key that failed to `unpack`: the keys had another type."""
         stored = msgspec.msgpack.decode(encoded)
         return StoredValueUnreadable(
-            f"the stored key {stored!r} is no {self.type.__name__}: {cause}",
+            f"the stored key {stored!r} is not of type {self.type.__name__}: {cause}",
             hint=UNREADABLE_HINT,
             key=stored,
         )
 
     def refusal(self, key: object, cause: Exception | None = None) -> RecordError:
-        """The error for a key that failed to `pack`, or that is not exactly of the type."""
+        """Return the error for a key that failed to `pack`, or that is not exactly of the type."""
         name = self.type.__name__
         if cause is not None:
             return RecordError(
                 f"state key {key!r} cannot be encoded: {cause}",
-                hint="ints have 64 bits, strings no lone surrogates",
+                hint="use ints of at most 64 bits and strings without lone surrogates",
                 key=key,
             )
         return RecordError(
-            f"state key {key!r} is of type {type(key).__name__}, the keys of this map are {name}",
+            f"state key {key!r} is of type {type(key).__name__}, but the keys of this map are {name}",
             hint=f"convert it: {name}(...)",
             key=key,
         )

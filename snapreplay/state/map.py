@@ -1,4 +1,4 @@
-"""The state as handlers see it: a dict that is a transaction per batch. Pure."""
+"""The state as handlers see it: a dict with one transaction per batch. Pure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ V = TypeVar("V")
 
 
 class MapState(MutableMapping[K, V], Generic[K, V]):
-    """Keys of exactly one type (str, bytes, int) → values that msgpack gives back unchanged.
+    """Keys of exactly one type (str, bytes, int) → values that msgpack returns unchanged.
 
-    - `state[k]` on a missing key stores and returns a copy of the default, or raises KeyError when
-      there is none. `get`, `in` and `pop` never store; changing what `get` returned as *its*
-      default is lost.
-    - Values may be changed in place. A batch's effect is that of its records one by one.
+    - `state[k]` on a missing key stores and returns a copy of the default, or raises KeyError if
+      there is none. `get`, `in` and `pop` never store; changes to what `get` returned as *its*
+      default are lost.
+    - Values may be changed in place. A batch has the same effect as its records one by one.
     - Iteration is in the order of the encoded keys and costs O(n log n); values reached by it are
-      decoded and kept until the batch ends. It runs over the keys of its beginning: keys deleted
+      decoded and kept until the batch ends. It covers the keys present when it began: keys deleted
       since are left out, keys added since are not seen, and nothing raises.
     - Refused with `RecordError` when the batch is staged: values that would read back as another
       type or value (tuples and sets that were not declared, an int in a float field), ints beyond
@@ -64,7 +64,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
 
     @property
     def stream_time_ms(self) -> int:
-        """Highest record timestamp so far, the present record's included; -1 before the first."""
+        """Highest record timestamp so far, including the current record's; -1 before the first."""
         return self._store.stream_time_ms
 
     def __getitem__(self, key: K) -> V:
@@ -117,7 +117,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         return default if value is ABSENT else value
 
     def pop(self, key: K, default: Any = ABSENT) -> Any:
-        """As in dict: KeyError when the key is missing and no default is given here."""
+        """As in dict: KeyError if the key is missing and no default is given here."""
         value = self._peek(key)
         if value is not ABSENT:
             del self[key]
@@ -178,8 +178,8 @@ def _encoded_default(values: ValueCodec[V], default: Callable[[], V]) -> bytes:
         values.verify("new key", value, encoded, {})
     except (*UNENCODABLE, MsgspecError, RecordError) as error:
         raise UsageError(
-            f"MapState: default= gives {value!r}, which cannot be a value of type "
+            f"MapState: default= returned {value!r}, which cannot be a value of type "
             f"{values.type!r}: {error}",
-            hint="default= is a function without arguments that returns a value of that type",
+            hint="pass as default= a function without arguments that returns a value of that type",
         ) from error
     return encoded

@@ -1,8 +1,8 @@
-"""The engine's side of a map: the batch in progress above the committed entries. Pure.
+"""The engine's side of a map: the batch in progress on top of the committed entries. Pure.
 
 Layers, read from the top: live objects (touched since `begin`) → staged bytes (this batch) → shards
-(the batch that is committing, if there is one, written over the committed entries; what was there is
-kept to undo it). Changes, digest and rollback all fall out of `staging` and `sealing`.
+(the batch that is committing, if there is one, written over the committed entries; the old values are
+kept to undo it). `staging` and `sealing` also give the changes, the digest and the rollback.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from snapreplay.state.steps import Steps, all_of
 from snapreplay.state.values import ABSENT, DELETED, Missing, ValueCodec
 
 CHECK_ENTRIES, CHECK_BYTES = 128, 64 * 1024
-"""Read in one step: well below a millisecond."""
+"""Read in one step, which takes well below a millisecond."""
 
 K = TypeVar("K", bound=str | bytes | int)
 V = TypeVar("V")
@@ -33,9 +33,9 @@ class MapStore(Generic[K, V]):
     """A `Store`.
 
     Attributes:
-        live: touched keys → decoded value, or DELETED; by first touch. The view writes to keys that
-            are in it.
-        added: net number of keys that `live` adds to the layers below it; kept by the view and
+        live: touched keys → decoded value, or DELETED; in order of first touch. The view writes to
+            keys that are in it.
+        added: net number of keys that `live` adds to the layers below it; counted by the view and
             `touch`.
     """
 
@@ -53,7 +53,7 @@ class MapStore(Generic[K, V]):
         self._keys = keys
         self._values = values
         self._entry_bytes_max = entry_bytes_max
-        # Of each key of `live`, in the same order; values are those below `live`.
+        # One per key of `live`, in the same order, with the value below `live`.
         self._places: list[Slot] = []
         # What the batch changed so far, and the places of these keys as they were before the batch.
         self._staged: dict[bytes, bytes | None] = {}
@@ -61,7 +61,7 @@ class MapStore(Generic[K, V]):
         self._staged_added = 0
         self._sealed = False
         self._shards = Shards()
-        # The path of every record: each name less is 2 % of it.
+        # Every record passes here: each attribute lookup less saves 2 %.
         self._pack_key, self._unpack = keys.pack, values.unpack
         self._lookups, self._mask = self._shards.lookups, self._shards.mask
 
@@ -93,11 +93,10 @@ class MapStore(Generic[K, V]):
     def touch(
         self, key: K, value: V | Literal[Missing.ABSENT] = ABSENT
     ) -> V | Literal[Missing.ABSENT]:
-        """Bring a key that is not in `live` there, with `value`, or else with what the layers below
-        hold.
+        """Add a key that is not in `live` to it, with `value` or else the value of the layers below.
 
         Returns:
-            The value now in `live`; ABSENT (and nothing was brought) if there is none.
+            The value now in `live`; ABSENT, and nothing is added, if there is none.
 
         Raises:
             RecordError: msgpack cannot hold the key.
@@ -108,7 +107,7 @@ class MapStore(Generic[K, V]):
         except UNENCODABLE as error:
             raise self._keys.refusal(key, error) from error
         index = crc32(encoded) & self._mask
-        # A call less on the path of every record: most batches are staged once, at their end.
+        # Saves every record a call: most batches are staged only once, at their end.
         below = self._below(encoded, index) if self._staged else self._lookups[index](encoded)
         if value is ABSENT:
             if below is None:
@@ -129,7 +128,7 @@ class MapStore(Generic[K, V]):
         return self._below(encoded, crc32(encoded) & self._mask) is not None
 
     def sorted_keys(self) -> Iterator[K]:
-        """Every key at the time of the call, in the order of the encoded keys: O(n log n)."""
+        """Return every key at the time of the call, in the order of the encoded keys: O(n log n)."""
         present = {key: value is not None for key, value in self._staged.items()}
         present.update(
             (place[0], value is not DELETED)
@@ -156,7 +155,7 @@ class MapStore(Generic[K, V]):
     rollback = begin
 
     def staging(self) -> Steps[None]:
-        """See `Store`. On an error everything is as before."""
+        """See `Store`. After an error everything is as before."""
         live, places = self.live, self._places
         encoded = yield from encoding(live, places, self._values, self._entry_bytes_max)
         if self._staged:
@@ -214,7 +213,7 @@ class MapStore(Generic[K, V]):
                 start = end
 
     def _check(self, index: int, entries: Iterable[tuple[bytes, bytes]]) -> None:
-        """One that was written again or deleted meanwhile does no harm any more."""
+        """An entry that was overwritten or deleted meanwhile does no harm."""
         read_key, read = self._keys.unpack, self._unpack
         for encoded, value in entries:
             try:
@@ -254,7 +253,7 @@ class MapStore(Generic[K, V]):
         self._shards.load(slices)
 
     def loaded(self) -> None:
-        """Nothing is left to do: `load` took over every slice."""
+        """Nothing to do: `load` took over every slice."""
 
     def committed_view(self) -> Mapping[K, V]:
         return CommittedView(self._keys, self._values, self._shards)

@@ -1,4 +1,4 @@
-"""State that is no map: a user's object that is written out whole and read back whole. Pure."""
+"""A state that is not a map: a user's object that is written and read back as a whole. Pure."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _NO_CHANGES = Sealed({}, None)
 
 
 class ObjectStore:
-    """A `Store` around a `State`: no changes, no digest per batch; its proof is per snapshot.
+    """A `Store` around a `State`. It has no changes and no digest per batch; each snapshot has one.
 
-    The object holds one batch at most: `begin` of the next one before `merge` of the last one is
-    refused, for nothing could undo the older of the two. What `snapshot()` gives at construction is
-    kept for `clear`.
+    The object holds at most one batch that is not merged. `begin` refuses a second one, because
+    nothing could undo the older of the two. What `snapshot()` returned at construction is kept for
+    `clear`.
     """
 
     keeps_changes = False
@@ -64,7 +64,7 @@ class ObjectStore:
 
     @property
     def stream_time_ms(self) -> int:
-        """Also set on the object, if it had an attribute of this name when it was made."""
+        """Also set on the object if it had an attribute of this name when it was made."""
         return self._stream_time_ms
 
     @stream_time_ms.setter
@@ -75,7 +75,7 @@ class ObjectStore:
 
     @property
     def can_drop(self) -> bool:
-        """Only while the object holds nothing but the last committed batch."""
+        """True only while the object holds nothing beyond the last committed batch."""
         return not (self._spoilt or self._staged or self._open)
 
     def begin(self) -> None:
@@ -98,7 +98,7 @@ class ObjectStore:
     def rollback(self) -> None:
         """
         Raises:
-            RuntimeError: the state cannot; restore it instead.
+            RuntimeError: the state has no rollback(); restore it instead.
         """
         if self._rollback is None:
             self._spoilt = True
@@ -129,7 +129,7 @@ class ObjectStore:
         self._sealed = self._staged = False
 
     def drop(self) -> None:
-        """If the object holds any of what is dropped, only `clear` may follow."""
+        """If the object holds any part of what is dropped, only `clear` may follow."""
         self._spoilt = not self.can_drop
         self._sealed = self._staged = self._open = False
 
@@ -139,17 +139,17 @@ class ObjectStore:
             UsageError: always.
         """
         raise UsageError(
-            f"{type(self.view).__name__} is no map: {counted(len(changes), 'change')} cannot be applied to it,"
-            " it is recovered by replay",
+            f"{type(self.view).__name__} is not a map: {counted(len(changes), 'change')} cannot be applied to it,"
+            " because it is recovered by replay",
         )
 
     def checking(self, each_shard_max: int | None = None) -> Iterator[int]:
-        """The entries are the user's: `restore` has read them all."""
+        """Nothing to check: the user's `restore` has read all entries."""
         del each_shard_max
         return iter(())
 
     def mark(self) -> Cursor:
-        """All of `snapshot()` is taken and hashed in this call, then sliced at leisure."""
+        """Take and hash all of `snapshot()` in this call; slice it later."""
         self._refuse_spoilt()
         if self._staged or self._open:
             raise RuntimeError("a batch is not merged yet: a snapshot is of committed batches only")
@@ -163,7 +163,7 @@ class ObjectStore:
         return (yield from adding_up(_pairs(self.view)))
 
     def settle(self) -> bool:
-        """Nothing is written beside the object."""
+        """There is nothing to settle."""
         return True
 
     def clear(self, shard_count: int = shard_count) -> None:  # noqa: ARG002 - one shard, always
@@ -179,7 +179,7 @@ class ObjectStore:
             self.size_bytes += sum(map(len, part.entries)) + sum(map(len, part.entries.values()))
 
     def loaded(self) -> None:
-        """Entries reach `restore` in the order in which `snapshot` gave them."""
+        """Entries reach `restore` in the order in which `snapshot` returned them."""
         entries, self._loading = self._loading, {}
         self.view.restore(iter(entries.items()))
 
@@ -189,15 +189,14 @@ class ObjectStore:
             UsageError: always.
         """
         raise UsageError(
-            f"{type(self.view).__name__} is no map: there is no view of its last committed batch",
+            f"{type(self.view).__name__} is not a map: there is no view of its last committed batch",
             hint="keep the state in a MapState, or send what others need to an output topic",
         )
 
     def _refuse_spoilt(self) -> None:
         if self._spoilt:
             raise RuntimeError(
-                f"{type(self.view).__name__} holds part of a batch that was given up: "
-                "clear and restore it"
+                f"{type(self.view).__name__} holds part of an abandoned batch: clear and restore it"
             )
 
 
@@ -206,12 +205,12 @@ def _entries(state: State) -> dict[bytes, bytes]:
     entries: dict[bytes, bytes] = {}
     for key, value in _pairs(state):
         if key in entries:
-            raise UsageError(f"{name} gave key {key!r} twice", hint="keys must be unique")
+            raise UsageError(f"{name} returned key {key!r} twice", hint="return each key only once")
         if len(key) + len(value) > ENTRY_BYTES_MAX:
             raise UsageError(
-                f"{name} gave an entry of {len(key) + len(value)} bytes under key {key[:40]!r}, "
-                f"the limit is {ENTRY_BYTES_MAX}",
-                hint="cut it into several entries: each must fit into one Kafka record",
+                f"{name} returned an entry of {len(key) + len(value)} bytes under key {key[:40]!r}, "
+                f"but the limit is {ENTRY_BYTES_MAX}",
+                hint="split it into several entries: each must fit into one Kafka record",
             )
         entries[key] = value
     return entries
@@ -222,7 +221,7 @@ def _pairs(state: State) -> Iterator[tuple[bytes, bytes]]:
         given: Any = entry
         if not isinstance(given, tuple) or [type(part) for part in given] != [bytes, bytes]:
             raise UsageError(
-                f"{type(state).__name__}.snapshot() gave {given!r:.80}",
-                hint="each entry is a tuple (key bytes, value bytes)",
+                f"{type(state).__name__}.snapshot() returned {given!r:.80}, which is not an entry",
+                hint="return each entry as a tuple (key bytes, value bytes)",
             )
         yield entry

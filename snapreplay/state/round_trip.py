@@ -1,6 +1,4 @@
-"""Does a value read back as itself? By types alone where that is enough, by comparison elsewhere.
-Pure.
-"""
+"""Checks that a value reads back as itself: by types alone if that is enough, else by comparison. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ SCALARS = frozenset({NoneType, bool, int, float, str, bytes})
 """Types that msgpack keeps exactly; an int or str it cannot hold fails to encode."""
 
 Owners = dict[int, tuple[object, str]]
-"""id of a mutable object in the state → the key it stands under, and where in that value ("" =
-itself).
-"""
+"""id of a mutable object in the state → its key, and its path in that value ("" for the value itself)."""
 
 _STR, _DICT, _LIST = frozenset({str}), frozenset({dict}), frozenset({list})
 _SCALAR_NODES: dict[type[inspect.Type], type] = {
@@ -36,12 +32,12 @@ _SCALAR_NODES: dict[type[inspect.Type], type] = {
 
 
 FlatCheck = Callable[[Sequence[Any]], bool]
-"""Of many values at once: by columns it costs a third of what it costs value by value."""
+"""Checks many values at once: by columns it costs a third of what it costs value by value."""
 
 
 def flat_check(node: inspect.Type) -> FlatCheck:
-    """A function: True only if all these values, of this declared type, surely read back as
-    themselves and hold no mutable object inside. False means "compare each".
+    """Returns a function that is True only if all these values, of this declared type, surely read back as themselves
+    and have no mutable object inside. False means that each must be compared.
     """
     allowed = _scalar_types(node)
     if isinstance(node, inspect.AnyType):
@@ -124,11 +120,9 @@ def _flat_objects(node: inspect.StructType | inspect.DataclassType) -> FlatCheck
 def parts_with_read_back(
     value: object, back: object, path: str = ""
 ) -> Iterator[tuple[str, object, object, bool]]:
-    """(path in the value, part, what it reads back as, whether the part is mutable), the value
-    itself first.
+    """Yields (path in the value, part, what it reads back as, whether the part is mutable), the value itself first.
 
-    Goes inside only where both have the same type; a run of scalars whose types agree is passed
-    over.
+    It descends only where both have the same type, and leaves out scalars whose types agree.
     """
     inner = _inner(value, back) if type(value) is type(back) else None
     yield path, value, back, inner is not None and not _is_immutable(value)
@@ -137,7 +131,7 @@ def parts_with_read_back(
 
 
 def same(part: object, part_back: object) -> bool:
-    """Whether this part alone, its inside left out, is the same."""
+    """Whether this part is the same, apart from what is inside it."""
     if type(part) is not type(part_back):
         return False
     if isinstance(part, dict) and isinstance(part_back, dict):
@@ -155,13 +149,13 @@ def same(part: object, part_back: object) -> bool:
 
 
 def shown(part: object) -> str:
-    """For messages: type and value, shortened."""
+    """Type and shortened value, for messages."""
     text = repr(part)
     return f"{type(part).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
 
 
 def _inner(value: Any, back: Any) -> Iterable[tuple[str, object, object]] | None:
-    """Pairs of inner parts with their names; None for what has no inside."""
+    """Pairs of inner parts with their names; None if there is no inside."""
     if isinstance(value, dict):
         if _same_scalars(value.values(), [back.get(key) for key in value]):
             return ()

@@ -1,12 +1,12 @@
 """The committed entries of a map: encoded key → encoded value, in shards, with one digest. Pure.
 
-A snapshot freezes every shard at once. What is written while it is read goes into a small dict on
-top of each frozen one, and is folded in after the snapshot, some shards per batch. Copying a shard
-at the first write after the mark would be simpler, but the first batch touches nearly every shard:
-measured 25 to 120 ms in one go for 1 M keys. Folding costs 0.1 µs per entry written meanwhile.
+A snapshot freezes every shard at once. Writes during a snapshot go into a small dict on top of each
+frozen one, which is folded in after the snapshot, some shards per batch. Copying a shard at the first
+write after the mark would be simpler, but the first batch touches nearly every shard, which took 25
+to 120 ms in one go for 1 M keys (measured). Folding costs 0.1 µs per entry written meanwhile.
 
-The digest's sums are kept of the whole only. Sums per shard would cost 0.2 µs per update; the
-cursor makes them from the bytes instead, and so proves at every snapshot that the digest is true.
+The digest's sums are kept only of the whole. Sums per shard would cost 0.2 µs per update. The cursor
+computes them from the bytes instead, which proves at every snapshot that the digest is true.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BLOCK = 512
 """Entries written in one step."""
 
 SETTLE_ENTRIES = 1024
-"""Entries folded in one go after a snapshot: a millisecond (measured in a whole service)."""
+"""Entries folded in one go after a snapshot, which takes a millisecond (measured in a whole service)."""
 
 Slot = tuple[bytes, bytes | None, int]
 """Encoded key, its value or None as it was looked up, index of its shard."""
@@ -50,15 +50,15 @@ class _Undo:
 
     @cached_property
     def values(self) -> dict[bytes, bytes | None]:
-        """Old values by key: for those who look at the state from outside, meanwhile."""
+        """Old values by key, for views of the committed state."""
         return {key: old for key, old, _ in self.places}
 
 
 class Shards:
     """Not thread-safe; one owner.
 
-    `lookups[crc32(key) & mask](key)` gives the value of an encoded key, None when it is absent:
-    spelled out by callers, because it is on the path of every record.
+    `lookups[crc32(key) & mask](key)` returns the value of an encoded key, or None if it is absent.
+    Callers spell it out, because every record passes there.
     """
 
     def __init__(self, shard_count: int = SHARD_COUNT) -> None:
@@ -73,7 +73,7 @@ class Shards:
         """
         if not 1 <= shard_count <= 65536 or shard_count & (shard_count - 1):
             raise DamagedError(
-                f"{shard_count} shards: must be a power of two, at most 65536",
+                f"the number of shards is {shard_count}, but it must be a power of two, at most 65536",
                 shard_count=shard_count,
             )
         self.mask = shard_count - 1
@@ -89,7 +89,7 @@ class Shards:
         self._cursor: ShardCursor | None = None
 
     def __iter__(self) -> Iterator[bytes]:
-        """All encoded keys, in no order. Not to be continued after a write."""
+        """Iterate over all encoded keys, in no order. Must not be continued after a write."""
         for shard, target in zip(self._shards, self._targets, strict=True):
             if target is shard:
                 yield from shard
@@ -98,12 +98,12 @@ class Shards:
                 yield from (k for k, v in target.items() if v is not None)
 
     def writing(self, places: Sequence[Slot], changes: dict[bytes, bytes | None]) -> Steps[None]:
-        """Apply a batch, digest included. It is there for whoever looks up; `keep` makes it the last
-        committed one, `undo` takes it back, also before the last step.
+        """Apply a batch, digest included. Lookups see it at once. `keep` makes it the last committed batch;
+        `undo` takes it back, even before the last step.
 
         Args:
-            places: of the keys of `changes`, in the same order; values as they are here now.
-            changes: writes of the value that was there are taken out.
+            places: of the keys of `changes`, in the same order, with the present values.
+            changes: writes that change nothing are removed from it.
 
         Raises:
             RuntimeError: the batch before was neither kept nor undone.
@@ -158,7 +158,7 @@ class Shards:
             self._settle(SETTLE_ENTRIES)
 
     def undo(self) -> None:
-        """The batch written last never was; nothing to do when there is none."""
+        """Take back the batch written last, if there is one."""
         undo, self._undo = self._undo, None
         if undo is None:
             return
@@ -191,7 +191,7 @@ class Shards:
         return keys
 
     def entries(self, index: int, entries_max: int | None = None) -> list[tuple[bytes, bytes]]:
-        """Of one shard, but for what was written during a snapshot that is under way."""
+        """Return the entries of one shard, without what was written since a mark that is not settled."""
         return list(islice(self._shards[index].items(), entries_max))
 
     def mark(self) -> ShardCursor:
@@ -221,7 +221,7 @@ class Shards:
         """Take over entries of a snapshot, sums included. Only before the first `mark`.
 
         Raises:
-            DamagedError: a slice belongs to no shard of ours, or its first key to another one.
+            DamagedError: a slice's shard does not exist, or its first key belongs to another one.
         """
         count, sum_a, sum_b = self.digest.count, self.digest.a, self.digest.b
         for part in slices:
@@ -253,7 +253,7 @@ class Shards:
             )
 
     def _released(self, cursor: ShardCursor) -> None:
-        # After a reset the cursor of the old entries has no say any more.
+        # After a reset the cursor of the old entries no longer counts.
         if self._cursor is cursor:
             self._cursor = None
             self._unsettled = list(range(self.mask + 1))

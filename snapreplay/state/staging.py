@@ -1,7 +1,7 @@
-"""From the objects that a batch touched to the bytes it leaves: everything encoded and checked. Pure.
+"""Encodes and checks the objects that a batch touched. Pure.
 
-In bulk, by columns, because value by value it costs twice as much; one by one only values with
-others in them, which are read back and compared, and to name the key at fault.
+This is done in bulk, by columns, because value by value costs twice as much. Only nested values are
+read back and compared one by one, and values are checked one by one to name the key at fault.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ V = TypeVar("V")
 Touched = Mapping[K, V | Literal[Missing.DELETED]]
 
 key_of = itemgetter(0)
-"""The encoded key of a `Place`."""
+"""The encoded key of a `Slot`."""
 
 
 BLOCK = 512
-"""Keys encoded and checked together, a step: their objects fit into a core's cache, which saves
-0.3 µs a key in a batch of 5,000 (measured).
+"""Keys encoded and checked in one step: their objects fit into a core's cache, which saves 0.3 µs per
+key in a batch of 5,000 (measured).
 """
 
 
@@ -39,11 +39,11 @@ READ_BACK = 64
 def encoding(
     live: Touched[K, V], places: Sequence[Slot], codec: ValueCodec[V], entry_bytes_max: int
 ) -> Steps[dict[bytes, bytes | None]]:
-    """Encoded key → encoded value, None for a deleted one, in the order of `live` and `places`.
+    """Returns encoded key → encoded value, None if deleted, in the order of `live` and `places`.
 
     Raises:
         RecordError: a value cannot be encoded, would not read back as it is, shares a mutable
-            object with another one, or is too large. Names the key.
+            object with another one, or is too large. It names the key.
     """
     encoded: dict[bytes, bytes | None] = {}
     entries = list(live.values())
@@ -113,7 +113,7 @@ def _refuse_too_large(
         if size_bytes > entry_bytes_max:
             raise RecordError(
                 f"state[{key!r}] takes {size_bytes} bytes with its key, "
-                f"the limit is {entry_bytes_max}",
+                f"but the limit is {entry_bytes_max}",
                 hint="spread it over several keys: an entry must fit into one Kafka record",
                 key=key,
                 size_bytes=size_bytes,

@@ -1,4 +1,4 @@
-"""Work in steps of about a millisecond at most, so that an event loop can turn between them. Pure."""
+"""Work in steps of at most about a millisecond, so that an event loop can run between them. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 Steps = Generator[None, None, T]
-"""To be run to its end, where the answer is. Given up half-way, it has done a part of its work."""
+"""Must be run to the end, which returns the result. If it is abandoned, a part of the work is done."""
 
 
 def all_of(steps: Steps[T]) -> T:
-    """Every step, one right after the other. Raises whatever a step raises."""
+    """Run every step without a pause and return the result. Raises whatever a step raises."""
     while True:
         try:
             next(steps)

@@ -1,4 +1,4 @@
-"""From what a user's state factory made to what the engine drives. Pure."""
+"""Gives the engine the store of what a user's state factory made. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from snapreplay.state.objects import ObjectStore
 
 
 def store_of(state: object) -> Store:
-    """The store behind a `MapState`; a new `ObjectStore` around any other `State`.
+    """Returns the store behind a `MapState`, or a new `ObjectStore` around any other `State`.
 
     Raises:
         UsageError: neither of the two, or a class instead of an object.
@@ -24,6 +24,6 @@ def store_of(state: object) -> Store:
     raise UsageError(
         f"{what} cannot be the state of a partition"
         + (f": it has no {' and no '.join(missing)}" if missing else ""),
-        hint="state= is a function that returns a new MapState(str, ...), "
+        hint="pass as state= a function that returns a new MapState(str, ...), "
         "or an object with snapshot() and restore()",
     )

@@ -1,9 +1,9 @@
-"""Values of a map: what reads back equal and of the same type, and nothing else. Pure.
+"""Values of a map: only what reads back equal and of the same type. Pure.
 
-Why so strict: within a batch a handler sees the object it stored, after it what the bytes decode
-to. Were the two different, state and outputs would depend on where a batch ended. Two steps keep it
-cheap: `is_flat` decides by types alone for values without nesting (0.1 to 0.2 µs); everything else
-is decoded again and compared.
+Within a batch a handler sees the object that it stored; after it, what the bytes decode to. If the
+two differed, state and outputs would depend on where a batch ended. To keep the check cheap,
+`are_flat` decides by types alone for values without nesting (0.1 to 0.2 µs); everything else is
+decoded again and compared.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from snapreplay.state.round_trip import (
 V = TypeVar("V")
 
 UNREADABLE_HINT = (
-    "deploy the version that wrote it again, with the types it had: nothing is lost. Change a type "
-    "compatibly only: new fields of a Struct need defaults"
+    "nothing is lost: deploy the version that wrote it, with its types, again. Then change types only "
+    "compatibly: new fields of a Struct need defaults"
 )
 
 
 class StoredValueUnreadable(StopError):
-    """A stored key or value does not fit its declared type: that was changed since it was written."""
+    """A stored key or value does not fit its declared type, which was changed since it was written."""
 
 
 class Missing(Enum):
-    """Stands where no value is; None is a value."""
+    """Marks a missing value; None is a value."""
 
     ABSENT = 0
     DELETED = 1
@@ -50,17 +50,17 @@ DELETED: Final = Missing.DELETED
 
 
 class ValueCodec(Generic[V]):
-    """`pack`, `unpack` and `are_flat` are bare functions, so that the path of every record pays no
-    further call; `unencodable` and `misfit` make the errors for what they raise.
+    """`pack`, `unpack` and `are_flat` are plain functions, so that a record costs no further call;
+    `unencodable` and `misfit` make errors of what they raise.
 
-    Dicts are encoded in sorted order, so that equal values are equal bytes: a dict that a handler
-    extends in place may iterate in another order once it is read back. No result may depend on that
-    order.
+    Dicts are encoded in sorted order, so that equal values are equal bytes. A dict that a handler
+    extends in place may therefore iterate in another order once it is read back, and no result may
+    depend on that order.
 
     Attributes:
-        are_flat: whether values need no `verify`: types alone say that they read back as they are.
-        shareable: values are immutable through and through, so one object may stand under many
-            keys.
+        are_flat: whether values need no `verify`, because their types alone prove that they read back.
+        shareable: whether values are immutable through and through, so that one object may be stored
+            under many keys.
     """
 
     def __init__(self, value_type: type[V]) -> None:
@@ -82,28 +82,26 @@ class ValueCodec(Generic[V]):
         self.shareable = is_shareable(node)
 
     def unencodable(self, key: object, value: V, cause: Exception) -> RecordError:
-        """The error for a value that failed to `pack`."""
+        """Return the error for a value that failed to `pack`."""
         return RecordError(
             f"state[{key!r}]: a {type(value).__name__} cannot be encoded: {cause}",
-            hint="ints have 64 bits, strings no lone surrogates, dicts str as keys",
+            hint="use ints of at most 64 bits, strings without lone surrogates, and dicts with str keys",
             key=key,
         )
 
     def misfit(self, key: object, cause: Exception) -> StoredValueUnreadable:
-        """The error for stored bytes that failed to `unpack`: the type was changed since they were
-        written.
-        """
+        """Return the error for stored bytes that failed to `unpack`: the type was changed since they were written."""
         return StoredValueUnreadable(
-            f"state[{key!r}] was written as another type than {self.type!r}: {cause}",
+            f"state[{key!r}] was written as a type other than {self.type!r}: {cause}",
             hint=UNREADABLE_HINT,
             key=key,
         )
 
     def verify(self, key: object, value: V, encoded: bytes, owners: Owners) -> None:
-        """The full check: reads back equal and of the same types, and shares nothing mutable.
+        """Check fully that the value reads back equal and of the same types, and shares nothing mutable.
 
         Args:
-            owners: the values of all touched keys; mutable parts of this one are added.
+            owners: the values of all touched keys; the mutable parts of this one are added.
 
         Raises:
             RecordError: names the place in the value and both types, or the two keys of a shared
@@ -114,7 +112,7 @@ class ValueCodec(Generic[V]):
         except msgspec.MsgspecError as error:
             raise RecordError(
                 f"state[{key!r}] would not read back as {self.type!r}: {error}",
-                hint="the value does not have its declared type",
+                hint="store a value of the declared type",
                 key=key,
             ) from error
         for path, part, part_back, mutable in parts_with_read_back(value, back):
@@ -122,7 +120,7 @@ class ValueCodec(Generic[V]):
                 raise RecordError(
                     f"state[{key!r}]{path} is {shown(part)} but would read back as "
                     f"{shown(part_back)}",
-                    hint="store what it reads back as, or declare the type, "
+                    hint="store the value that it reads back as, or declare the type, "
                     "for example MapState(str, tuple[int, int])",
                     key=key,
                 )
@@ -133,7 +131,7 @@ class ValueCodec(Generic[V]):
 
 
 def shared_object(place: str, other_place: str, key: object) -> RecordError:
-    """The error for one mutable object in two places: once the batch is over it would be two."""
+    """Returns the error for one mutable object in two places, which would be two objects after the batch."""
     return RecordError(
         f"state{place} and state{other_place} hold the same object",
         hint="store a copy in one of them",

@@ -1,4 +1,4 @@
-"""A batch's changes as records in front of its increment, and back. Pure."""
+"""Writes a batch's changes as records before its increment, and reads them. Pure."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def split_changes(
     record_bytes_max: int = RECORD_BYTES_MAX,
     store: str = DEFAULT_STORE,
 ) -> tuple[list[bytes], ChangesRef]:
-    """The batch's changes records, encoded, in the order to write them, and what its increment
-    says.
+    """Return the encoded changes records of a batch, in the order to write them, and their reference
+    for the increment.
 
-    Each is at most `record_bytes_max` bytes; compressed where it pays. No changes make no record.
-    Order is kept.
+    Each has at most `record_bytes_max` bytes and is compressed if that pays. Without changes there is
+    no record. The order of the changes is kept.
 
     Raises:
-        EntryTooLarge: an entry that fits into no record.
+        EntryTooLarge: an entry does not fit into a record.
     """
     room_bytes = record_bytes_max - _FRAME_BYTES - len(store.encode())
     values = [
@@ -45,30 +45,29 @@ def split_changes(
 def check_changes(
     ref: ChangesRef, values: Sequence[bytes]
 ) -> Iterator[dict[str, dict[bytes, bytes | None]]]:
-    """Store name → changes, of each record in the order to apply: only after all of them proved
-    intact.
+    """Return store name → changes for each record, in the order to apply, after all of them proved intact.
 
     Raises:
-        DamagedError: not the records the increment speaks of (at the call), or not what their kind
-            says (at the record in question).
+        DamagedError: they are not the records that the increment names (at the call), or one is not
+            what its kind says (at that record).
         UnknownFormatError: a newer version wrote them.
     """
     if len(values) != ref.record_count:
         raise DamagedError(
-            f"the increment speaks of {counted(ref.record_count, 'changes record')} before it, found {len(values)}",
+            f"the increment names {counted(ref.record_count, 'changes record')}, but before it there are {len(values)}",
             found=len(values),
             recorded=ref.record_count,
         )
     computed = joined_crc32(values)
     if computed != ref.crc32:
         raise DamagedError(
-            f"the changes records have crc32 {computed:08x}, their increment says {ref.crc32:08x}"
+            f"the changes records have crc32 {computed:08x}, but their increment says {ref.crc32:08x}"
         )
     return _stores_of(values)
 
 
 def joined_crc32(values: Sequence[bytes]) -> int:
-    """Of all values, one behind the other; 0 for none."""
+    """Return the crc32 of all values, joined in order; 0 for none."""
     checksum = 0
     for value in values:
         checksum = crc32(value, checksum)
@@ -86,7 +85,7 @@ def _stores_of(values: Sequence[bytes]) -> Iterator[dict[str, dict[bytes, bytes 
 
 
 def _groups(changes: StateChanges, room_bytes: int) -> Iterator[dict[bytes, bytes | None]]:
-    """As few as fit, by size before compression; all in one when they do."""
+    """As few groups as possible, by size before compression."""
     # Every batch passes here: no Python code per entry.
     all_bytes = sum(map(len, changes)) + sum(map(len, filter(None, changes.values())))
     if all_bytes + _ENTRY_BYTES * len(changes) <= room_bytes:
@@ -99,7 +98,7 @@ def _groups(changes: StateChanges, room_bytes: int) -> Iterator[dict[bytes, byte
         size_bytes = len(key) + len(value or b"") + _ENTRY_BYTES
         if size_bytes > room_bytes:
             raise EntryTooLarge(
-                f"the change of key {key[:64]!r} has {size_bytes} bytes, a record {room_bytes}",
+                f"the change of key {key[:64]!r} has {size_bytes} bytes, but a record has room for {room_bytes}",
                 hint="keep less under one key: split the value over several keys",
                 size_bytes=size_bytes,
             )

@@ -1,4 +1,4 @@
-"""Slices of a store's image as chunk records, and back. Pure."""
+"""Writes slices of a store's image as chunk records, and reads them. Pure."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from snapreplay.state.digest import EMPTY, Digest, adding_up
 from snapreplay.state.steps import Steps, all_of
 
 RAW_BYTES_MAX = 4 * 1024 * 1024
-"""Packed in one go with the interpreter held, then 5 ms of zstd without it (measured)."""
+"""Packed in one go under the interpreter's lock, then compressed in 5 ms without it (measured)."""
 _AIM = 0.85  # of the record limit: the next slices may compress a little worse than the last ones
 
 
 class ChunkWriter:
     """Numbers and encodes the chunks of one snapshot of one store.
 
-    Learns how well the state compresses, so that chunks come out just below the limit. May run in
+    It learns how well the state compresses, so that chunks stay just below the limit. It may run in
     a thread; one call at a time.
     """
 
@@ -46,16 +46,14 @@ class ChunkWriter:
 
     @property
     def raw_bytes(self) -> int:
-        """Key and value bytes to pass to the next `encode`, so that one chunk close to the limit
-        comes of it.
-        """
+        """Key and value bytes to pass to the next `encode`, so that it makes one chunk close to the limit."""
         return self._raw_bytes
 
     def encode(self, slices: Sequence[ShardSlice]) -> list[bytes]:
-        """Chunk records within the limit, in order of their sequence numbers; no slices, no record.
+        """Return chunk records within the limit, in order of their sequence numbers; none without slices.
 
-        One of them when about `raw_bytes` were passed; more when the slices compress worse than
-        those before.
+        There is one record if about `raw_bytes` were passed, and more if the slices compress worse
+        than those before.
 
         Raises:
             EntryTooLarge: a single entry does not fit into a chunk.
@@ -67,14 +65,14 @@ class ChunkWriter:
         return [part for half in halves for part in self.encode(half)] if halves else [value]
 
     def body(self, slices: Sequence[ShardSlice]) -> bytes:
-        """The next chunk's, to be enveloped, for whoever does that elsewhere: `encode` piece by piece."""
+        """Return the body of the next chunk, for a caller that envelopes it elsewhere."""
         return body_of(Chunk(self._snapshot_id, self._sequence, self._store, list(slices)))
 
     def halves_unless_fitting(
         self, slices: Sequence[ShardSlice], value: bytes
     ) -> Sequence[Sequence[ShardSlice]]:
-        """Two parts of `slices`, to be encoded instead, if `value`, their body enveloped, is above
-        the limit. Else nothing: `value` is the chunk, and the next one gets the next number.
+        """Return two parts of `slices` to encode instead, if `value`, their enveloped body, is above the
+        limit. Otherwise return nothing: `value` is the chunk, and the next one gets the next number.
 
         Raises:
             EntryTooLarge: as `encode`.
@@ -86,9 +84,7 @@ class ChunkWriter:
         return ()
 
     def _learn(self, slices: Sequence[ShardSlice], size_bytes: int) -> None:
-        """Shrink at once, grow twofold at most: an unusually small chunk says little about the
-        next one.
-        """
+        """Shrinks at once, grows at most twofold: an unusually small chunk says little about the next one."""
         raw_bytes = sum(
             sum(map(len, part.entries)) + sum(map(len, part.entries.values())) for part in slices
         )
@@ -118,10 +114,10 @@ class ChunkWriter:
 def read_chunk(
     value: bytes, ref: ChunkRef, snapshot_id: str, *, verify_sums: bool = False
 ) -> Chunk:
-    """The chunk that the manifest's `ref` names.
+    """Return the chunk that the manifest's `ref` names.
 
-    `verify_sums` hashes every entry again and compares with the slices' own sums: about 0.15 µs an
-    entry, for audits; a restore adds up the sums and compares with the manifest.
+    `verify_sums` hashes every entry again and compares with the slices' own sums: about 0.15 µs per
+    entry, for audits. A restore adds up the sums and compares them with the manifest.
 
     Raises:
         DamagedError: size, checksum, structure, snapshot or sequence is not what was written.
@@ -131,7 +127,7 @@ def read_chunk(
     _check_bytes(value, ref, where)
     chunk = decode(value)
     if not isinstance(chunk, Chunk):
-        raise DamagedError(f"{where} is a {type(chunk).__name__.lower()}")
+        raise DamagedError(f"{where} is not a chunk but a {type(chunk).__name__.lower()}")
     _check_place(chunk, ref, snapshot_id, where)
     if verify_sums:
         for part in chunk.slices:
@@ -140,7 +136,7 @@ def read_chunk(
 
 
 def open_chunk(value: bytes, ref: ChunkRef, snapshot_id: str) -> bytes:
-    """The body, for `reading_back`. Checksum and zstd let go of the interpreter, so a thread may do it.
+    """Return the body for `reading_back`. Checksum and zstd release the interpreter's lock, so a thread may do it.
 
     Raises:
         DamagedError, UnknownFormatError: as `read_chunk`.
@@ -149,12 +145,12 @@ def open_chunk(value: bytes, ref: ChunkRef, snapshot_id: str) -> bytes:
     _check_bytes(value, ref, where)
     kind, body = open_envelope(value)
     if kind is not RecordKind.CHUNK:
-        raise DamagedError(f"{where} is a {kind.name.lower()}")
+        raise DamagedError(f"{where} is not a chunk but a {kind.name.lower()}")
     return body
 
 
 def reading_back(body: bytes, ref: ChunkRef, snapshot_id: str) -> Steps[Digest]:
-    """What the entries in a chunk add up to, each hashed again; a slice is decoded per step.
+    """Return the digest of the entries in a chunk, each hashed again; each step decodes a slice.
 
     Raises:
         DamagedError: as `read_chunk` with `verify_sums`.
@@ -195,7 +191,7 @@ def _check_bytes(value: bytes, ref: ChunkRef, where: str) -> None:
     if (len(value), crc32(value)) != (ref.size_bytes, ref.crc32):
         raise DamagedError(
             f"{where} has {len(value)} bytes with crc32 {crc32(value):08x},"
-            f" its manifest says {ref.size_bytes} with {ref.crc32:08x}"
+            f" but its manifest says {ref.size_bytes} with {ref.crc32:08x}"
         )
 
 
@@ -210,6 +206,6 @@ def _verifying(part: ShardSlice, where: str) -> Steps[Digest]:
         raise DamagedError(
             f"{where}: the entries of shard {part.index} add up to"
             f" {computed.a:016x}:{computed.b:016x},"
-            f" recorded are {part.digest_a:016x}:{part.digest_b:016x}"
+            f" but the chunk says {part.digest_a:016x}:{part.digest_b:016x}"
         )
     return computed

@@ -1,9 +1,9 @@
-"""Records of our topics to bytes and back: `docs/FORMAT.md`, "Envelope".
+"""Converts records of our topics to bytes and back: `docs/FORMAT.md`, "Envelope".
 
-Twelve bytes that no version ever moves, then the body. Whatever bytes come in, the answer is the
-record or one of two errors: DamagedError (these are not the bytes that were written) and
-UnknownFormatError (they are, but a newer version wrote them). The checksum is looked at before the
-version, so that a flipped version byte is damage and not news from the future. Pure.
+Twelve bytes that no version ever moves, then the body. Any bytes give the record or one of two
+errors: DamagedError (they are not the bytes that were written) and UnknownFormatError (they are, but
+a newer version wrote them). The checksum is checked before the version, so that a flipped version
+byte counts as damage, not as a newer version. Pure.
 """
 
 from __future__ import annotations
@@ -30,12 +30,9 @@ from snapreplay.snapshots.format.records import (
 MAGIC = b"SNRP"
 FORMAT_VERSION = 1
 RECORD_BYTES_MAX = 900_000
-"""What we write: below the default limits of client and broker (1 MiB), headers and framing
-included.
-"""
+"""Limit for what we write: below the defaults of client and broker (1 MiB), headers and framing included."""
 BODY_BYTES_MAX = 16 * 1024 * 1024
-"""What we read, decompressed: 4 times what the chunk writer packs, so that no record can exhaust
-the memory.
+"""Limit for what we read, decompressed, so that no record can exhaust the memory: 4 times what the chunk writer packs.
 """
 
 Headers = tuple[tuple[str, bytes], ...]
@@ -83,7 +80,7 @@ _SPLIT_BY_THEIR_WRITERS = (RecordKind.CHANGES, RecordKind.CHUNK)
 
 
 class RecordTooLarge(StopError):
-    """A record that cannot be split is larger than `RECORD_BYTES_MAX`: nothing was written."""
+    """A record that cannot be split is larger than `RECORD_BYTES_MAX`; nothing was written."""
 
 
 class Envelope(NamedTuple):
@@ -94,7 +91,7 @@ class Envelope(NamedTuple):
 
 
 def encode(entry: LogEntry, *, compress: bool = False) -> bytes:
-    """The value of a record. The same entry gives the same bytes, except from another zstd version.
+    """Return the value of a record. The same entry gives the same bytes, except with another zstd version.
 
     `compress` allows zstd for a body of 4 KiB or more, and uses it if that saves a tenth. Changes
     and chunks may come out larger than `RECORD_BYTES_MAX`: their writers split them.
@@ -110,12 +107,12 @@ def encode(entry: LogEntry, *, compress: bool = False) -> bytes:
 
 
 def body_of(entry: LogEntry) -> bytes:
-    """The first half of `encode`: the entry packed, the interpreter held."""
+    """The first half of `encode`: packs the entry, under the interpreter's lock."""
     return _encode_body(entry)
 
 
 def enveloped(kind: RecordKind, body: bytes, *, compress: bool = False) -> bytes:
-    """The other half: zstd and checksum let go of the interpreter, so a thread may do it. Any size."""
+    """The other half, for any size. zstd and checksum release the interpreter's lock, so a thread may do it."""
     compression = _PLAIN
     if compress and len(body) >= _WORTH_COMPRESSING_BYTES:
         packed = zstandard.ZstdCompressor(level=_LEVEL).compress(body)
@@ -127,7 +124,7 @@ def enveloped(kind: RecordKind, body: bytes, *, compress: bool = False) -> bytes
 
 
 def decode(value: bytes) -> LogEntry:
-    """The record that `encode` was given.
+    """Return the record that `encode` was given.
 
     Raises:
         DamagedError: magic, checksum, length or structure is not what was written, or the body
@@ -142,7 +139,7 @@ def decode(value: bytes) -> LogEntry:
     # errors.
     except (ValueError, RecursionError) as error:
         raise DamagedError(
-            f"the body of this {kind.name.lower()} record is not what its kind says: {error}"
+            f"the body of this {kind.name.lower()} record cannot be decoded: {error}"
         ) from error
 
 
@@ -154,7 +151,7 @@ def open_envelope(value: bytes) -> Envelope:
     """
     if len(value) < HEADER_BYTES:
         raise DamagedError(
-            f"{len(value)} bytes are too short for a record, its header has {HEADER_BYTES}"
+            f"a record cannot have {len(value)} bytes: its header alone has {HEADER_BYTES}"
         )
     magic, version, kind, compression, reserved, checksum = _LAYOUT.unpack_from(value)
     if magic != MAGIC:
@@ -162,7 +159,7 @@ def open_envelope(value: bytes) -> Envelope:
     view = memoryview(value)
     computed = crc32(view[HEADER_BYTES:], crc32(view[4:8]))
     if computed != checksum:
-        raise DamagedError(f"the record's crc32 is {computed:08x}, it should be {checksum:08x}")
+        raise DamagedError(f"the record's crc32 is {computed:08x}, but it says {checksum:08x}")
     if version != FORMAT_VERSION:
         raise _unknown("format version", version, str(FORMAT_VERSION))
     if kind not in _DECODERS:
@@ -174,34 +171,28 @@ def open_envelope(value: bytes) -> Envelope:
 
 
 def kind_of(value: bytes) -> RecordKind | None:
-    """What the record says it is, nothing checked but magic and kind; None when it is none of
-    ours.
-    """
+    """Return what the record says it is, with only magic and kind checked; None if it is none of ours."""
     if len(value) < HEADER_BYTES or not value.startswith(MAGIC) or value[5] not in _DECODERS:
         return None
     return RecordKind(value[5])
 
 
 def headers_of(entry: LogEntry) -> Headers:
-    """Record headers for people and for routing without decoding; nothing is decided by them
-    alone.
-    """
+    """Return record headers for people and for routing without decoding; nothing is decided by them alone."""
     snapshot_id = entry.snapshot_id if isinstance(entry, Chunk | Manifest) else ""
     return headers_for(KINDS[type(entry)], snapshot_id)
 
 
 def headers_for(kind: RecordKind, snapshot_id: str = "") -> Headers:
-    """The same for a record that is encoded already; chunks and manifests also name their
-    snapshot.
-    """
+    """The same for a record that is already encoded; chunks and manifests also name their snapshot."""
     headers = _HEADERS[kind]
     return (*headers, (SNAPSHOT_HEADER, snapshot_id.encode())) if snapshot_id else headers
 
 
 def _unknown(what: str, found: int, known: str) -> UnknownFormatError:
     return UnknownFormatError(
-        f"the record has {what} {found}, this build knows {known}",
-        hint="a newer snapreplay wrote it: install that version or a later one, `pip install --upgrade snapreplay`",
+        f"the record has {what} {found}, but this build knows only {known}",
+        hint="a newer snapreplay wrote it: install that version or a later one with `pip install --upgrade snapreplay`",
         found=found,
         known=known,
     )
@@ -210,27 +201,29 @@ def _unknown(what: str, found: int, known: str) -> UnknownFormatError:
 def _too_large(entry: LogEntry, size_bytes: int) -> RecordTooLarge:
     name = type(entry).__name__.lower()
     return RecordTooLarge(
-        f"this {name} would have {size_bytes} bytes, a record of ours at most {RECORD_BYTES_MAX}",
+        f"this {name} would have {size_bytes} bytes, but a record may have at most {RECORD_BYTES_MAX}",
         hint="spread the state over more partitions"
         if isinstance(entry, Manifest)
-        else "make batches smaller: the setting `batch.records_max`",
+        else "make batches smaller with the setting `batch.records_max`",
         size_bytes=size_bytes,
     )
 
 
 def _limited(body: bytes) -> bytes:
     if len(body) > BODY_BYTES_MAX:
-        raise DamagedError(f"a body of {len(body)} bytes is larger than {BODY_BYTES_MAX} may be")
+        raise DamagedError(
+            f"the body has {len(body)} bytes, but at most {BODY_BYTES_MAX} are allowed"
+        )
     return body
 
 
 def _decompress(packed: bytes) -> bytes:
-    """The frame's own size is looked at first: zstandard would allocate whatever it says."""
+    """Checks the frame's own size first, because zstandard would allocate whatever it says."""
     try:
         size_bytes = zstandard.frame_content_size(packed)
         if not 0 <= size_bytes <= BODY_BYTES_MAX:
             raise DamagedError(
-                f"a compressed body claims {size_bytes} bytes, at most {BODY_BYTES_MAX} may be"
+                f"the compressed body claims {size_bytes} bytes, but at most {BODY_BYTES_MAX} are allowed"
             )
         return zstandard.ZstdDecompressor().decompress(packed, allow_extra_data=False)
     except zstandard.ZstdError as error:

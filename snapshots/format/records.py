@@ -1,5 +1,4 @@
-"""The records of our two topics as values. `docs/FORMAT.md` holds every byte and field; the codec
-is `envelope`.
+"""The records of our two topics as values. `docs/FORMAT.md` defines every byte and field; `envelope` is the codec.
 
 Fields are only ever added, with defaults; a reader ignores what it does not know, and refuses an
 unknown format version by name. Offsets are half-open and mean "next". Pure.
@@ -14,10 +13,10 @@ from snapreplay.state.contract import ShardSlice
 from snapreplay.state.digest import Digest
 
 NO_OFFSET = -1
-"""In the place of an offset that does not exist (the genesis has no previous increment)."""
+"""Stands for an offset that does not exist (the genesis has no previous increment)."""
 
 OWN_KIND = "increments-replaced"
-"""Kind of the decisions that a process takes by itself; all others are an operator's."""
+"""Kind of the decisions that a process makes by itself; all others are an operator's."""
 
 DEFAULT_STORE = "default"
 """The only store in format version 1; records name it so that several maps need no new format."""
@@ -48,8 +47,8 @@ class Claim(msgspec.Struct, frozen=True):
 class Pointer(msgspec.Struct, frozen=True):
     """A full snapshot that a committed increment points to, so it exists.
 
-    `first_chunk_offset` is the lowest offset it needs in T-QuanLiang (the manifest's own when it
-    has no chunks), `increment_offset` the one in T-ZengLiang: the two retention floors.
+    `first_chunk_offset` is the lowest offset it needs in the snapshots topic (the manifest's own if it
+    has no chunks), `increment_offset` the one in the increments topic: the two retention floors.
     """
 
     snapshot_id: str
@@ -80,9 +79,7 @@ class Genesis(msgspec.Struct, frozen=True):
 
 
 class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The commit record of a batch: always the last record of its transaction. Fields at their
-    defaults are not written.
-    """
+    """The commit record of a batch: the last record of its transaction. Fields at their defaults are not written."""
 
     origin: Origin
     owner_epoch: int  # offset of the owner's claim
@@ -123,9 +120,7 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ChangesRecord(msgspec.Struct, frozen=True):
-    """Changed keys of one batch, or one part of them. Key and value are the bytes the digest is
-    made of.
-    """
+    """Changed keys of one batch, or one part of them. The digest is made of these bytes of key and value."""
 
     batch: int
     part: int  # 0, 1, ... in the order to apply
@@ -134,9 +129,7 @@ class ChangesRecord(msgspec.Struct, frozen=True):
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """A part of a full snapshot: whole shards, or parts of large ones, each with its digest
-    sums.
-    """
+    """A part of a full snapshot: whole shards, or parts of large ones, each with its digest sums."""
 
     snapshot_id: str
     sequence: int  # 0, 1, ...
@@ -145,9 +138,7 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 class ChunkRef(msgspec.Struct, frozen=True, array_like=True):
-    """Where a chunk is, and what it must be: offset in T-QuanLiang, length and crc32 of the
-    record's value.
-    """
+    """Where a chunk is, and what it must be: offset in the snapshots topic, length and crc32 of the record's value."""
 
     offset: int
     sequence: int

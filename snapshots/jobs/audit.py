@@ -1,4 +1,4 @@
-"""The audit: from the own topics alone, is what was written whole and right?
+"""The audit: checks, from the own topics alone, that what was written is whole and right.
 
 Each partition is proved by one task. Then the newest snapshots are read once more by a witness that shares no client
 with it.
@@ -87,7 +87,7 @@ def _same_starts(now: Sequence[Moment], before: Sequence[Moment]) -> bool:
 def _told(error: BaseException) -> BaseException:
     if isinstance(error, TaskFailed):
         return error
-    return SparkFailed(f"the audit stopped: {_first_line(error)}")
+    return SparkFailed(f"Spark stopped the audit: {_first_line(error)}")
 
 
 @contextmanager
@@ -180,7 +180,9 @@ class _Audit:
 
 
 def wrong_entries(snapshot_id: str, found: Digest, said: Digest) -> str:
-    return f"the entries of snapshot {snapshot_id} have digest {found}, its manifest says {said}"
+    return (
+        f"the entries of snapshot {snapshot_id} have digest {found}, but its manifest says {said}"
+    )
 
 
 def _audited(app_id: str, level: Level, reader: LogReader, moment: Moment) -> PartitionReport:
@@ -206,7 +208,7 @@ def _summed(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _first_line(error: BaseException) -> str:
-    """Of the cause, if Java told one: Spark's own words are the stack."""
+    """The first line of Java's cause, if there is one: Spark's own message is the stack trace."""
     java = getattr(error, "java_exception", None)
     while java is not None and java.getCause() is not None:
         java = java.getCause()

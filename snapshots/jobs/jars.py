@@ -1,8 +1,8 @@
-"""Spark's Kafka connector: four jars, found in a directory or fetched there once by Maven.
+"""Spark's Kafka connector: four jars, found in a directory or fetched into it once by Maven.
 
 python -m snapreplay.snapshots.jobs.jars [--check]
 
---check fetches nothing: it says what is missing to fetch and use them, by the standard library alone.
+--check fetches nothing. It reports what is missing to fetch and use them, and needs only the standard library.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ _WHAT = "Spark's Kafka connector"
 
 
 def ensure() -> list[Path]:
-    """The jars, sorted; fetched first if they are not here whole (said on the standard error).
+    """Returns the jars, sorted, and fetches them first if any is missing (reported on standard error).
 
     Raises:
-        JarsUnavailable: not here and not to be had.
+        JarsUnavailable: they are missing and cannot be fetched.
     """
     root = cache.jars_dir("spark", JARS_DIR_VARIABLE)
     started = time.monotonic()
     if cache.fill(root, _pom(), _copy):
         took_s = time.monotonic() - started
-        print(f"spark: {_size(root)} in {took_s:.1f} s", file=sys.stderr)
+        print(f"spark: fetched {_size(root)} in {took_s:.1f} s", file=sys.stderr)
     return _jars_in(root)
 
 
 def check() -> None:
     """
     Raises:
-        JavaUnavailable, JarsUnavailable: `ensure` and a session could not succeed for want of java or mvn.
+        JavaUnavailable, JarsUnavailable: `ensure` or a session would fail, because java or mvn is missing.
     """
     find_java("Spark")
     if not cache.is_whole(cache.jars_dir("spark", JARS_DIR_VARIABLE), _pom()):
@@ -51,7 +51,7 @@ def _pom() -> bytes:
 
 def _copy(fresh: Path) -> None:
     maven = cache.find_maven(_WHAT)
-    print(f"spark: fetching {_WHAT} by Maven (about 10 MB, once)", file=sys.stderr)
+    print(f"spark: fetching {_WHAT} with Maven (about 10 MB, only once)", file=sys.stderr)
     with as_file(files(__package__) / "pom.xml") as pom:
         cache.copy_dependencies(maven, pom, fresh, _WHAT)
 
@@ -66,7 +66,7 @@ def _size(root: Path) -> str:
 
 
 def main() -> int:
-    """Fetch the jars if they are not here, and say where they are. Returns the exit code."""
+    """Fetch the jars if they are missing, and print where they are. Returns the exit code."""
     try:
         if sys.argv[1:] == ["--check"]:
             check()

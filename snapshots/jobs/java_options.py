@@ -1,6 +1,4 @@
-"""The service's client properties in the words of the Java client that Spark uses. Pure but for
-PEM files.
-"""
+"""The service's client properties as the Java client of Spark names them. Pure except for reading PEM files."""
 
 from __future__ import annotations
 
@@ -22,10 +20,10 @@ _AS_THEY_ARE = (
 
 
 def java_options(options: Mapping[str, str]) -> dict[str, str]:
-    """What says how to connect; whatever says how to produce or consume is left out.
+    """Return the properties for connecting, without those for producing and consuming.
 
-    User and password become a JAAS line; PEM files are what the Java client takes too, a private
-    key only by its text.
+    User and password become a JAAS line. The Java client also accepts PEM files, but a private key
+    only as text.
 
     Raises:
         UsageError: a PEM file cannot be read.

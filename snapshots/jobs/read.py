@@ -20,14 +20,12 @@ from snapreplay.snapshots.jobs.java_options import java_options
 Isolation = Literal["read_committed", "read_uncommitted"]
 
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
-"""What an action raises: a failed read of Kafka is the second, wrapped by nobody (4.2.0)."""
+"""What an action raises; a failed read of Kafka raises the second, unwrapped (4.2.0)."""
 
 
 @dataclass(frozen=True)
 class Frozen:
-    """A topic between two offsets per partition (index = partition number); `start <= end`,
-    half-open.
-    """
+    """A topic between two offsets per partition (index = partition number), half-open; `start <= end`."""
 
     topic: str
     starts: Sequence[int]
@@ -45,10 +43,10 @@ class KafkaSource:
         self._options = {**java_options(options), "bootstrap.servers": bootstrap_servers}
 
     def frame(self, frozen: Frozen, columns: Sequence[str]) -> DataFrame:
-        """Its records: `partition`, `offset`, `value`, `headers` (of which `columns` are taken),
-        one Spark partition per partition of the topic.
+        """Return its records (`columns` of `partition`, `offset`, `value`, `headers`), with one Spark
+        partition per partition of the topic.
 
-        Running it fails when a start offset has been trimmed meanwhile.
+        Running it fails if a start offset has been trimmed meanwhile.
         """
         options = {
             **{f"kafka.{name}": value for name, value in self._options.items()},

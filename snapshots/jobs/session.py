@@ -17,14 +17,14 @@ from snapreplay.errors import UsageError
 from snapreplay.jars.java import INSTALL, environment, find_java
 from snapreplay.snapshots.jobs import jars
 
-# A JVM that ends soon: the quick compiler and the plain collector start twice as fast (28.7 s
-# against 19.1 s for a whole suite of tiny jobs); over gigabytes of chunks the optimising compiler
+# For a JVM that ends soon: the quick compiler and the plain collector start twice as fast (28.7 s
+# against 19.1 s for a whole suite of tiny jobs). Over gigabytes of chunks the optimising compiler
 # wins.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def local_session(name: str, *, short_lived: bool = False) -> SparkSession:
-    """The session of this process, started if there is none (about 5 s). The caller stops it.
+    """Returns the session of this process, started if there is none (about 5 s). The caller stops it.
 
     Raises:
         JavaUnavailable: there is no java command, or it is older than 17.
@@ -34,7 +34,7 @@ def local_session(name: str, *, short_lived: bool = False) -> SparkSession:
     java = find_java("Spark")
     connector = jars.ensure()
     _take_over(environment())
-    # Workers would otherwise be whatever `python3` is first on the PATH, without our packages.
+    # Otherwise workers would use the first `python3` on the PATH, which lacks our packages.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # As a URI: the path may hold spaces, which separate options.
@@ -62,8 +62,8 @@ def local_session(name: str, *, short_lived: bool = False) -> SparkSession:
             return builder.getOrCreate()
     except Exception as error:  # py4j's, Spark's or the JVM's: whichever it is, there is no session
         raise UsageError(
-            f"Spark does not start by {java}: {error}",
-            hint=f"it needs a whole Java runtime, version 17 or newer: {INSTALL}",
+            f"Spark does not start with {java}: {error}",
+            hint=f"install a complete Java runtime, version 17 or newer: {INSTALL}",
         ) from error
 
 
@@ -76,7 +76,7 @@ def _take_over(given: dict[str, str]) -> None:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C back: a JVM that was left while it starts finds nobody to tell its port, and never ends."""
+    """Holds Ctrl-C back: a JVM that is abandoned while it starts never reports its port and never ends."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -114,7 +114,7 @@ def _compare_hashes(
         found = snapshots.hashed(manifest) if manifest is not None else None
         if manifest is not None and found is not None and found != manifest.entries_digest:
             says = (
-                f"the entries of snapshot {manifest.snapshot_id} have digest {found}, its manifest says"
+                f"the entries of snapshot {manifest.snapshot_id} have digest {found}, but its manifest says"
                 f" {manifest.entries_digest}"
             )
             findings.add("digest", place.snapshots, pointer.manifest_offset, says)

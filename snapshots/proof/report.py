@@ -8,9 +8,7 @@ from snapreplay.snapshots.format.records import OWN_KIND
 
 
 class Violation(msgspec.Struct, frozen=True, order=True):
-    """Something that must not be so. `offset` is that of the record to look at; -1 when it is
-    missing and has none.
-    """
+    """Something that must not be. `offset` is that of the record to look at, or -1 if that is missing."""
 
     check: str
     topic: str
@@ -20,8 +18,8 @@ class Violation(msgspec.Struct, frozen=True, order=True):
 
 
 class RecordedDecision(msgspec.Struct, frozen=True):
-    """A finding that an operator accepted, or what an owner decided when its memory was the only copy of the state;
-    by the increment that says so.
+    """A finding that an operator accepted, or what an owner decided because its memory held the only copy of the
+    state, as the increment at `offset` records it.
     """
 
     partition: int
@@ -40,10 +38,10 @@ class AuditReport(msgspec.Struct, frozen=True):
     """An audit's verdict over the two topics as they were at one moment.
 
     Attributes:
-        checked: what was looked at, by name, and how many of it.
-        findings: by check, partition and offset; at most 1,000 of each check; empty: all is well.
-        notes: what is no fault but worth knowing (orphans, trimmed snapshots, foreign records),
-            counted.
+        checked: name of what was checked → how many.
+        findings: sorted; at most 1,000 of each check; empty if all is well.
+        notes: name → count of what is worth knowing but not wrong (orphans, trimmed snapshots, foreign
+            records).
         decisions: what operators accepted and owners decided, by partition and offset, as far as the log reaches back.
     """
 

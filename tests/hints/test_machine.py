@@ -163,7 +163,6 @@ def test_a_broker_starts_again_once_nothing_listens_on_its_ports(
         again, command = refused.value.hint.split("see what listens with `(.+)`, then try again")
         shown = subprocess.run(command.split(), capture_output=True, text=True, check=True)
         assert f"127.0.0.1:{ports[0]} " in shown.stdout
-    assert again == "Try again"
     with local:
         assert local.bootstrap_servers == f"127.0.0.1:{ports[0]}"
 

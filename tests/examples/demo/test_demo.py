@@ -48,7 +48,7 @@ def test_one_kill(broker: SharedBroker, alone: dict[str, str]) -> None:
     """4,000 flights, one SIGKILL: everything holds, and the cluster is left as it was. It is the way round of
     a demo without Java, as that is told."""
     before = topics(broker)
-    told = re.search(r'make demo ARGS="(.*)"$', INSTEAD)
+    told = re.search(r'make demo ARGS="(.*)"`$', INSTEAD)
     assert told is not None
     given = told.group(1).replace("HOST:PORT", broker.bootstrap_servers).split()
     without_java = {**alone, "PATH": "/nowhere", "JAVA_HOME": ""}
