@@ -17,9 +17,16 @@ from confluent_kafka.cimpl import NewTopic
 
 from snapreplay.app.ranges import Anchor, InputRange, SkippedRange
 from snapreplay.snapshots.format.changes import split_changes
-from snapreplay.snapshots.format.chunks import ChunkWriter
 from snapreplay.snapshots.format.envelope import decode, encode
-from snapreplay.snapshots.format.records import ChunkRef, Claim, Genesis, Manifest, Pointer
+from snapreplay.snapshots.format.records import (
+    DEFAULT_STORE,
+    Chunk,
+    ChunkRef,
+    Claim,
+    Genesis,
+    Manifest,
+    Pointer,
+)
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.digest import digest_of
 from tests.support.entries import ORIGIN, increment, manifest
@@ -254,13 +261,12 @@ def increment_of(partition: Partition, *, ranges: bool, **fields) -> bytes:
 def snapshot_of(partition: Partition, snapshot_id: str) -> list[bytes]:
     """The chunks of the whole state, several of them."""
     entries = list(partition.state.items())
-    slices = []
+    values = []
     for index in range(4):
         part = dict(entries[index::4])
         digest = digest_of(part.items())
-        slices.append(ShardSlice(index, digest.a, digest.b, part))
-    values = ChunkWriter(snapshot_id, "default", 1500).encode(slices)
-    assert len(values) > 1
+        slices = [ShardSlice(index, digest.a, digest.b, part)]
+        values.append(encode(Chunk(snapshot_id, index, DEFAULT_STORE, slices), compress=True))
     return values
 
 
