@@ -1,6 +1,7 @@
 """Patches of the syntax tree fit whatever the source looks like, and only where it says what they say."""
 
 import ast
+from typing import Any
 
 import pytest
 
@@ -48,8 +49,9 @@ def test_what_it_says_is_replaced_and_nothing_else(old, new, left) -> None:
     patched = Patch("cell.py::Cell.value", old, new).applied(SOURCE)
     assert patched.startswith(SOURCE[: SOURCE.index("        if")])
     assert patched.endswith(AFTER)
-    function = ast.parse(patched).body[0].body[0]
-    assert "|".join(map(str.strip, ast.unparse(function.body[1:]).splitlines())) == left
+    tree: Any = ast.parse(patched)
+    changed = ast.unparse(tree.body[0].body[0].body[1:])
+    assert "|".join(map(str.strip, changed.splitlines())) == left
 
 
 @pytest.mark.parametrize(
