@@ -31,7 +31,7 @@ def find_java(what: str) -> Path:
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=f"{home}/bin") if home else None
     found = found or shutil.which("java")
-    needed = f"{what} needs Java {MIN_JAVA} or newer"
+    needed = f"{what[0].upper()}{what[1:]} needs Java {MIN_JAVA} or newer"
     if found is None:
         raise JavaUnavailable(f"{needed}, and there is no java command", hint=INSTALL)
     major = _major_version(found)

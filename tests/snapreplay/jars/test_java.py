@@ -34,7 +34,7 @@ def java_that_says(version: str) -> str:
 def test_without_java_the_error_names_the_package(bin_dir: Path) -> None:
     """What is missing, for what, and how to get it."""
     with pytest.raises(
-        JavaUnavailable, match="it needs Java 17 or newer, and there is no java"
+        JavaUnavailable, match="It needs Java 17 or newer, and there is no java"
     ) as no:
         find_java("it")
     assert no.value.hint == "apt-get install default-jre-headless"
