@@ -45,6 +45,18 @@ class _AdminClient(AIOKafkaAdminClient):
         node = await anybody(self._client) if node_id is None else node_id
         return await super()._send_request(request, node)
 
+    async def _send_to_controller(self, request: Any) -> Any:
+        """As the client does it, which raises a bare AttributeError where no controller is known.
+
+        Raises:
+            NodeNotReadyError: nobody that answers knows one: brokers are starting, or gone.
+        """
+        if self._client.cluster.controller is None:
+            await self._client.force_metadata_update()
+        if self._client.cluster.controller is None:
+            raise NodeNotReadyError("no controller is known")
+        return await super()._send_to_controller(request)
+
 
 async def anybody(client: AIOKafkaClient) -> int:
     """The node id of a broker that answers: for some time the cluster also lists brokers that are gone.

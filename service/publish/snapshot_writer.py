@@ -164,7 +164,7 @@ class _Writer:
         limit = self._context.settings.snapshot.chunk_bytes_max
         writer = ChunkWriter(self._marked.snapshot_id, record_bytes_max=limit)
         while slices := await run_cooperatively(self._marked.cursor.slicing(writer.raw_bytes)):
-            for value in await _encoded(writer, slices):
+            for value in await encoded(writer, slices):
                 await self._write_chunk(appender, value)
 
     async def _write_chunk(self, appender: Appender, value: bytes) -> None:
@@ -228,9 +228,15 @@ class _Writer:
         )
 
 
-async def _encoded(writer: ChunkWriter, slices: Sequence[ShardSlice]) -> list[bytes]:
-    """As `ChunkWriter.encode`."""
+async def encoded(writer: ChunkWriter, slices: Sequence[ShardSlice]) -> list[bytes]:
+    """Chunk records within the limit, in order of their sequence numbers.
+
+    One of them when about `raw_bytes` were passed; more when the slices compress worse than those before.
+
+    Raises:
+        EntryTooLarge: a single entry does not fit into a chunk.
+    """
     body = writer.body(slices)
     value = await asyncio.to_thread(enveloped, RecordKind.CHUNK, body, compress=True)
     halves = writer.halves_unless_fitting(slices, value)
-    return [part for half in halves for part in await _encoded(writer, half)] if halves else [value]
+    return [part for half in halves for part in await encoded(writer, half)] if halves else [value]

@@ -13,7 +13,6 @@ the stamp. snapreplay/jars/cache.py fills the directory completely or not at all
 
 import argparse
 import re
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +21,6 @@ from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
-from snapreplay.counted import counted
 from snapreplay.devbroker import properties
 from snapreplay.devbroker.errors import LocalBrokerUnavailable, ToolsMissing
 from snapreplay.devbroker.files import KafkaFiles
@@ -32,7 +30,7 @@ from snapreplay.jars.java import JavaUnavailable, find_java
 JARS_DIR_VARIABLE = "SNAPREPLAY_JARS_DIR"
 _WHAT = "the local broker"
 _FORMAT_DEADLINE_S = 120.0
-_VERSION = rb"(<artifactId>kafka_2\.13</artifactId>\s*<version>)([^<]+)<"
+_VERSION = rb"(<artifactId>kafka_2\.13</artifactId>\s*<version>)([^<]+)"
 
 Say = Callable[[str], None]
 
@@ -56,26 +54,15 @@ def ensure(report: Say = to_stderr, version: str | None = None) -> KafkaFiles:
         kafka = KafkaFiles(find_java(_WHAT), cache_dir(version))
         fetched = cache.fill(kafka.root, pom(version), partial(_fetch, kafka, report, version))
     if fetched:
-        sizes = [jar.stat().st_size for jar in (kafka.root / "lib").glob("*.jar")]
         took_s = time.monotonic() - started
-        report(
-            f"local broker: fetched {counted(len(sizes), 'jar')}, {sum(sizes) / 1e6:.1f} MB, in {took_s:.1f} s"
-        )
+        report(f"local broker: fetched {cache.size_of(kafka.root / 'lib')}, in {took_s:.1f} s")
     return kafka
 
 
 def check(version: str | None = None) -> None:
     """Raises ToolsMissing if `ensure` could not succeed because java or mvn is missing."""
-    whole = cache.is_whole(cache_dir(version), pom(version))
     with _unavailable():
-        try:
-            find_java(_WHAT)
-        except JavaUnavailable as error:
-            if not whole and not shutil.which("mvn"):
-                error.hint += "; mvn is missing, too: `apt-get install maven`"
-            raise
-        if not whole:
-            cache.find_maven(f"{_WHAT} (Kafka {version or kafka_version()})")
+        cache.check(_WHAT, cache_dir(version), pom(version))
 
 
 @contextmanager
@@ -103,31 +90,20 @@ def cache_dir(version: str | None = None) -> Path:
 
 def kafka_version() -> str:
     """The broker's version, as pom.xml says it."""
-    match = re.search(_VERSION, _pom())
-    if match is None:
-        raise LookupError("pom.xml names no kafka_2.13")
-    return match.group(2).decode()
+    return str(re.findall(_VERSION, pom())[0][1], "utf-8")
 
 
 def pom(version: str | None = None) -> bytes:
     """The pom.xml that the jars are fetched with."""
-    if version is None:
-        return _pom()
-    return re.sub(_VERSION, rb"\g<1>%b<" % version.encode(), _pom())
-
-
-def _pom() -> bytes:
-    return (files(__package__) / "pom.xml").read_bytes()
+    usual = (files(__package__) / "pom.xml").read_bytes()
+    return re.sub(_VERSION, rb"\g<1>%b" % version.encode(), usual) if version else usual
 
 
 def _fetch(kafka: KafkaFiles, report: Say, version: str | None, fresh: Path) -> None:
-    maven = cache.find_maven(_WHAT)
+    cache.find_maven(_WHAT)  # nothing is announced that cannot begin
     what = f"Kafka {version or kafka_version()} with Maven (about 39 MB, only once)"
     report(f"local broker: fetching {what} to {kafka.root}")
-    pom_file = fresh / "pom.xml"
-    pom_file.write_bytes(pom(version))
-    cache.copy_dependencies(maven, pom_file, fresh / "lib", _WHAT)
-    pom_file.unlink()
+    cache.copy_dependencies(pom(version), fresh / "lib", _WHAT)
     _format(KafkaFiles(kafka.java, fresh), fresh / "format.properties")
 
 

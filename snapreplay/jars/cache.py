@@ -12,12 +12,14 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from snapreplay.counted import counted
 from snapreplay.errors import UsageError
-from snapreplay.jars.java import environment
+from snapreplay.jars.java import JavaUnavailable, environment, find_java
 
 _STAMP = "stamp.json"
 _FETCH_DEADLINE_S = 900.0
@@ -47,9 +49,9 @@ def is_whole(root: Path, pom: bytes) -> bool:
     try:
         stamp = json.loads((root / _STAMP).read_text())
         sizes: dict[str, int] = stamp["sizes"]
-        if stamp["pom"] != _hash(pom):
-            return False
-        return all((root / name).stat().st_size == size for name, size in sizes.items())
+        return stamp["pom"] == _hash(pom) and all(
+            (root / name).stat().st_size == size for name, size in sizes.items()
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 
@@ -67,17 +69,43 @@ def fill(root: Path, pom: bytes, filler: Callable[[Path], None]) -> bool:
     with _only_one(root):
         if is_whole(root, pom):
             return False
-        for left_by_a_killed_one in root.parent.glob(f".{root.name}.new-*"):
-            shutil.rmtree(left_by_a_killed_one, ignore_errors=True)
-        fresh = root.parent / f".{root.name}.new-{os.getpid()}"
+        beside = root.parent / f".{root.name}.new"
+        shutil.rmtree(beside, ignore_errors=True)  # left by one that was killed
         try:
-            fresh.mkdir()
+            fresh = beside / "fresh"
+            fresh.mkdir(parents=True)
             filler(fresh)
             _write_stamp(fresh, pom)
-            _replace(root, fresh)
+            # A directory cannot be renamed over a full one; a JVM that runs from the former jars has
+            # them open and goes on.
+            if root.exists():
+                root.rename(beside / "former")
+            fresh.rename(root)
         finally:
-            shutil.rmtree(fresh, ignore_errors=True)
+            shutil.rmtree(beside, ignore_errors=True)
     return True
+
+
+def check(user: str, root: Path, pom: bytes) -> None:
+    """
+    Raises:
+        JavaUnavailable, JarsUnavailable: `user` lacks java, or the jars and the mvn to fetch them.
+    """
+    whole = is_whole(root, pom)
+    try:
+        find_java(user)
+    except JavaUnavailable as error:
+        if not whole and not shutil.which("mvn"):
+            error.hint += "; mvn is missing, too: `apt-get install maven`"
+        raise
+    if not whole:
+        find_maven(user)
+
+
+def size_of(lib: Path) -> str:
+    """Of its jars: how many, and how large."""
+    sizes = [jar.stat().st_size for jar in lib.glob("*.jar")]
+    return f"{counted(len(sizes), 'jar')}, {sum(sizes) / 1e6:.1f} MB"
 
 
 def find_maven(what: str) -> str:
@@ -95,19 +123,22 @@ def find_maven(what: str) -> str:
     return maven
 
 
-def copy_dependencies(maven: str, pom: Path, lib: Path, what: str) -> None:
+def copy_dependencies(pom: bytes, lib: Path, what: str) -> None:
     """Copy the runtime dependencies of pom.xml into `lib` with Maven.
 
     Raises:
-        JarsUnavailable: Maven failed; one line with its first error.
+        JarsUnavailable: there is no Maven, or it failed; one line with its first error.
     """
-    goal = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
-    run_tool(
-        [*goal, "-DincludeScope=runtime", f"-DoutputDirectory={lib}"],
-        f"Maven could not fetch the jars of {what}",
-        hint="check the network and Maven's settings.xml, then try again",
-        deadline_s=_FETCH_DEADLINE_S,
-    )
+    goal = [find_maven(what), "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime"]
+    with tempfile.TemporaryDirectory() as folder:
+        pom_file = Path(folder) / "pom.xml"
+        pom_file.write_bytes(pom)
+        run_tool(
+            [*goal, "-f", str(pom_file), f"-DoutputDirectory={lib}"],
+            f"Maven could not fetch the jars of {what}",
+            hint="check the network and Maven's settings.xml, then try again",
+            deadline_s=_FETCH_DEADLINE_S,
+        )
 
 
 def run_tool(command: list[str], what_failed: str, *, hint: str, deadline_s: float) -> None:
@@ -143,16 +174,6 @@ def _write_stamp(root: Path, pom: bytes) -> None:
     found = sorted(path for path in root.rglob("*") if path.is_file())
     sizes = {str(path.relative_to(root)): path.stat().st_size for path in found}
     (root / _STAMP).write_text(json.dumps({"pom": _hash(pom), "sizes": sizes}, indent=1))
-
-
-def _replace(root: Path, fresh: Path) -> None:
-    # A directory cannot be renamed over one that has files. A JVM that runs from the former jars
-    # has them open and continues.
-    former = fresh.with_name(fresh.name + "-former")
-    if root.exists():
-        root.rename(former)
-    fresh.rename(root)
-    shutil.rmtree(former, ignore_errors=True)
 
 
 @contextmanager

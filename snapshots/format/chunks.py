@@ -14,7 +14,6 @@ from snapreplay.snapshots.format.envelope import (
     RecordKind,
     body_of,
     decode,
-    enveloped,
     open_envelope,
 )
 from snapreplay.snapshots.format.records import DEFAULT_STORE, Chunk, ChunkRef
@@ -46,26 +45,11 @@ class ChunkWriter:
 
     @property
     def raw_bytes(self) -> int:
-        """Key and value bytes to pass to the next `encode`, so that it makes one chunk close to the limit."""
+        """Key and value bytes to pass to the next `body`, so that it makes one chunk close to the limit."""
         return self._raw_bytes
 
-    def encode(self, slices: Sequence[ShardSlice]) -> list[bytes]:
-        """Return chunk records within the limit, in order of their sequence numbers; none without slices.
-
-        There is one record if about `raw_bytes` were passed, and more if the slices compress worse
-        than those before.
-
-        Raises:
-            EntryTooLarge: a single entry does not fit into a chunk.
-        """
-        if not slices:
-            return []
-        value = enveloped(RecordKind.CHUNK, self.body(slices), compress=True)
-        halves = self.halves_unless_fitting(slices, value)
-        return [part for half in halves for part in self.encode(half)] if halves else [value]
-
     def body(self, slices: Sequence[ShardSlice]) -> bytes:
-        """Return the body of the next chunk, for a caller that envelopes it elsewhere."""
+        """Return the body of the next chunk. The caller envelopes it in a thread: compressing frees the interpreter."""
         return body_of(Chunk(self._snapshot_id, self._sequence, self._store, list(slices)))
 
     def halves_unless_fitting(
@@ -75,7 +59,7 @@ class ChunkWriter:
         limit. Otherwise return nothing: `value` is the chunk, and the next one gets the next number.
 
         Raises:
-            EntryTooLarge: as `encode`.
+            EntryTooLarge: a single entry does not fit into a chunk.
         """
         if len(value) > self._record_bytes_max:
             return self._halves(slices)

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import sys
 import time
-from importlib.resources import as_file, files
+from importlib.resources import files
 from pathlib import Path
 
-from snapreplay.counted import counted
 from snapreplay.errors import SnapreplayError
 from snapreplay.jars import cache
-from snapreplay.jars.java import find_java
 
 JARS_DIR_VARIABLE = "SNAPREPLAY_SPARK_JARS_DIR"
 _WHAT = "Spark's Kafka connector"
@@ -31,8 +29,8 @@ def ensure() -> list[Path]:
     started = time.monotonic()
     if cache.fill(root, _pom(), _copy):
         took_s = time.monotonic() - started
-        print(f"spark: fetched {_size(root)} in {took_s:.1f} s", file=sys.stderr)
-    return _jars_in(root)
+        print(f"spark: fetched {cache.size_of(root)} in {took_s:.1f} s", file=sys.stderr)
+    return sorted(root.glob("*.jar"))
 
 
 def check() -> None:
@@ -40,9 +38,7 @@ def check() -> None:
     Raises:
         JavaUnavailable, JarsUnavailable: `ensure` or a session would fail, because java or mvn is missing.
     """
-    find_java("Spark")
-    if not cache.is_whole(cache.jars_dir("spark", JARS_DIR_VARIABLE), _pom()):
-        cache.find_maven(_WHAT)
+    cache.check("Spark", cache.jars_dir("spark", JARS_DIR_VARIABLE), _pom())
 
 
 def _pom() -> bytes:
@@ -50,19 +46,9 @@ def _pom() -> bytes:
 
 
 def _copy(fresh: Path) -> None:
-    maven = cache.find_maven(_WHAT)
+    cache.find_maven(_WHAT)  # nothing is announced that cannot begin
     print(f"spark: fetching {_WHAT} with Maven (about 10 MB, only once)", file=sys.stderr)
-    with as_file(files(__package__) / "pom.xml") as pom:
-        cache.copy_dependencies(maven, pom, fresh, _WHAT)
-
-
-def _jars_in(root: Path) -> list[Path]:
-    return sorted(root.glob("*.jar"))
-
-
-def _size(root: Path) -> str:
-    found = _jars_in(root)
-    return f"{counted(len(found), 'jar')}, {sum(jar.stat().st_size for jar in found) / 1e6:.1f} MB"
+    cache.copy_dependencies(_pom(), fresh, _WHAT)
 
 
 def main() -> int:
@@ -75,7 +61,7 @@ def main() -> int:
     except SnapreplayError as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"spark: {_size(found[0].parent)} in {found[0].parent}")
+    print(f"spark: {cache.size_of(found[0].parent)} in {found[0].parent}")
     return 0
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from snapreplay import App, MapState, Topic
@@ -52,6 +52,7 @@ def fed(
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(-9, 9)), min_size=1, max_size=12),
     st.integers(1, 12),
 )
+@example([("a", 1), ("a", 2)], 2)
 def test_a5_each_output_shows_its_own_moment(records, size):
     """Two payments of one account in one batch send two balances, whatever the batch."""
     sums: dict[str, int] = {}

@@ -22,6 +22,7 @@ from snapreplay.snapshots.format.chunks import ChunkWriter, open_chunk, read_chu
 from snapreplay.snapshots.format.envelope import (
     HEADER_BYTES,
     RecordKind,
+    enveloped,
     headers_for,
     open_envelope,
 )
@@ -77,7 +78,8 @@ def written_chunk() -> tuple[bytes, ChunkRef, Any]:
     all_of(store.staging())
     all_of(store.sealing())
     store.merge()
-    (value,) = ChunkWriter("s").encode(all_of(store.mark().slicing(1_000_000)))
+    body = ChunkWriter("s").body(all_of(store.mark().slicing(1_000_000)))
+    value = enveloped(RecordKind.CHUNK, body, compress=True)
     ref = ChunkRef(0, 0, len(value), zlib.crc32(value))
     return value, ref, read_chunk(value, ref, "s")
 

@@ -228,7 +228,7 @@ SURROUNDINGS = {
     "test_the_log_of_a_broker_that_failed_is_where_the_hint_says",
     "snapreplay/devbroker/jars.py::_unavailable": f"{MACHINE}::"
     "test_without_maven_the_package_is_installed_or_the_jars_are_named",
-    "snapreplay/devbroker/jars.py::check": f"{MACHINE}::test_java_and_maven_are_installed_as_one_hint_says",
+    "snapreplay/jars/cache.py::check": f"{MACHINE}::test_java_and_maven_are_installed_as_one_hint_says",
     "service/recovery/custody.py::resolved": f"{ONLY_COPY}::"
     "test_an_undecided_output_is_decided_when_the_transaction_before_it_is_over",
     "service/core/owners.py::Takeovers.taken": f"{RUNNING}::"

@@ -1,5 +1,6 @@
 """Hints about an app's code: what is refused, then the same as the hint says, which is taken."""
 
+import asyncio
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from snapreplay.app.ranges import SkippedRange
 from snapreplay.app.record import Output
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.kafka.batching import Batches
+from snapreplay.service.publish.snapshot_writer import encoded
 from snapreplay.snapshots.format.changes import split_changes
 from snapreplay.snapshots.format.chunks import ChunkWriter
 from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, encode
@@ -280,8 +282,8 @@ CASES: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
     ),
     "an entry that fits into a chunk": (
         "keep less under one key: split the value over several keys",
-        lambda: ChunkWriter("s").encode([slice_of(4, {b"k": LARGEST})]),
-        lambda: ChunkWriter("s").encode([slice_of(4, {b"k-1": HALF, b"k-2": HALF})]),
+        lambda: asyncio.run(encoded(ChunkWriter("s"), [slice_of(4, {b"k": LARGEST})])),
+        lambda: asyncio.run(encoded(ChunkWriter("s"), [slice_of(4, {b"k-1": HALF, b"k-2": HALF})])),
     ),
     "a partition that is there": (
         "send to a partition below the count, or let the key decide",

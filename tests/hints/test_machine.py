@@ -160,7 +160,7 @@ def test_a_broker_starts_again_once_nothing_listens_on_its_ports(
     with socket.create_server(("127.0.0.1", ports[0])):
         with pytest.raises(LocalBrokerUnavailable) as refused:
             local.start()
-        again, command = refused.value.hint.split("see what listens with `(.+)`, then try again")
+        (command,) = re.findall(r"see what listens with `(.+)`, then try again", refused.value.hint)
         shown = subprocess.run(command.split(), capture_output=True, text=True, check=True)
         assert f"127.0.0.1:{ports[0]} " in shown.stdout
     with local:

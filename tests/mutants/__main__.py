@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tests.mutants.gallery import GALLERY
 from tests.mutants.mutant import Mutant
-from tests.mutants.trial import Fate, Trial, try_mutant
+from tests.mutants.trial import Fate, Trial, held
 
 CLEAN_SECONDS = 1800.0  # all their tests one after the other
 AT_ONCE = 2  # trials wait for brokers more than they compute
@@ -36,22 +36,21 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if caught == len(trials) else 1
 
 
-def _shown(mutants: Iterable[Mutant]) -> Iterable[Trial]:
+def _shown(mutants: Sequence[Mutant]) -> Iterable[Trial]:
     """Each as soon as it and those before it are done, as a row of a Markdown table."""
     print("| mutant | the rule it breaks | fate | by | seconds |\n| --- | --- | --- | --- | ---: |")
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for trial in pool.map(try_mutant, mutants):
-            mutant, by = trial.mutant, trial.by.rpartition("/")[2]
+        trials = pool.map(lambda mutant: held(mutant.patched(), mutant.tests), mutants)
+        for mutant, trial in zip(mutants, trials, strict=True):
+            by = trial.by.rpartition("/")[2]
             row = (mutant.name, mutant.rule, trial.fate, f"`{by}`", f"{trial.seconds:.0f}")
             print(f"| {' | '.join(row)} |", flush=True)
             yield trial
 
 
 def _clean(mutants: Sequence[Mutant]) -> int:
-    tests = tuple(sorted({test for mutant in mutants for test in mutant.tests}))
-    trial = try_mutant(
-        Mutant("clean", "none", "README.md", "# snapreplay", "# snapreplay", tests), CLEAN_SECONDS
-    )
+    tests = sorted({test for mutant in mutants for test in mutant.tests})
+    trial = held({}, tests, CLEAN_SECONDS)
     passed = trial.fate is Fate.SURVIVED
     print(f"nothing broken: {'all pass' if passed else trial.by} ({trial.seconds:.0f} s)")
     return 0 if passed else 1

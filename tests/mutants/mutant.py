@@ -1,4 +1,4 @@
-"""A small patch that breaks one rule, and the scratch copy of the tree that it is applied to."""
+"""A small change that breaks one rule, and the scratch copy of the tree that it is applied to."""
 
 from __future__ import annotations
 
@@ -9,50 +9,36 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.mutants.patch import Patch
+
 ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """`old` occurs exactly once in `path` and becomes `new`; some test among `tests` must fail then.
+    """What its patches make of the source; some test among `tests` must fail then.
 
     Attributes:
         rule: what is broken, as a reader of the design would say it.
         tests: arguments for pytest: files or single tests, the ones that should notice.
-        also: further replacements, (path, old, new), where one rule stands in two places.
     """
 
     name: str
     rule: str
-    path: str
-    old: str
-    new: str
     tests: tuple[str, ...]
-    also: tuple[tuple[str, str, str], ...] = ()
+    patches: tuple[Patch, ...]
 
-    @property
-    def patches(self) -> tuple[tuple[str, str, str], ...]:
-        return ((self.path, self.old, self.new), *self.also)
+    def patched(self, root: Path = ROOT) -> Mapping[str, str]:
+        """The files as the mutant leaves them, by path relative to `root`.
 
-
-class PatchDoesNotFit(Exception):
-    """The source has changed: the gallery must follow it."""
-
-
-def patched(mutant: Mutant, root: Path = ROOT) -> Mapping[Path, str]:
-    """The files as the mutant leaves them, by path relative to `root`.
-
-    Raises:
-        PatchDoesNotFit: an `old` text does not occur exactly once.
-    """
-    texts: dict[Path, str] = {}
-    for name, old, new in mutant.patches:
-        path = Path(name)
-        text = texts.get(path) or (root / path).read_text()
-        if text.count(old) != 1:
-            raise PatchDoesNotFit(f"{mutant.name}: {text.count(old)} times in {path}: {old!r}")
-        texts[path] = text.replace(old, new)
-    return texts
+        Raises:
+            PatchDoesNotFit: one of its patches does not fit.
+        """
+        texts: dict[str, str] = {}
+        for patch in self.patches:
+            text = texts.get(patch.path) or (root / patch.path).read_text()
+            texts[patch.path] = patch.applied(text)
+        return texts
 
 
 def scratch_copy(target: Path) -> None:

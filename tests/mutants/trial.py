@@ -7,11 +7,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from tests.mutants.mutant import Mutant, environment, patched, scratch_copy
+from tests.mutants.mutant import environment, scratch_copy
 
 DEADLINE_SECONDS = 400.0
 # As it happens, and not from the summary: what a broken product leaves open can end pytest before it writes one.
@@ -31,40 +32,44 @@ class Fate(StrEnum):
 class Trial:
     """`by`: the test that failed first; for a trial that could not be held, why."""
 
-    mutant: Mutant
     fate: Fate
     by: str
     seconds: float
 
 
-def try_mutant(mutant: Mutant, deadline_seconds: float = DEADLINE_SECONDS) -> Trial:
-    """Apply it to a copy of its own and run its tests there until one fails."""
+def held(
+    patched: Mapping[str, str], tests: Sequence[str], deadline_seconds: float = DEADLINE_SECONDS
+) -> Trial:
+    """Run the tests in a copy of its own, where some files have another text, until one fails."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         scratch = Path(folder)
         scratch_copy(scratch)
-        for path, text in patched(mutant).items():
+        for path, text in patched.items():
             (scratch / path).write_text(text)
         try:
-            done = _run_tests(mutant, scratch, deadline_seconds)
+            fate, by = _judged(_run_tests(tests, scratch, deadline_seconds))
         except subprocess.TimeoutExpired:
-            return Trial(mutant, Fate.BROKEN, "its tests did not end", time.monotonic() - began)
+            fate, by = Fate.BROKEN, "its tests did not end"
+    return Trial(fate, by, time.monotonic() - began)
+
+
+def _judged(done: subprocess.CompletedProcess[str]) -> tuple[Fate, str]:
     failed = FAILED.findall(done.stdout)
-    seconds = time.monotonic() - began
     if done.returncode == TESTS_FAILED and failed:
-        return Trial(mutant, Fate.CAUGHT, failed[0], seconds)
+        return Fate.CAUGHT, failed[0]
     if done.returncode == TESTS_FAILED and "Timeout" in done.stdout + done.stderr:
-        return Trial(mutant, Fate.CAUGHT, "a test that did not end", seconds)
+        return Fate.CAUGHT, "a test that did not end"
     if done.returncode == 0:
-        return Trial(mutant, Fate.SURVIVED, "", seconds)
+        return Fate.SURVIVED, ""
     last = (done.stdout + done.stderr).strip().splitlines()[-1:]
-    return Trial(mutant, Fate.BROKEN, f"pytest exit {done.returncode}: {''.join(last)}", seconds)
+    return Fate.BROKEN, f"pytest exit {done.returncode}: {''.join(last)}"
 
 
 def _run_tests(
-    mutant: Mutant, scratch: Path, deadline_seconds: float
+    tests: Sequence[str], scratch: Path, deadline_seconds: float
 ) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-v", "-x", "-p", "no:cacheprovider", *mutant.tests]
+    command = [sys.executable, "-m", "pytest", "-v", "-x", "-p", "no:cacheprovider", *tests]
     return subprocess.run(
         command,
         cwd=scratch,

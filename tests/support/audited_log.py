@@ -14,9 +14,16 @@ import msgspec
 
 from snapreplay.app.ranges import Anchor, InputRange, SkippedRange
 from snapreplay.snapshots.format.changes import split_changes
-from snapreplay.snapshots.format.chunks import ChunkWriter
 from snapreplay.snapshots.format.envelope import decode, encode
-from snapreplay.snapshots.format.records import ChunkRef, Claim, Genesis, Manifest, Pointer
+from snapreplay.snapshots.format.records import (
+    DEFAULT_STORE,
+    Chunk,
+    ChunkRef,
+    Claim,
+    Genesis,
+    Manifest,
+    Pointer,
+)
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.digest import digest_of
 from tests.support.audited_topics import Topics
@@ -206,13 +213,12 @@ def increment_of(partition: Partition, *, ranges: bool, **fields) -> bytes:
 
 def snapshot_of(partition: Partition, snapshot_id: str) -> list[bytes]:
     """The chunks of the whole state, several of them."""
-    slices = []
+    values = []
     for index in range(SHARD_COUNT):
         part = {k: v for k, v in partition.state.items() if crc32(k) & (SHARD_COUNT - 1) == index}
         digest = digest_of(part.items())
-        slices.append(ShardSlice(index, digest.a, digest.b, part))
-    values = ChunkWriter(snapshot_id, "default", 1500).encode(slices)
-    assert len(values) > 1
+        slices = [ShardSlice(index, digest.a, digest.b, part)]
+        values.append(encode(Chunk(snapshot_id, index, DEFAULT_STORE, slices), compress=True))
     return values
 
 

@@ -38,7 +38,7 @@ def run(words: Sequence[str], stdin: str = "") -> str:
     """A command as it is typed, "kafka-topics.sh --list …"; what it printed."""
     kafka = ensure()
     tools = kafka.root.with_name("kafka-tools")
-    cache.fill(tools, POM.format(version=kafka_version()).encode(), _fetch)
+    cache.fill(tools, _pom(), _fetch)
     class_path = f"{kafka.class_path}:{tools / 'lib' / '*'}"
     name, *arguments = words
     done = subprocess.run(
@@ -54,7 +54,8 @@ def run(words: Sequence[str], stdin: str = "") -> str:
 
 
 def _fetch(fresh: Path) -> None:
-    what = "Kafka's tools"
-    pom = fresh / "pom.xml"
-    pom.write_text(POM.format(version=kafka_version()))
-    cache.copy_dependencies(cache.find_maven(what), pom, fresh / "lib", what)
+    cache.copy_dependencies(_pom(), fresh / "lib", "Kafka's tools")
+
+
+def _pom() -> bytes:
+    return POM.format(version=kafka_version()).encode()

@@ -1,6 +1,6 @@
 """Windows before the claim: they cover the log once, backwards, and end."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from snapreplay.service.core.search import Window, first_window, windows
@@ -18,6 +18,7 @@ def test_an_empty_log_has_no_window():
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9))
+@example(1000, 900)
 def test_windows_cover_everything_before_the_claim_once(claim_offset, back):
     """Adjacent, growing, from the claim to the log's start, in a number that grows with the logarithm."""
     start = max(0, claim_offset - back)

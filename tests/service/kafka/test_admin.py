@@ -2,6 +2,7 @@
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.cluster import ClusterMetadata
 
 from snapreplay.errors import StopError
 from snapreplay.service.config.settings import Settings
@@ -148,6 +149,22 @@ async def test_nobody_there_is_unreachable_for_every_question():
     ):
         with pytest.raises(Unreachable):
             await question
+
+
+async def test_without_a_controller_a_topic_is_created_later(cluster, unique, monkeypatch):
+    """While brokers start, the one that is asked may name none; a broker that is known to exist need not answer."""
+    topic, update = NewTopic(unique("t"), 1), ClusterMetadata.update_metadata
+
+    def without_controller(self: ClusterMetadata, answer: object) -> None:
+        update(self, answer)
+        self.controller = None
+
+    with monkeypatch.context() as starting:
+        starting.setattr(ClusterMetadata, "update_metadata", without_controller)
+        with pytest.raises(Unreachable, match="no controller is known"):
+            await cluster.create_topics([topic])
+    await cluster.create_topics([topic])
+    assert list(await cluster.topics([topic.name])) == [topic.name]
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 """Reading real logs: markers, aborted tails, trimmed and short ones, and brokers that go away."""
 
 import asyncio
+import itertools
 import time
 
 import pytest
+from aiokafka import AIOKafkaConsumer
 
 from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.service.config.settings import Settings
@@ -97,6 +99,21 @@ async def test_every_window_holds_exactly_its_records(cluster, new_topic, unique
     for offset in range(bounds.end_offset + 2):
         record = await reader.read_at(source, offset)
         assert (record.offset if record else None) == (offset if offset in every else None)
+    await reader.close()
+
+
+async def test_an_empty_poll_is_not_the_end(cluster, new_topic, unique, monkeypatch):
+    """A broker that is slow gives nothing at first, and nothing in between."""
+    topic, getmany, polls = await new_topic(), AIOKafkaConsumer.getmany, itertools.count()
+    values = await write(cluster, unique("app"), topic, ["c5"])
+
+    async def slow(self, **_):
+        return await getmany(self, timeout_ms=1000, max_records=2) if next(polls) % 2 else {}
+
+    monkeypatch.setattr(AIOKafkaConsumer, "getmany", slow)
+    reader = await cluster.reader()
+    records = await read(reader, TopicPartition(topic, 0), 0, 6)
+    assert [record.value for record in records] == values
     await reader.close()
 
 

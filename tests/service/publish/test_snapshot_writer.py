@@ -1,6 +1,5 @@
 """Writing one full snapshot: chunks, manifest, pointer, and what abandons it."""
 
-import os
 from typing import Any
 
 import msgspec
@@ -11,8 +10,7 @@ from snapreplay.service.core.chain import Chain
 from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.publish.snapshot_writer import ImageDiffers, OffsetUnknown
 from snapreplay.service.runtime.report import Reporter
-from snapreplay.snapshots.format.chunks import ChunkWriter, read_chunk
-from snapreplay.state.contract import ShardSlice
+from snapreplay.snapshots.format.chunks import read_chunk
 from snapreplay.state.digest import Digest
 from snapreplay.state.steps import all_of
 from snapreplay.state.store import store_of
@@ -73,16 +71,6 @@ async def test_chunks_then_the_manifest_then_the_pointer(bench):
     assert pointer.first_chunk_offset == manifest.chunks[0].offset == 0
     status = newest(board)
     assert (status.state, status.entries, status.chunks) == ("written", 3000, len(manifest.chunks))
-
-
-async def test_chunks_made_in_two_places_are_the_same():
-    """Packed in the loop and compressed in a thread, also where they do not fit and are halved."""
-    parts = [{b"%d-%d" % (n, i): os.urandom(20) for i in range(200)} for n in range(8)]
-    slices = [ShardSlice(n, 0, 0, entries) for n, entries in enumerate(parts)]
-    whole = ChunkWriter("s", record_bytes_max=10_000).encode(slices)
-    assert len(whole) > 2
-    pieces = ChunkWriter("s", record_bytes_max=10_000)
-    assert await snapshot_writer._encoded(pieces, slices) == whole
 
 
 @virtual

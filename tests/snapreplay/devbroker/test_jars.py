@@ -86,20 +86,6 @@ def test_what_is_no_version_is_not_fetched(given: str, capsys: pytest.CaptureFix
     assert helped.value.code == 0
 
 
-def test_a_failing_maven_is_quoted(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The error holds what Maven said and how to go on; nothing half is left."""
-    only_mvn(tmp_path / "bin", "echo '[ERROR] no route to the repository'; exit 1", monkeypatch)
-    with pytest.raises(LocalBrokerUnavailable) as caught:
-        jars.ensure(lambda _line: None)
-    assert "exit code 1" in caught.value.message
-    assert "[ERROR] no route to the repository" in caught.value.message
-    assert jars.JARS_DIR_VARIABLE in caught.value.hint
-    assert "\n" not in caught.value.message + caught.value.hint
-    assert beside(root) == []
-
-
 def test_a_failing_storage_tool_is_quoted(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,23 +155,6 @@ def test_without_java_the_command_says_so_in_two_lines(root: Path) -> None:
     assert said[0].endswith("there is no java command")
     assert said[1] == "`apt-get install default-jre-headless`"
     assert not root.exists()
-
-
-def test_a_directory_that_cannot_be_made_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A wrong SNAPREPLAY_JARS_DIR is said to be that."""
-    (tmp_path / "file").touch()
-    monkeypatch.setenv(jars.JARS_DIR_VARIABLE, str(tmp_path / "file" / "kafka" / "jars"))
-    with pytest.raises(LocalBrokerUnavailable, match="cannot be kept") as caught:
-        jars.ensure()
-    assert jars.JARS_DIR_VARIABLE in caught.value.hint
-
-
-def test_a_checkout_keeps_its_jars_inside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`make clean` removes them with everything else that was made."""
-    monkeypatch.delenv(jars.JARS_DIR_VARIABLE, raising=False)
-    assert jars.cache_dir() == Path(__file__).resolve().parents[3] / ".jars" / "kafka"
 
 
 def test_an_installed_package_keeps_each_version_by_itself(

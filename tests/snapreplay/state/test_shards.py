@@ -3,7 +3,7 @@
 from zlib import crc32
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from snapreplay.errors import DamagedError
@@ -71,6 +71,7 @@ def test_writing_during_a_snapshot_does_not_change_its_image(
 
 
 @given(STEPS, CHANGES, st.sampled_from([1, 2, 8]))
+@example([{b"a": b"1"}, {}], {b"a": b"2", b"b": b"1"}, 1)
 def test_a_batch_that_is_undone_never_was(
     steps: list[dict[bytes, bytes | None] | str],
     dropped: dict[bytes, bytes | None],
@@ -93,6 +94,21 @@ def test_a_batch_that_is_undone_never_was(
         assert (content(shards), shards.digest, shards.size_bytes) == before
         if isinstance(step, dict):
             write(shards, step)
+
+
+def test_a_batch_that_is_half_written_is_not_shown_and_can_be_undone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From its first step on."""
+    monkeypatch.setattr(shards_module, "BLOCK", 1)
+    shards = Shards(1)
+    write(shards, {b"a": b"1"})
+    before = content(shards), shards.digest, shards.size_bytes
+    next(shards.writing([(b"a", b"1", 0), (b"b", None, 0)], {b"a": b"2", b"b": b"2"}))
+    assert shards.committed_digest == before[1]
+    assert {key: shards.committed_value(key) for key in shards.committed_keys()} == before[0]
+    shards.undo()
+    assert (content(shards), shards.digest, shards.size_bytes) == before
 
 
 def test_one_batch_waits_at_a_time() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapreplay.errors import DamagedError
+from snapreplay.service.publish.snapshot_writer import encoded
 from snapreplay.snapshots.format.changes import EntryTooLarge
 from snapreplay.snapshots.format.chunks import (
     RAW_BYTES_MAX,
@@ -52,11 +53,11 @@ class Image:
         return taken
 
 
-def written(writer: ChunkWriter, image: Image) -> list[bytes]:
+async def written(writer: ChunkWriter, image: Image) -> list[bytes]:
     """All chunks of the image."""
     values: list[bytes] = []
     while slices := image.take(writer.raw_bytes):
-        values += writer.encode(slices)
+        values += await encoded(writer, slices)
     return values
 
 
@@ -81,12 +82,12 @@ def regular(shards: int, entries: int) -> Image:
     ),
     st.integers(600, 4000),
 )
-def test_chunks_hold_exactly_the_image(shards, record_bytes_max) -> None:
+async def test_chunks_hold_exactly_the_image(shards, record_bytes_max) -> None:
     """Numbered without a gap, none too large, every entry once, the sums exact even in split
     slices.
     """
     image = Image([slice_of(index, entries) for index, entries in enumerate(shards)])
-    values = written(ChunkWriter("s1", "default", record_bytes_max), image)
+    values = await written(ChunkWriter("s1", "default", record_bytes_max), image)
     assert all(len(value) <= record_bytes_max for value in values)
     chunks = [
         read_chunk(value, ref_of(value, n), "s1", verify_sums=True)
@@ -101,50 +102,45 @@ def test_chunks_hold_exactly_the_image(shards, record_bytes_max) -> None:
         assert sum(part.digest_b for part in parts) & MASK == digest.b
 
 
-def test_the_writer_learns_how_well_the_state_compresses() -> None:
+async def test_the_writer_learns_how_well_the_state_compresses() -> None:
     """After a few chunks one call gives one chunk that is nearly full, from several times its
     bytes.
     """
     writer = ChunkWriter("s1", "default", 50_000)
-    values = written(writer, regular(shards=1000, entries=100))
+    values = await written(writer, regular(shards=1000, entries=100))
     assert writer.raw_bytes > 2 * 50_000
     middle = values[len(values) // 2 : -1]
     assert all(0.6 * 50_000 < len(value) <= 50_000 for value in middle)
 
 
-def test_a_state_that_stops_compressing_still_fits() -> None:
+async def test_a_state_that_stops_compressing_still_fits() -> None:
     """Random values behind regular ones: the first of them are split, then the writer has
     learnt.
     """
     writer = ChunkWriter("s1", "default", 50_000)
-    written(writer, regular(shards=1000, entries=100))
+    await written(writer, regular(shards=1000, entries=100))
     learnt = writer.raw_bytes
     worse = [slice_of(n, {b"%d" % n: os.urandom(4000)}) for n in range(200)]
-    values = written(writer, Image(worse))
+    values = await written(writer, Image(worse))
     assert all(len(value) <= 50_000 for value in values)
     assert writer.raw_bytes < learnt / 2
     assert len(values) < 1.6 * 200 * 4000 / 50_000
 
 
-def test_a_call_never_asks_for_more_than_its_bound() -> None:
+async def test_a_call_never_asks_for_more_than_its_bound() -> None:
     """However well the state compresses, 4 MiB are packed at most: it takes milliseconds."""
     writer = ChunkWriter("s1")
     zeros = [slice_of(n, {b"%d" % n: bytes(100_000)}) for n in range(300)]
-    values = written(writer, Image(zeros))
+    values = await written(writer, Image(zeros))
     assert writer.raw_bytes == RAW_BYTES_MAX
     assert all(len(value) <= RECORD_BYTES_MAX for value in values)
 
 
-def test_no_slices_make_no_chunk() -> None:
-    """The end of an image costs no record."""
-    assert ChunkWriter("s1").encode([]) == []
-
-
-def test_an_entry_that_fits_into_no_chunk_is_refused_by_name() -> None:
+async def test_an_entry_that_fits_into_no_chunk_is_refused_by_name() -> None:
     """It cannot be split, so the store and the limit are named."""
     slices = [slice_of(3, {b"a": b"1"}), slice_of(4, {b"big": os.urandom(60_000)})]
     with pytest.raises(EntryTooLarge, match=r"'default'.*50000"):
-        ChunkWriter("s1", "default", 50_000).encode(slices)
+        await encoded(ChunkWriter("s1", "default", 50_000), slices)
 
 
 def seal(chunk: Chunk) -> tuple[bytes, ChunkRef]:
