@@ -53,7 +53,19 @@ COVERED_BY: dict[str, tuple[str, str]] = {
         "tests/service/recovery/test_inputs.py",
         "an input that seems too short is asked for with it",
     ),
+    "snapshots/jobs/report.py": (
+        "tests/snapshots/jobs/test_audit.py",
+        "an audit makes it",
+    ),
     "snapreplay/__init__.py": ("tests/test_packaging.py", "what it does is being importable"),
+    "snapreplay/devbroker/errors.py": (
+        "tests/snapreplay/devbroker/test_node.py",
+        "it raises them",
+    ),
+    "snapreplay/state/steps.py": (
+        "tests/snapreplay/state/test_staging.py",
+        "whatever takes long is done in them",
+    ),
 }
 
 

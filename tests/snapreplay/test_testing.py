@@ -51,12 +51,6 @@ def test_a_changed_get_default_is_found():
         check(bad_apps.lossy, RECORDS)
 
 
-def test_a_value_that_only_passes_in_a_batch_is_found():
-    """The fold lets it pass within a batch; alone, the record fails."""
-    with pytest.raises(RecordError, match="words-0-0"):
-        check(bad_apps.repaired, RECORDS)
-
-
 def sometimes_failing(policy_records):
     topic, out_topic = Topic("in"), Topic("out")
     app = App(

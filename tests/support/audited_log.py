@@ -22,8 +22,10 @@ from snapreplay.snapshots.format.envelope import decode, encode
 from snapreplay.snapshots.format.records import ChunkRef, Claim, Genesis, Manifest, Pointer
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.digest import digest_of
+from tests.support.deadlines import scaled
 from tests.support.entries import ORIGIN, increment, manifest
 
+DEADLINE_S = scaled(30)
 TOPIC_CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 STAGES = ("claim", "genesis", "batch1", "batch2", "snapshot2", "batch3", "claim2", "batch4",
           "snapshot4", "batch5")  # fmt: skip
@@ -78,8 +80,8 @@ class Story:
             for name in (self.log, self.snaps)
         ]
         for created in self.admin.create_topics(topics).values():
-            created.result(30)
-        self._transactional.init_transactions(30)
+            created.result(DEADLINE_S)
+        self._transactional.init_transactions(DEADLINE_S)
 
     def tell(self, faults: Mapping[int, Fault]) -> None:
         """All stages in order, with these faults by partition."""
@@ -102,9 +104,9 @@ class Story:
         for number, records in values.items():
             for value in records:
                 producer.produce(topic, value, partition=number, on_delivery=noted(offsets[number]))
-        producer.flush(30)
+        producer.flush(DEADLINE_S)
         if not outside:
-            producer.commit_transaction(30)
+            producer.commit_transaction(DEADLINE_S)
         assert [len(records) for records in values.values()] == [len(o) for o in offsets.values()]
         return offsets
 
@@ -115,21 +117,21 @@ class Story:
             TopicPartition(self.snaps, number, snaps_offset),
         ]
         for deleted in self.admin.delete_records(before).values():
-            deleted.result(30)
+            deleted.result(DEADLINE_S)
 
     def open_transaction(self, number: int) -> None:
         """A transaction that is not committed: it holds back the last stable offset."""
         self._transactional.begin_transaction()
         self._transactional.produce(self.log, b"not yet", partition=number)
-        self._transactional.flush(30)
+        self._transactional.flush(DEADLINE_S)
 
     def _abort_something(self) -> None:
         """A transaction that never was: markers and aborted records take offsets everywhere."""
         self._transactional.begin_transaction()
         for number in range(len(self.partitions)):
             self._transactional.produce(self.log, b"aborted", partition=number)
-        self._transactional.flush(30)
-        self._transactional.abort_transaction(30)
+        self._transactional.flush(DEADLINE_S)
+        self._transactional.abort_transaction(DEADLINE_S)
 
     def _fault(self, stage: str, number: int) -> Fault:
         fault = self.faults.get(number, NO_FAULT)

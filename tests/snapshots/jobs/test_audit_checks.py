@@ -28,9 +28,7 @@ from tests.support.audited_log import (
     snapshot_of,
 )
 
-pytestmark = pytest.mark.timeout(
-    300
-)  # whichever is first pays for Spark's start and for what all share
+pytestmark = pytest.mark.timeout(300)  # the first one pays for Spark's start and for what all share
 
 
 def last(**fields):
@@ -308,8 +306,8 @@ def found_in(report, number):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_fault_is_found_where_it_is(report, story, name) -> None:
-    """By the check made for it, at topic, partition and offset, saying what is wrong."""
+def test_the_fault_is_found_where_it_is_and_nothing_else(report, story, name) -> None:
+    """By the check made for it, at topic, partition and offset, saying what is wrong; no other check is set off."""
     case, number = CASES[name], NUMBERS[name]
     written = story.partitions[number].written.get(case.stage)
     offset = written[case.index] if written else case.index
@@ -318,26 +316,16 @@ def test_the_fault_is_found_where_it_is(report, story, name) -> None:
     named = [f for f in found if (f.check, f.topic, f.offset) == (case.check, topic, offset)]
     assert named, found
     assert any(case.says in finding.detail for finding in named), named
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_nothing_else_is_found(report, name) -> None:
-    """A fault does not set off checks that it does not concern."""
-    case = CASES[name]
-    assert {f.check for f in found_in(report, NUMBERS[name])} == {case.check} | case.also
-
-
-def test_a_partition_between_faulty_ones_is_fine(report) -> None:
-    """Partitions do not know each other."""
-    assert found_in(report, UNTOUCHED) == []
-    assert report.exit_code == 1
+    assert {f.check for f in found} == {case.check} | case.also
 
 
 def test_what_the_owner_trimmed_is_no_finding(report) -> None:
-    """Logs that begin at the retention floor, of two snapshots or of one, are whole."""
-    assert found_in(report, TRIMMED) == []
-    assert found_in(report, TRIMMED_MORE) == []
+    """Logs that begin at the retention floor, of two snapshots or of one, are whole; so is a log that nobody touched
+    among faulty ones."""
+    for number in (UNTOUCHED, TRIMMED, TRIMMED_MORE):
+        assert found_in(report, number) == []
     assert report.notes["trimmed_pointers"] >= 2
+    assert report.exit_code == 1
 
 
 def test_a_newest_snapshot_that_was_trimmed_is_a_finding(report, story) -> None:
