@@ -2,8 +2,8 @@
 
 import json
 import re
+from collections.abc import Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +21,7 @@ from tests.hints.registry import carries_out
 from tests.support.healthy import facts
 from tests.support.proxy import Proxy
 from tests.support.stage import Stage, phase
-from tests.support.tampering import bring_back, configure, copy_again, create, delete, grow, trim
+from tests.support.tampering import bring_back, configure, copy_again, create, delete, trim
 
 pytestmark = pytest.mark.kafka
 
@@ -135,16 +135,6 @@ async def test_a_partition_without_an_increment_is_initialised_if_it_is_new(newc
     await who.type("topics", "ensure", "hinted:app", "--partitions", "1")
     await who.follow((await remedies(who))["recovery"].split("; ")[0])
     await who.healthy()
-
-
-async def test_moved_keys_leave_the_state_to_be_taken_to_a_topic_of_the_old_count(operator):
-    """The new input and its app begin with the state, by the printed commands; nothing was left to be copied."""
-    then, who = await operator()
-    grow(then.here.bootstrap_servers, then.input, 2)
-    await who.follow(way_with((await remedies(who))["partition counts"], "--state-of"))
-    assert "partition counts" not in await remedies(who)
-    async with who.running() as service:
-        assert service.view(0)["k0"]["n"] == 6
 
 
 @carries_out("service/doctor/topic_checks.py::partition_counts")
@@ -312,17 +302,17 @@ async def test_a_transaction_timeout_above_the_brokers_is_found_and_lowered(oper
 
 
 @carries_out("service/doctor/cluster_checks.py::accidental_topics")
-async def test_a_broker_that_creates_whatever_is_asked_for_is_set_right(tmp_path):
-    """Started again with the property of the remedy."""
-    properties = {"auto.create.topics.enable": "true"}
-    (finding,) = await accidental_topics(properties, tmp_path)
+async def test_a_broker_that_creates_whatever_is_asked_for_is_set_right(broker):
+    """One that was started with the property of the remedy, as the session's, has no such finding."""
+    async with LocalBroker(properties={"auto.create.topics.enable": "true"}) as careless:
+        (finding,), _ = await accidental_topics(careless)
     (name, value) = re.findall(r"set (\S+)=(\S+) on every broker", finding.remedy)[0]
-    assert not await accidental_topics(properties | {name: value}, tmp_path)
+    found, config = await accidental_topics(broker)
+    assert (found, config[name]) == ([], value)
 
 
-async def accidental_topics(properties: dict[str, str], data_dir: Path) -> list[Diagnosis]:
-    """What is found on a broker with these properties."""
-    async with LocalBroker(data_dir=data_dir, properties=properties) as broker:
-        settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers})
-        seen = await KafkaCluster(settings).facts()
-    return list(cluster_checks.accidental_topics(facts(broker_config=seen.broker_config)))
+async def accidental_topics(broker: Any) -> tuple[list[Diagnosis], Mapping[str, str]]:
+    """What is found on a broker, and its properties."""
+    settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers})
+    config = (await KafkaCluster(settings).facts()).broker_config
+    return list(cluster_checks.accidental_topics(facts(broker_config=config))), config

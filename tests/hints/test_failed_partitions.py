@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from snapreplay.service.core import refusals
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import Genesis
@@ -338,10 +337,3 @@ async def test_a_state_is_not_replaced_and_another_id_takes_it(operator):
     await who.follow(" ".join(said.split()).split("hint: ")[1])
     async with who.running() as service:
         assert service.view(0)["k0"]["n"] == 6
-
-
-def test_keys_that_moved_name_the_state_to_take_along() -> None:
-    """The one thing that nobody can accept says so; the way itself is followed in test_first_start.py."""
-    hint = refusals.keys_moved_hint("ledger", 4)
-    assert "cannot be accepted" in hint
-    assert "--state-of ledger" in hint

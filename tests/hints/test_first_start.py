@@ -12,7 +12,7 @@ from snapreplay.service.preflight import inspect
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER, ensure_topics
 from tests.hints.following import Operator, way_with, ways
 from tests.hints.registry import carries_out
-from tests.support.stage import Stage, settings_for
+from tests.support.stage import Stage
 from tests.support.tampering import configure, delete, grow, recreate
 
 pytestmark = pytest.mark.kafka
@@ -251,11 +251,3 @@ async def test_moved_keys_leave_the_state_to_be_taken_to_a_topic_with_the_old_co
     await who.follow(after)
     async with who.running() as service:
         assert service.view(0)["k0"]["n"] == 7
-
-
-async def test_settings_for_a_stage_can_be_given_as_a_hint_prints_them(broker):
-    """What follows a hint with `--set` understands what the command line does."""
-    given = settings_for(
-        broker.bootstrap_servers, restore={"mode": "changes"}, changelog={"enabled": "true"}
-    )
-    assert (given.changelog.enabled, given.restore.mode) == (True, "changes")

@@ -22,7 +22,6 @@ from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, encode
 from snapreplay.snapshots.format.records import ChunkRef, Increment
 from snapreplay.state.store import store_of
 from snapreplay.testing import Harness
-from tests.hints.registry import carries_out
 from tests.service.kafka.test_batching import SHAPES
 from tests.snapshots.format.test_chunks import slice_of
 from tests.support import apps
@@ -307,39 +306,6 @@ CASES: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
 }  # fmt: skip
 
 
-@carries_out(
-    "service/kafka/batching.py::_no_such_partition",
-    "snapshots/format/changes.py::_groups",
-    "snapshots/format/chunks.py::ChunkWriter._halves",
-    "snapshots/format/envelope.py::_too_large",
-    "snapreplay/app/app.py::App.handler",
-    "snapreplay/app/app.py::App.validate",
-    "snapreplay/app/app.py::check_handler",
-    "snapreplay/app/app.py::_check_app_id",
-    "snapreplay/app/app.py::_check_versions",
-    "snapreplay/app/app.py::_check_topics",
-    "snapreplay/app/failure.py::_bad_bytes",
-    "snapreplay/app/fold.py::Fold.__init__",
-    "snapreplay/app/harness.py::Harness._numbered",
-    "snapreplay/app/out.py::_undeclared",
-    "snapreplay/app/out.py::_unencodable",
-    "snapreplay/app/out.py::_too_large",
-    "snapreplay/app/topic.py::check_topic_name",
-    "snapreplay/app/topic.py::_checked_codec",
-    "snapreplay/state/keys.py::KeyCodec.__init__",
-    "snapreplay/state/keys.py::KeyCodec.refusal",
-    "snapreplay/state/map.py::_encoded_default",
-    "snapreplay/state/objects.py::ObjectStore.__init__",
-    "snapreplay/state/objects.py::ObjectStore.committed_view",
-    "snapreplay/state/objects.py::_entries",
-    "snapreplay/state/objects.py::_pairs",
-    "snapreplay/state/staging.py::_refuse_too_large",
-    "snapreplay/state/store.py::store_of",
-    "snapreplay/state/values.py::ValueCodec.__init__",
-    "snapreplay/state/values.py::ValueCodec.unencodable",
-    "snapreplay/state/values.py::ValueCodec.verify",
-    "snapreplay/state/values.py::shared_object",
-)
 @pytest.mark.parametrize("name", CASES)
 def test_the_code_is_taken_once_it_is_as_the_hint_says(name):
     """Refused with this hint; done, and nothing is refused any more."""
@@ -391,13 +357,6 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-@carries_out(
-    "snapreplay/app/load.py::load_app",
-    "snapreplay/app/load.py::_import_module",
-    "snapreplay/app/load.py::_import_file",
-    "snapreplay/app/load.py::_import_hint",
-    "snapreplay/app/load.py::_attribute",
-)
 @pytest.mark.parametrize("name", LOADS)
 def test_an_app_is_loaded_once_it_is_where_the_hint_says(desk, name):
     """Refused with this hint; files and name as it says, and it is there."""

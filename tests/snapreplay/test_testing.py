@@ -79,12 +79,12 @@ def test_dead_letters_are_part_of_the_comparison():
 
 
 def test_the_other_process_has_the_hash_seed_it_is_given():
-    """One seed gives one trace, so that a finding can be looked at again."""
+    """Another seed is another trace of an app that depends on it."""
     traces = [
         testing._in_child(f"{bad_apps.__name__}:set_order", RECORDS, ErrorPolicy.FAIL, seed)
-        for seed in ("1", "1", "2")
+        for seed in ("1", "2")
     ]
-    assert traces[0] == traces[1] != traces[2]
+    assert traces[0] != traces[1]
 
 
 def test_no_records_are_no_check():
