@@ -62,7 +62,7 @@ def broker() -> Iterator[SharedBroker]:
     if given:
         yield SharedBroker(given)
         return
-    with LocalBroker() as local:
+    with LocalBroker(deadline_s=scaled(60)) as local:
         yield SharedBroker(local.bootstrap_servers)
         local.kill()  # nobody wants its data: an orderly stop takes as long as many topics have to be closed
 
@@ -94,7 +94,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
     return OneSparkSession(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
-class OneSparkSession(LoadFileScheduling):
+class OneSparkSession(LoadFileScheduling):  # type: ignore[misc] # xdist ships no types
     """A file goes to one worker as a whole; all that need Spark go to the same one, which starts it once."""
 
     def _split_scope(self, nodeid: str) -> str:

@@ -16,6 +16,8 @@ from snapreplay.service.core.ownership import Outcome, Ownership, Stage
 from snapreplay.service.core.refusals import DuplicateInstance
 from tests.docs.recoveries import NAMESAKE, THEIRS, US
 
+__all__ = ["BEGINNING", "NAMESAKE", "THEIRS", "cases", "drawing"]
+
 BEGINNING = Ownership(US, 1000, 60_000, BatchFailures(0))
 IN_DOUBT = kafka.CommitInDoubt("no answer")
 GONE = kafka.RefusedTopic("gone", topic="out", error="unknown")

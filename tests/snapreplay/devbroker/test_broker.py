@@ -36,11 +36,15 @@ def resident_kb(pid: int) -> int:
     return int(status.partition("VmRSS:")[2].split()[0])
 
 
-def left_in(directory: Path) -> list[str]:
-    """What brokers have not removed, and processes that name the directory in their command line."""
+def running_in(directory: Path) -> list[str]:
+    """Processes that name the directory in their command line."""
     ps = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
-    running = [line for line in ps.stdout.splitlines() if str(directory) in line]
-    return [path.name for path in directory.iterdir()] + running
+    return [line for line in ps.stdout.splitlines() if str(directory) in line]
+
+
+def left_in(directory: Path) -> list[str]:
+    """These, and what brokers have not removed."""
+    return [path.name for path in directory.iterdir()] + running_in(directory)
 
 
 async def topics(bootstrap_servers: str) -> set[str]:
@@ -173,7 +177,7 @@ async def test_a_cancelled_start_ends_the_broker(temporary: Path) -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
             await cancelled.__aenter__()
-    await asyncio.to_thread(eventually, lambda: not left_in(temporary), "gone")
+    await asyncio.to_thread(eventually, lambda: not running_in(temporary), "gone")
 
 
 def test_taken_ports_are_exchanged_for_others(
