@@ -177,22 +177,26 @@ WAYS = {
 }
 
 
-def exit_code(bootstrap_servers: str, name: str, way: Way, *, dies: bool) -> int:
-    """Of a process of its own."""
+async def consume(bootstrap_servers: str, name: str, way: Way, *, dies: bool) -> None:
+    await Program(bootstrap_servers, name, way, dies=dies).run()
+
+
+def start(bootstrap_servers: str, name: str, way: Way, *, dies: bool) -> int:
+    """The id of a process of its own."""
     child = os.fork()
-    if child:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    try:
-        asyncio.run(Program(bootstrap_servers, name, way, dies=dies).run())
-        os._exit(0)
-    finally:
-        os._exit(1)
+    if not child:
+        asyncio.run(consume(bootstrap_servers, name, way, dies=dies))
+        sys.exit()
+    return child
 
 
 def main(bootstrap_servers: str, name: str) -> None:
-    for word, way in WAYS.items():
-        codes = [exit_code(bootstrap_servers, f"{name}-{word}", way, dies=d) for d in (True, False)]
-        assert codes == [KILLED, 0], f"{word}: {codes}"
+    for dies in (True, False):
+        children = [
+            start(bootstrap_servers, f"{name}-{word}", way, dies=dies) for word, way in WAYS.items()
+        ]
+        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        assert set(codes) == {KILLED if dies else 0}, codes
 
 
 if __name__ == "__main__":
