@@ -5,12 +5,14 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from snapreplay.devbroker.broker import LocalBroker
+from tests.support.deadlines import factor, scaled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,11 +20,12 @@ if TYPE_CHECKING:
 # A cluster of one's own to run the tests against instead of the local broker.
 BOOTSTRAP_VARIABLE = "SNAPREPLAY_TEST_BOOTSTRAP_SERVERS"
 
+SPARK_FILES = "snapshots/jobs/"
+
 # Half a minute and more each: what begins last must be short, or the other cores wait for it.
 LONGEST_FILES = (
     "simulation/test_simulation.py",
     "checker/test_judge.py",
-    "snapshots/jobs/test_audit.py",
     "deploy/test_image.py",
     "service/test_outage.py",
     "test_setup.py",
@@ -58,8 +61,9 @@ def broker() -> Iterator[SharedBroker]:
     if given:
         yield SharedBroker(given)
         return
-    with LocalBroker() as local:
+    with LocalBroker(deadline_s=scaled(60)) as local:
         yield SharedBroker(local.bootstrap_servers)
+        local.kill()  # nobody wants its data: an orderly stop takes as long as many topics have to be closed
 
 
 @pytest.fixture(scope="session")
@@ -78,12 +82,38 @@ def unique() -> Callable[[str], str]:
     return lambda name: f"{name}-{uuid.uuid4().hex[:8]}"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure once, before the workers start: they and all child processes inherit the factor."""
+    del config
+    factor()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return OneSparkSession(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+class OneSparkSession(LoadFileScheduling):  # type: ignore[misc] # xdist ships no types
+    """A file goes to one worker as a whole; all that need Spark go to the same one, which starts it once."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "spark" if SPARK_FILES in nodeid else str(super()._split_scope(nodeid))
+
+
+def scale_timeout(item: pytest.Item) -> None:
+    """The time that pytest gives a test, as all deadlines."""
+    given = item.get_closest_marker("timeout")
+    seconds = float(given.args[0] if given else item.config.getini("timeout"))
+    item.add_marker(pytest.mark.timeout(scaled(seconds)), append=False)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     rank = {Path(__file__).parent / name: number for number, name in enumerate(LONGEST_FILES)}
     if len({item.nodeid for item in items}) < len(items):  # workers would run one of each
         raise pytest.UsageError("two tests have the same id")
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
     for item in items:
+        scale_timeout(item)
         fixtures = getattr(item, "fixturenames", ())
         for fixture, marker in (("broker", "kafka"), ("spark", "spark")):
             if fixture in fixtures:

@@ -45,7 +45,7 @@ def audit(
     """Prove with Spark, from the topics alone, that what was written is whole."""
     from snapreplay.spark import audit as run_audit
 
-    audited = _app_id(app, app_id)
+    audited = _app_id(app, app_id, level)
     settings = settings_from(config, overrides, bootstrap_servers)
     with refused_unless_it_runs():
         report = run_audit(settings, audited, level, app)
@@ -53,11 +53,16 @@ def audit(
     raise typer.Exit(ExitCode.FINDINGS if report.findings else ExitCode.OK)
 
 
-def _app_id(app: str | None, app_id: str | None) -> str:
+def _app_id(app: str | None, app_id: str | None, level: Level = Level.INTEGRITY) -> str:
     if (app is None) == (app_id is None):
         raise UsageError(
             "audit needs either an app or an app id",
             hint="run `snapreplay audit module:app` or `snapreplay audit --app-id NAME`",
+        )
+    if app_id is not None and level is Level.REPLAY:
+        raise UsageError(
+            f"--level replay runs the handlers of {app_id!r}, but --app-id names no code",
+            hint="name the app instead: snapreplay audit module:app --level replay",
         )
     if app_id is not None:
         return app_id

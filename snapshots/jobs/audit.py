@@ -144,10 +144,7 @@ class _Audit:
 
     def _replay(self, open_reader: OpenReader) -> list[SegmentReport]:
         if self._app is None:
-            raise UsageError(
-                "a replay runs the app's handlers, so it needs the app",
-                hint="`snapreplay audit module:app --level replay`, without --app-id",
-            )
+            raise UsageError("a replay runs the app's handlers, so it needs the app")
         found: list[Segment] = []
         with open_reader() as reader:
             for moment in self._moments:

@@ -37,14 +37,14 @@ def broken_ranges(before: Found | None, found: Found) -> Iterator[str]:
         expected = ends.get(each.topic, positions.get(each.topic, each.start_offset))
         if each.start_offset != expected or each.end_offset < each.start_offset:
             yield (
-                f"batch {batch} covers {each.topic} from {each.start_offset} to {each.end_offset}, the range before it"
-                f" ended at {expected}"
+                f"batch {batch} covers {each.topic} from {each.start_offset} to {each.end_offset}, but the range before"
+                f" it ended at {expected}"
             )
         ends[each.topic] = max(each.end_offset, ends.get(each.topic, each.end_offset))
     for topic, position in increment.positions.items() if positions else ():
         known = [end for end in (positions.get(topic), ends.get(topic)) if end is not None]
         if known and position != max(known):
-            yield f"batch {batch} ends {topic} at position {position}, its ranges end at {max(known)}"
+            yield f"batch {batch} ends {topic} at position {position}, but its ranges end at {max(known)}"
 
 
 def _positions_before(before: Found | None, increment: Increment) -> Mapping[str, int]:
@@ -62,7 +62,7 @@ def wrong_counts(found: Found) -> Iterator[str]:
     held = sum(each.record_count for each in increment.ranges)
     if increment.record_count > held or (not increment.skipped and increment.record_count != held):
         yield (
-            f"batch {increment.batch} applied {increment.record_count} records, its ranges hold {held}"
+            f"batch {increment.batch} applied {increment.record_count} records, but its ranges hold {held}"
         )
 
 
@@ -76,4 +76,4 @@ def wrong_epoch(
     elif last_claim is not None and last_claim > epoch:
         yield f"written under owner epoch {epoch} after the claim at {last_claim}"
     elif epoch >= log_start and last_claim != epoch:
-        yield f"owner epoch {epoch} is the offset of no claim before it"
+        yield f"owner epoch {epoch} is not the offset of a claim before it"

@@ -178,7 +178,7 @@ class IncrementsProof:
 
     def _nobodys_changes(self) -> None:
         for record in self._changes:
-            self._find("changes", record.offset, "changes without an increment behind them")
+            self._find("changes", record.offset, "changes without an increment after them")
         self._changes = []
 
     def _find(self, check: str, offset: int, says: str) -> None:
@@ -211,18 +211,18 @@ def _wrong_changes(
         if (ref.record_count, ref.entry_count, ref.crc32) != (len(changes), entries, crc):
             yield (
                 offset,
-                f"batch {increment.batch} speaks of {ref.record_count} changes records, {ref.entry_count} entries,"
-                f" crc32 {ref.crc32:08x}; before it are {len(changes)}, {entries}, {crc:08x}",
+                f"batch {increment.batch} names {ref.record_count} changes records, {ref.entry_count} entries,"
+                f" crc32 {ref.crc32:08x}, but before it are {len(changes)}, {entries}, {crc:08x}",
             )
     for each in changes:
         entry = each.entry if isinstance(each.entry, ChangesRecord) else None
         part, batch = (entry.part, entry.batch) if entry is not None else (-1, increment.batch)
         if ref is None or batch != increment.batch or part >= ref.record_count:
-            speaks_of = "none" if ref is None else f"{ref.record_count} records"
+            named = "none" if ref is None else f"{ref.record_count} records"
             yield (
                 each.offset,
-                f"changes of batch {batch} part {part} before the increment of batch {increment.batch}, which speaks"
-                f" of {speaks_of}",
+                f"changes of batch {batch} part {part} before the increment of batch {increment.batch}, which names"
+                f" {named}",
             )
 
 

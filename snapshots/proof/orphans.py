@@ -1,6 +1,6 @@
-"""Increments that lead nowhere: their owner did not know yet that the topic had been created again, or cut.
+"""Increments whose predecessors are gone: their owner did not know yet that the topic was re-created, or cut.
 
-It then began the chain anew behind them, with all that they say. Pure.
+It then began the chain anew after them, with everything that they say. Pure.
 """
 
 from __future__ import annotations

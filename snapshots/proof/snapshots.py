@@ -156,15 +156,15 @@ def is_trimmed(pointed: Pointed, place: Place) -> bool:
 def _wrong_pointer(pointed: Pointed, manifest: Manifest | None) -> Iterator[str]:
     pointer = pointed.pointer
     if manifest is None:
-        yield "where no manifest is"
+        yield "where there is no manifest"
     elif manifest.snapshot_id != pointer.snapshot_id:
-        yield f"the manifest there is of {manifest.snapshot_id}"
+        yield f"but the manifest there is of {manifest.snapshot_id}"
     else:
         first = min((ref.offset for ref in manifest.chunks), default=pointer.manifest_offset)
         told = (manifest.batch, manifest.increment_offset, manifest.digest, first)
         said = (pointer.batch, pointer.increment_offset, pointer.digest, pointer.first_chunk_offset)
         if told != said:
-            yield "its manifest tells another batch, increment, digest or first chunk"
+            yield "but its manifest has another batch, increment, digest or first chunk"
 
 
 def _wrong_batch(pointed: Pointed, log: IncrementsProof) -> Iterator[str]:
@@ -173,7 +173,7 @@ def _wrong_batch(pointed: Pointed, log: IncrementsProof) -> Iterator[str]:
     found = log.batches.get(pointer.increment_offset)
     if found == (pointer.batch, pointer.digest) or pointer.increment_offset in log.begun_at:
         return
-    there = "where no increment is"
+    there = "where there is no increment"
     if found is not None:
         there = f"which is batch {found[0]} with digest {found[1] or 'none'}"
     yield f"points to a snapshot of batch {pointer.batch} at increment {pointer.increment_offset}, {there}"
@@ -189,7 +189,7 @@ def _instead(found: _Measured | None, ref: ChunkRef) -> str:
     if not found.is_chunk:
         return "is another kind of record"
     return (
-        f"has {found.size_bytes} bytes, crc32 {found.crc32:08x}; written were {ref.size_bytes},"
+        f"has {found.size_bytes} bytes, crc32 {found.crc32:08x}, but its manifest says {ref.size_bytes},"
         f" {ref.crc32:08x}"
     )
 

@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 
 from snapreplay.api.app import create_app
 from snapreplay.api.server import HttpServer
+from tests.support.deadlines import scaled
 from tests.support.fake_control import NOW, FakeControl
 
 
@@ -40,7 +41,7 @@ def url(control: FakeControl) -> Iterator[str]:
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
-    assert ready.wait(timeout=20), "HTTP did not start"
+    assert ready.wait(timeout=scaled(20)), "HTTP did not start"
     yield bound[0]
     finish.set()
     thread.join()

@@ -52,6 +52,10 @@ def command(stage: list[Instruction], word: str) -> list[str]:
     return found
 
 
+NOT_HERE = {"PIP_NO_CACHE_DIR", "PYTHONDONTWRITEBYTECODE"}
+"""What one image need not keep, the next test run wants; and only what a test imports is compiled, then."""
+
+
 @dataclass
 class Image:
     """What the steps leave behind: `folder` stands for /, `env` and `cwd` for what a container starts with."""
@@ -93,7 +97,7 @@ def perform(stage: list[Instruction], image: Image) -> None:
 
 def _set(image: Image, rest: str) -> None:
     for name, value in re.findall(r"(\S+?)=(\S+)", rest):
-        if name != "PIP_NO_CACHE_DIR":  # what one image need not keep, the next test run wants
+        if name not in NOT_HERE:
             image.env[name] = image.moved(value).replace("$PATH", "/usr/bin:/bin")
 
 
@@ -112,7 +116,7 @@ def _copy(image: Image, names: list[str]) -> None:
 
 
 def _run(image: Image, rest: str) -> None:
-    env = {**image.env, "HOME": str(Path.home())}
+    env = {**image.env, "HOME": str(Path.home()), "PIP_NO_COMPILE": "1"}
     subprocess.run(
         ["/bin/sh", "-euc", image.moved(rest)], cwd=image.place("."), env=env, check=True
     )

@@ -21,6 +21,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import NewTopic
 from tests.deploy.dockerfile import ROOT, Image, command, last, stages
+from tests.support.deadlines import scaled, within
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 FINAL = stages(DOCKERFILE)[-1]
@@ -117,7 +118,7 @@ async def test_the_service_runs_from_it(
         healthy = await asyncio.to_thread(_call, image, command(FINAL, "HEALTHCHECK"), **given)
         assert healthy.returncode == 0, healthy.stderr
         service.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(30):
+        async with within(30):
             assert await service.wait() == 0
 
 
@@ -140,7 +141,7 @@ def _call(image: Image, words: list[str], **env: str) -> subprocess.CompletedPro
         env={**image.env, **env},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=scaled(60),
         check=False,
     )
 
@@ -165,7 +166,7 @@ async def _container(
 
 
 async def _until_live(url: str) -> None:
-    async with asyncio.timeout(30):
+    async with within(30):
         while not await asyncio.to_thread(_is_live, url):  # noqa: ASYNC110 - HTTP has no events
             await asyncio.sleep(0.05)
 

@@ -1,10 +1,11 @@
 """A dict consumer without snapreplay, in each way of keeping offsets that docs/offsets.md describes.
 
-    plain_consumer.py BOOTSTRAP_SERVERS NAME WAY [dies]
+    plain_consumer.py BOOTSTRAP_SERVERS NAME
 
-Each record of the topic NAME adds 1 to a balance and sends {"offset", "balance"} to NAME-out. Records 0 to 49
-are one batch, 50 to 99 the next, 100 to 149 the last. With `dies` the process ends in or after the second batch,
-where it hurts this way most, as by kill -9: nothing is flushed, closed or committed.
+For each WAY: each record of the topic NAME-WAY adds 1 to a balance and sends {"offset", "balance"} to NAME-WAY-out.
+Records 0 to 49 are one batch, 50 to 99 the next, 100 to 149 the last. A first process ends in or after the second
+batch, where it hurts this way most, as by kill -9: nothing is flushed, closed or committed. A second one goes on.
+Both are forks of this process, which has imported all there is to import.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 RECORDS, BATCH, DIES_AT = 150, 50, 80
+KILLED = 137
 
 Records = Sequence[Any]
 
@@ -68,7 +70,7 @@ class Program:
     def die(self, records: Records) -> None:
         """In the second batch only, and only the first time."""
         if self.dies and records[0].offset == BATCH:
-            os._exit(137)
+            os._exit(KILLED)
 
     async def until_committed(self, position: int) -> None:
         async with asyncio.timeout(20):
@@ -175,9 +177,27 @@ WAYS = {
 }
 
 
-async def main(bootstrap_servers: str, name: str, way: str, *dies: str) -> None:
-    await Program(bootstrap_servers, name, WAYS[way], dies=bool(dies)).run()
+async def consume(bootstrap_servers: str, name: str, way: Way, *, dies: bool) -> None:
+    await Program(bootstrap_servers, name, way, dies=dies).run()
+
+
+def start(bootstrap_servers: str, name: str, way: Way, *, dies: bool) -> int:
+    """The id of a process of its own."""
+    child = os.fork()
+    if not child:
+        asyncio.run(consume(bootstrap_servers, name, way, dies=dies))
+        sys.exit()
+    return child
+
+
+def main(bootstrap_servers: str, name: str) -> None:
+    for dies in (True, False):
+        children = [
+            start(bootstrap_servers, f"{name}-{word}", way, dies=dies) for word, way in WAYS.items()
+        ]
+        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        assert set(codes) == {KILLED if dies else 0}, codes
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    main(*sys.argv[1:])

@@ -33,7 +33,7 @@ def done(service: Service) -> bool:
 async def main() -> None:
     kafka: dict[str, Any] = {"bootstrap.servers": bootstrap_servers}
     settings = Settings(kafka=kafka, batch={"records_max": BATCH})
-    async with running(app, settings) as service, asyncio.timeout(30):
+    async with running(app, settings) as service, asyncio.timeout(120):
         while not done(service):  # noqa: ASYNC110 - a status has no event
             await asyncio.sleep(0.01)
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
-from snapreplay.devbroker.broker import LocalBroker
+from snapreplay.app.names import OWN_SUFFIXES
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.decisions.init import init_app
-from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.topics.requirements import ensure_topics
+from tests.support.deadlines import within
+from tests.support.stage import Stage
+from tests.support.tampering import delete, topics
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ("README.md", "docs/writing-apps.md")
@@ -66,14 +66,15 @@ def parameters(function: object) -> list[tuple[object, ...]]:
     return found or [()]
 
 
-@pytest.mark.kafka
 @pytest.mark.parametrize("module", ["docs/writing-apps.md"], indirect=True)
-async def test_the_embedded_service_runs(module: ModuleType) -> None:
+async def test_the_embedded_service_runs(module: ModuleType, broker: Any) -> None:
     """`serve` of docs/writing-apps.md goes live on a real broker, shows its state and writes a snapshot."""
-    async with LocalBroker() as broker:
-        settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers}, http={"port": 0})
-        cluster = KafkaCluster(settings)
-        await ensure_topics(module.app, settings, cluster, create_io_partitions=1)
-        await init_app(module.app, settings, cluster)
-        async with asyncio.timeout(60):
+    settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers}, http={"port": 0})
+    await Stage(broker.bootstrap_servers, module.app).prepare()
+    try:
+        async with within(60):
             await module.serve(settings)
+    finally:
+        ours = {topic.name for topic in (*module.app.inputs, *module.app.outputs)}
+        ours |= {f"{module.app.app_id}-{suffix}" for suffix in OWN_SUFFIXES}
+        delete(broker.bootstrap_servers, *(ours & topics(broker.bootstrap_servers)))

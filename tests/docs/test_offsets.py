@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from aiokafka import AIOKafkaProducer
 
 from snapreplay.app.app import App
 from snapreplay.app.codecs import nullable, raw
@@ -23,10 +22,12 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import NewTopic
 from snapreplay.service.topics.requirements import ensure_topics
 from snapreplay.state.map import MapState
+from tests.docs.plain_consumer import KILLED, RECORDS, WAYS
+from tests.support import reference
+from tests.support.deadlines import within
 from tests.support.kafka import values_of
 
 HERE = Path(__file__).parent
-RECORDS, KILLED = 150, 137
 
 
 class Outcome(NamedTuple):
@@ -49,23 +50,27 @@ ROWS = _rows()
 
 def test_every_way_is_in_the_table() -> None:
     """The document has a row for each way that can be tried, and for snapreplay."""
-    source = (HERE / "plain_consumer.py").read_text(encoding="utf-8")
-    ways = set(re.findall(r'^    "(\w+)": Way\(', source, flags=re.MULTILINE))
-    assert ways
-    assert set(ROWS) == ways | {"snapreplay"}
+    assert WAYS
+    assert set(ROWS) == WAYS.keys() | {"snapreplay"}
+
+
+@pytest.fixture(scope="module")
+async def plain(
+    broker: Any, unique: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[KafkaCluster, str]:
+    """Each way has crashed and gone on; the cluster, and the name of all of it."""
+    name = unique("offsets")
+    cluster = await _loaded(broker.bootstrap_servers, *(f"{name}-{way}" for way in WAYS))
+    arguments = ["plain_consumer.py", broker.bootstrap_servers, name]
+    assert await _exit_code(arguments, tmp_path_factory.mktemp("plain")) == 0
+    return cluster, name
 
 
 @pytest.mark.parametrize("way", sorted(ROWS.keys() - {"snapreplay"}))
-async def test_what_a_crash_does(
-    way: str, broker: Any, unique: Callable[[str], str], tmp_path: Path
-) -> None:
+async def test_what_a_crash_does(way: str, plain: tuple[KafkaCluster, str]) -> None:
     """This way of keeping offsets loses, repeats and forgets exactly what the document says."""
-    name = unique("offsets")
-    cluster = await _loaded(broker.bootstrap_servers, name)
-    arguments = ["plain_consumer.py", broker.bootstrap_servers, name, way]
-    assert await _exit_code([*arguments, "dies"], tmp_path) == KILLED
-    assert await _exit_code(arguments, tmp_path) == 0
-    assert await _outcome(cluster, name) == ROWS[way]
+    cluster, name = plain
+    assert await _outcome(cluster, f"{name}-{way}") == ROWS[way]
 
 
 async def test_what_a_crash_does_to_snapreplay(
@@ -81,14 +86,12 @@ async def test_what_a_crash_does_to_snapreplay(
     assert await _outcome(cluster, name) == ROWS["snapreplay"] == Outcome(0, 0, RECORDS)
 
 
-async def _loaded(bootstrap_servers: str, name: str) -> KafkaCluster:
+async def _loaded(bootstrap_servers: str, *names: str) -> KafkaCluster:
     cluster = KafkaCluster(Settings(kafka={"bootstrap.servers": bootstrap_servers}))
-    await cluster.create_topics([NewTopic(name, 1), NewTopic(f"{name}-out", 1)])
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers)
-    await producer.start()
-    for number in range(RECORDS):
-        await producer.send_and_wait(name, str(number).encode())
-    await producer.stop()
+    await cluster.create_topics([NewTopic(n, 1) for name in names for n in (name, f"{name}-out")])
+    for name in names:
+        records = [(str(number), str(number).encode()) for number in range(RECORDS)]
+        await asyncio.to_thread(reference.send, bootstrap_servers, name, 1, records)
     return cluster
 
 
@@ -104,7 +107,7 @@ async def _initialised(bootstrap_servers: str, name: str, cluster: KafkaCluster)
 async def _exit_code(arguments: list[str], cwd: Path) -> int:
     script, *rest = arguments
     child = await asyncio.create_subprocess_exec(sys.executable, str(HERE / script), *rest, cwd=cwd)
-    async with asyncio.timeout(60):
+    async with within(60):
         return await child.wait()
 
 

@@ -15,7 +15,9 @@ from snapreplay.api.app import create_app
 from snapreplay.api.cli import audit_command, client, options
 from snapreplay.api.cli.root import app as commands
 from snapreplay.errors import SnapreplayError
+from snapreplay.snapshots.proof.partition import Level
 from tests.api.conftest import control, url
+from tests.hints.registry import carries_out
 from tests.support.fake_control import FAILED, LIVE, LOADING, NOW, FakeControl
 
 __all__ = ["control", "url"]
@@ -43,6 +45,11 @@ WRONG_REQUESTS: dict[str, Callable[[TestClient], Any]] = {
 }
 
 
+@carries_out(
+    "api/problems.py::_as_problem",
+    "api/problems.py::_framework",
+    "api/routes/operations.py::get_operation",
+)
 @pytest.mark.parametrize("name", WRONG_REQUESTS)
 def test_the_request_that_is_named_is_answered(http, name):
     """What exists, which operations there are, what this process has."""
@@ -51,6 +58,7 @@ def test_the_request_that_is_named_is_answered(http, name):
     assert ask(http, answer.json()["hint"]) == 200
 
 
+@carries_out("api/problems.py::_busy")
 def test_a_running_snapshot_is_followed():
     """409 names the operation under way, and that one can be asked for."""
     control = FakeControl()
@@ -62,6 +70,7 @@ def test_a_running_snapshot_is_followed():
     assert ask(http, refused.json()["hint"]) == 200
 
 
+@carries_out("api/routes/operations.py::_checked")
 def test_without_a_live_partition_the_status_says_what_they_do():
     """Nothing to write; `/restore-status` answers all the same."""
     http = TestClient(create_app(FakeControl((LOADING, FAILED)), now=lambda: NOW))
@@ -69,6 +78,7 @@ def test_without_a_live_partition_the_status_says_what_they_do():
     assert ask(http, refused.json()["hint"]) == 200
 
 
+@carries_out("api/problems.py::not_reached")
 def test_before_any_broker_has_answered_readiness_says_what_is_met():
     """503 names the request; that one answers check by check."""
     control = FakeControl(())
@@ -80,6 +90,7 @@ def test_before_any_broker_has_answered_readiness_says_what_is_met():
     assert "checks" in http.get(path).json()
 
 
+@carries_out("api/problems.py::_invalid")
 def test_a_body_is_sent_as_json(http):
     """The header of the hint, and the same body is taken."""
     body = b'{"partitions": [0]}'
@@ -102,9 +113,18 @@ OPTIONS: dict[str, tuple[Callable[[], Any], str, Callable[[str], Any]]] = {
         lambda: audit_command._app_id(None, None), r"--app-id ([^\s`]+)",
         lambda given: audit_command._app_id(None, given),
     ),
+    "the app for a replay": (
+        lambda: audit_command._app_id(None, "ledger", Level.REPLAY), r"audit module:app --level (\w+)",
+        lambda given: audit_command._app_id("examples.ledger:app", None, Level(given)),
+    ),
 }  # fmt: skip
 
 
+@carries_out(
+    "api/cli/audit_command.py::_app_id",
+    "api/cli/options.py::_split",
+    "api/cli/options.py::service_url",
+)
 @pytest.mark.parametrize("name", OPTIONS)
 def test_the_option_that_is_named_is_taken(name):
     """Refused with an example; the example itself is taken."""
@@ -115,6 +135,7 @@ def test_the_option_that_is_named_is_taken(name):
     right(value)
 
 
+@carries_out("api/server.py::_refused")
 def test_another_port_is_taken():
     """`--http-port 0` picks one that is free."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -124,6 +145,10 @@ def test_another_port_is_taken():
         server._bind("127.0.0.1", 0).close()
 
 
+@carries_out(
+    "api/cli/client.py::Client._ask",
+    "api/cli/options.py::_url_of",
+)
 def test_a_service_is_asked_where_it_is(url):
     """Nobody answers: with `--url` of one that does, it is answered."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
@@ -137,6 +162,10 @@ def test_a_service_is_asked_where_it_is(url):
         assert asking.restore_status()["partitions"]
 
 
+@carries_out(
+    "api/cli/remote_commands.py::_ZeroOrOne.parse_args",
+    "api/cli/remote_commands.py::_failed",
+)
 @pytest.mark.parametrize("wrong", [["health", "--nonsense"], ["retry"]])
 def test_the_command_that_is_named_answers(monkeypatch, control, url, wrong):
     """`health` as it is written, and what partitions do where none failed."""

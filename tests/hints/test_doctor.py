@@ -2,8 +2,8 @@
 
 import json
 import re
+from collections.abc import Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,10 +17,11 @@ from snapreplay.service.doctor import cluster_checks, collect
 from snapreplay.service.doctor.facts import Diagnosis
 from snapreplay.service.kafka.cluster import KafkaCluster
 from tests.hints.following import Operator, way_with
+from tests.hints.registry import carries_out
 from tests.support.healthy import facts
 from tests.support.proxy import Proxy
 from tests.support.stage import Stage, phase
-from tests.support.tampering import bring_back, configure, copy_again, create, delete, grow, trim
+from tests.support.tampering import bring_back, configure, copy_again, create, delete, trim
 
 pytestmark = pytest.mark.kafka
 
@@ -49,6 +50,7 @@ async def served(who: Operator, monkeypatch: Any) -> Any:
         await service.stop()
 
 
+@carries_out("service/doctor/state_checks.py::_remedy")
 async def test_while_the_owner_lives_its_memory_is_written_once_more(operator, monkeypatch):
     """Increments and snapshots are trimmed behind it: the trigger is taken, and a recovery is possible again."""
     then, who = await operator()
@@ -83,6 +85,7 @@ async def test_increments_that_are_all_gone_under_a_living_owner_are_begun_again
         assert service.view(0)["k0"]["n"] == 6
 
 
+@carries_out("service/doctor/state_checks.py::recoverable")
 async def test_without_an_owner_no_trigger_is_recommended(operator):
     """Nobody would take it: the service is started, and its hint leads on."""
     then, who = await operator()
@@ -112,6 +115,7 @@ async def test_a_failed_owner_is_asked_what_can_be_accepted(operator, monkeypatc
     await who.healthy()
 
 
+@carries_out("service/doctor/topic_checks.py::existence")
 @pytest.mark.slow
 async def test_missing_topics_are_created(newcomer):
     """Inputs, outputs and our own, by the commands of the findings."""
@@ -133,16 +137,7 @@ async def test_a_partition_without_an_increment_is_initialised_if_it_is_new(newc
     await who.healthy()
 
 
-async def test_moved_keys_leave_the_state_to_be_taken_to_a_topic_of_the_old_count(operator):
-    """The new input and its app begin with the state, by the printed commands; nothing was left to be copied."""
-    then, who = await operator()
-    grow(then.here.bootstrap_servers, then.input, 2)
-    await who.follow(way_with((await remedies(who))["partition counts"], "--state-of"))
-    assert "partition counts" not in await remedies(who)
-    async with who.running() as service:
-        assert service.view(0)["k0"]["n"] == 6
-
-
+@carries_out("service/doctor/topic_checks.py::partition_counts")
 async def test_inputs_that_differ_before_there_is_any_state_get_equally_many_partitions(newcomer):
     """A topic with as many as the others, named in the app: the finding is gone, and the app begins."""
     who = newcomer()
@@ -162,6 +157,7 @@ async def test_inputs_that_differ_before_there_is_any_state_get_equally_many_par
         pass
 
 
+@carries_out("service/doctor/access_checks.py::refusals")
 async def test_what_could_not_be_looked_at_is_looked_at_again(operator):
     """The group's coordinator does not answer: found with the reason, and gone once it is asked again as printed."""
     _, who = await operator()
@@ -174,6 +170,7 @@ async def test_what_could_not_be_looked_at_is_looked_at_again(operator):
     assert "access:" not in who.said[-1]
 
 
+@carries_out("service/doctor/transaction_checks.py::_remedy")
 async def test_a_foreign_transaction_ends_with_a_producer_of_its_id(operator):
     """Who pins the log is named; a producer of that id ends it, and the service goes LIVE."""
     then, who = await operator()
@@ -198,6 +195,12 @@ async def test_a_foreign_transaction_ends_with_a_producer_of_its_id(operator):
         await holder.stop()
 
 
+@carries_out(
+    "service/doctor/topic_checks.py::kept_for_ever",
+    "service/doctor/topic_checks.py::record_sizes",
+    "service/doctor/topic_checks.py::replayable",
+    "service/doctor/facts.py::Facts.alter",
+)
 @pytest.mark.slow
 async def test_the_settings_of_topics_are_changed_as_printed(operator):
     """Kept for ever, compaction, record sizes: each finding is gone once its command was typed."""
@@ -220,6 +223,7 @@ async def test_the_settings_of_topics_are_changed_as_printed(operator):
     await who.healthy()
 
 
+@carries_out("service/doctor/state_checks.py::same_topics")
 @pytest.mark.slow
 @pytest.mark.parametrize("whose", ["input", "own"])
 async def test_a_topic_that_was_made_again_is_gone_on_with_as_a_copy(operator, whose):
@@ -236,6 +240,7 @@ async def test_a_topic_that_was_made_again_is_gone_on_with_as_a_copy(operator, w
     assert "topic ids" not in await remedies(who)
 
 
+@carries_out("service/doctor/state_checks.py::snapshot_age")
 @pytest.mark.slow
 async def test_a_snapshot_that_its_input_outlives_no_longer_is_written_again(operator, monkeypatch):
     """Found an hour later, and done as printed: there is a newer snapshot, and the input is kept for longer."""
@@ -257,6 +262,12 @@ async def test_a_snapshot_that_its_input_outlives_no_longer_is_written_again(ope
     await who.healthy()
 
 
+@carries_out(
+    "service/doctor/state_checks.py::record_times",
+    "service/doctor/topic_checks.py::_dead_letter_sizes",
+    "service/doctor/topic_checks.py::_in_sync_minimum",
+    "service/doctor/topic_checks.py::durability",
+)
 @pytest.mark.slow
 async def test_what_would_lose_or_refuse_records_is_changed_as_printed(operator):
     """Unclean elections, too many copies asked for, letters that would not fit, inputs that are deleted unread: each
@@ -279,6 +290,7 @@ async def test_what_would_lose_or_refuse_records_is_changed_as_printed(operator)
     await who.healthy()
 
 
+@carries_out("service/doctor/cluster_checks.py::transaction_limits")
 @pytest.mark.slow
 async def test_a_transaction_timeout_above_the_brokers_is_found_and_lowered(operator):
     """The value of the remedy is one that the brokers take."""
@@ -289,17 +301,18 @@ async def test_a_transaction_timeout_above_the_brokers_is_found_and_lowered(oper
     assert "transaction limits" not in await remedies(who, "--set", lowered)
 
 
-async def test_a_broker_that_creates_whatever_is_asked_for_is_set_right(tmp_path):
-    """Started again with the property of the remedy."""
-    properties = {"auto.create.topics.enable": "true"}
-    (finding,) = await accidental_topics(properties, tmp_path)
+@carries_out("service/doctor/cluster_checks.py::accidental_topics")
+async def test_a_broker_that_creates_whatever_is_asked_for_is_set_right(broker):
+    """One that was started with the property of the remedy, as the session's, has no such finding."""
+    async with LocalBroker(properties={"auto.create.topics.enable": "true"}) as careless:
+        (finding,), _ = await accidental_topics(careless)
     (name, value) = re.findall(r"set (\S+)=(\S+) on every broker", finding.remedy)[0]
-    assert not await accidental_topics(properties | {name: value}, tmp_path)
+    found, config = await accidental_topics(broker)
+    assert (found, config[name]) == ([], value)
 
 
-async def accidental_topics(properties: dict[str, str], data_dir: Path) -> list[Diagnosis]:
-    """What is found on a broker with these properties."""
-    async with LocalBroker(data_dir=data_dir, properties=properties) as broker:
-        settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers})
-        seen = await KafkaCluster(settings).facts()
-    return list(cluster_checks.accidental_topics(facts(broker_config=seen.broker_config)))
+async def accidental_topics(broker: Any) -> tuple[list[Diagnosis], Mapping[str, str]]:
+    """What is found on a broker, and its properties."""
+    settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers})
+    config = (await KafkaCluster(settings).facts()).broker_config
+    return list(cluster_checks.accidental_topics(facts(broker_config=config))), config

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from snapreplay.service.core import refusals
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import Genesis
 from snapreplay.state.digest import Digest
 from tests.hints.following import all_of, way_with, ways
+from tests.hints.registry import carries_out
 from tests.support import apps
 from tests.support.stage import Stage
 from tests.support.tampering import bring_back, flip, recreate, tamper, trim, with_fields
@@ -31,6 +31,7 @@ def ledger(then: Any, options: str) -> str:
 # ------------------------------------------------------------------------------ changed code
 
 
+@carries_out("service/recovery/mismatch.py::module")
 async def test_lean_and_changed_code_the_old_version_writes_a_snapshot_first(operator):
     """Without changes in the log no mode by changes is recommended; old version, stop, new version: LIVE."""
     then, who = await operator(**LEAN)
@@ -43,6 +44,7 @@ async def test_lean_and_changed_code_the_old_version_writes_a_snapshot_first(ope
     await who.healthy()
 
 
+@carries_out("service/recovery/advance.py::_with_changes")
 async def test_changed_code_goes_by_changes_where_all_of_them_are_there(operator):
     """Recorded, and the app replays by its settings, or would be lean from now on: the printed settings start it."""
     then, who = await operator()
@@ -68,6 +70,7 @@ async def test_changes_that_were_recorded_only_at_last_are_no_mode(operator):
     await who.healthy()
 
 
+@carries_out("service/recovery/mismatch.py::state_differs")
 @pytest.mark.parametrize("mode", ["changes", pytest.param("replay", marks=pytest.mark.slow)])
 async def test_a_digest_that_differs_leads_to_the_other_mode_and_on(operator, mode):
     """What was recorded is wrong itself: the other mode finds the same, and its hint has the acceptance that works."""
@@ -99,6 +102,7 @@ async def test_the_state_is_taken_along_to_a_new_app_id(operator, gone):
         assert service.view(0)["k0"]["n"] == (6 if gone == "trimmed" else 6 + 7)
 
 
+@carries_out("service/core/refusals.py::refuse")
 async def test_other_inputs_take_the_state_along_or_go_back(operator):
     """WrongLog: the old inputs again, or a new id that begins with the state."""
     then, who = await operator()
@@ -159,6 +163,11 @@ async def longer_log(then: Any) -> None:
     await tamper(then.here, then.increments, RecordKind.INCREMENT, with_fields(owner_epoch=10**6))
 
 
+@carries_out(
+    "service/decisions/baseline.py::_present_state",
+    "service/recovery/ways_out.py::nothing_left",
+    "snapshots/plan.py::_way_out",
+)
 @pytest.mark.parametrize(
     "make",
     [
@@ -208,6 +217,10 @@ async def test_a_snapshot_of_another_schema_is_not_offered(operator):
     await who.healthy()
 
 
+@carries_out(
+    "service/core/refusals.py::damaged",
+    "service/topics/log_bounds.py::_cut",
+)
 @pytest.mark.parametrize(
     "make", [trimmed_increments, pytest.param(lost_increments, marks=pytest.mark.slow)]
 )
@@ -230,6 +243,7 @@ async def test_topics_are_brought_back_from_a_backup(operator, make):
 # ------------------------------------------------------------------------------ records, people
 
 
+@carries_out("service/live/pipeline.py::Live._handler_failed")
 @pytest.mark.parametrize(
     "way",
     [
@@ -257,6 +271,10 @@ async def test_a_record_that_cannot_be_processed_gets_another_handler_or_policy(
         assert service.view(0)["k0"] == {"n": 2 - way, "sum": 1}
 
 
+@carries_out(
+    "service/decisions/accept.py::propose",
+    "service/decisions/accept.py::_proposal",
+)
 async def test_accept_asks_for_a_reason_and_names_the_right_finding(operator):
     """Refusals of `accept` itself: each hint is the command, or the option, that works."""
     then, who = await operator()
@@ -272,6 +290,7 @@ async def test_accept_asks_for_a_reason_and_names_the_right_finding(operator):
     await who.healthy()
 
 
+@carries_out("service/decisions/state_import.py::_same_positions")
 @pytest.mark.slow
 async def test_where_positions_mean_nothing_another_beginning_is_named(operator):
     """`init --state-of` onto an input that was trimmed: both of its hint's options work."""
@@ -288,6 +307,7 @@ async def test_where_positions_mean_nothing_another_beginning_is_named(operator)
         await who.healthy()
 
 
+@carries_out("service/decisions/state_import.py::_not_to_be_had")
 @pytest.mark.slow
 async def test_a_lean_state_is_taken_over_once_its_app_has_written_a_snapshot(operator):
     """The hint's start and stop of the other app is all that was missing."""
@@ -304,6 +324,7 @@ async def test_a_lean_state_is_taken_over_once_its_app_has_written_a_snapshot(op
         await all_of(service, then.here.sent + 1)
 
 
+@carries_out("service/decisions/init.py::init_with_state")
 @pytest.mark.slow
 async def test_a_state_is_not_replaced_and_another_id_takes_it(operator):
     """AlreadyBegun: the hint's new id begins with the state that was asked for."""
@@ -316,10 +337,3 @@ async def test_a_state_is_not_replaced_and_another_id_takes_it(operator):
     await who.follow(" ".join(said.split()).split("hint: ")[1])
     async with who.running() as service:
         assert service.view(0)["k0"]["n"] == 6
-
-
-def test_keys_that_moved_name_the_state_to_take_along() -> None:
-    """The one thing that nobody can accept says so; the way itself is followed in test_first_start.py."""
-    hint = refusals.keys_moved_hint("ledger", 4)
-    assert "cannot be accepted" in hint
-    assert "--state-of ledger" in hint

@@ -10,6 +10,7 @@ from snapreplay.service.ports import LogRecord
 from snapreplay.service.recovery.custody import OutputUndecided, resolved
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from tests.hints.following import all_of, way_with
+from tests.hints.registry import carries_out
 from tests.support.proxy import END_TXN, INIT_PRODUCER_ID, Proxy
 from tests.support.reference import Read
 from tests.support.stage import phase, until
@@ -24,6 +25,10 @@ async def hint_of(service, kind):
     return service.restore_status()[0].error.hint
 
 
+@carries_out(
+    "service/core/custody.py::missing",
+    "service/core/custody.py::unsaved",
+)
 @pytest.mark.parametrize("also_stopping", [False, pytest.param(True, marks=pytest.mark.slow)])
 async def test_a_deleted_topic_is_created_as_printed_while_its_owner_runs(operator, also_stopping):
     """IncrementsMissing, and StateUnsaved of a stop that waits: one command, and the state is written; LIVE, or ended
@@ -47,6 +52,10 @@ async def test_a_deleted_topic_is_created_as_printed_while_its_owner_runs(operat
         assert service.view(0)["k0"]["n"] == 6
 
 
+@carries_out(
+    "service/core/custody.py::disputed",
+    "service/service.py::Service._raise_unsaved",
+)
 @pytest.mark.slow
 async def test_a_disputed_state_is_given_up_by_a_restart_and_the_next_error_leads_on(
     operator, broker
@@ -76,6 +85,7 @@ async def test_a_disputed_state_is_given_up_by_a_restart_and_the_next_error_lead
     await who.healthy()
 
 
+@carries_out("service/recovery/recreated_topic.py::module")
 async def test_what_was_in_a_topic_that_was_made_again_is_brought_back(operator):
     """The increments at their old offsets: the same state, and nothing is accepted."""
     then, who = await operator()
@@ -89,6 +99,7 @@ async def test_what_was_in_a_topic_that_was_made_again_is_brought_back(operator)
         assert service.view(0)["k0"]["n"] == 6
 
 
+@carries_out("service/core/custody.py::unresolved")
 @pytest.mark.slow
 async def test_a_doubt_ends_when_the_output_is_there_again(operator):
     """DoubtUnresolved: the increments were replaced and the output lost while a batch was being committed. With a
@@ -126,6 +137,7 @@ async def test_a_doubt_ends_when_the_output_is_there_again(operator):
         assert service.view(0)["k0"]["n"] == 7
 
 
+@carries_out("service/recovery/custody.py::resolved")
 async def test_an_undecided_output_is_decided_when_the_transaction_before_it_is_over(operator):
     """OutputUndecided: nobody does anything; after its timeout the broker ends it."""
     then, _ = await operator()

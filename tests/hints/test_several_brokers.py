@@ -22,6 +22,7 @@ from snapreplay.service.doctor.facts import TRANSACTION_TOPIC
 from snapreplay.service.recovery.replay import _InputCursor
 from tests.chaos.reassign import reassign
 from tests.hints.following import Operator, all_of
+from tests.hints.registry import carries_out
 from tests.hints.test_only_copy import hint_of
 from tests.support.stage import phase, until
 from tests.support.tampering import configure, partition_count
@@ -100,6 +101,7 @@ async def stop(cluster: LocalCluster, node_id: int) -> None:
     await asyncio.to_thread(cluster.node(node_id - 1)._end, DEADLINE_SECONDS)
 
 
+@carries_out("service/doctor/cluster_checks.py::brokers")
 async def test_a_broker_that_is_away_is_started(operator, broker):
     """Named by its address while the cluster still advertises it, missed in the count afterwards."""
     _, who = await operator()
@@ -119,6 +121,7 @@ async def test_a_broker_that_is_away_is_started(operator, broker):
     await who.healthy()
 
 
+@carries_out("service/doctor/topic_checks.py::replicas")
 async def test_replicas_that_are_behind_are_named_and_catch_up(operator, broker):
     """Also where so few are left that writes are refused. The printed command shows them, and then no more."""
     then, who = await operator()
@@ -148,6 +151,7 @@ async def nothing_shown_by(who: Operator, remedy: str) -> None:
         await who.follow(remedy)
 
 
+@carries_out("service/doctor/cluster_checks.py::transaction_log")
 async def test_a_topic_with_one_copy_gets_those_that_are_printed(operator, broker):
     """Kafka's log of transactions, and the input; then what is printed of their new replicas and of
     min.insync.replicas."""
@@ -165,6 +169,7 @@ async def test_a_topic_with_one_copy_gets_those_that_are_printed(operator, broke
     await who.healthy()
 
 
+@carries_out("service/kafka/reader.py::KafkaReader._stalled")
 async def test_a_read_that_stalls_names_the_command_that_names_the_broker(
     operator, broker, monkeypatch
 ):
@@ -193,6 +198,7 @@ async def test_a_read_that_stalls_names_the_command_that_names_the_broker(
         await then.here.assert_exactly_once(service)
 
 
+@carries_out("service/kafka/corrupt_batches.py::CorruptBatches._count")
 async def test_an_intact_replica_leads_and_the_damaged_copy_is_made_anew(operator, broker, disks):
     """All that lies behind the damaged batch is processed once, by the process that stood still."""
     then, who = await operator()

@@ -14,12 +14,9 @@ ROOT = Path(__file__).resolve().parents[2]
     ("count", "noun", "expected"),
     [
         (0, "offset", "0 offsets"),
-        (1, "offset", "1 offset"),
-        (2, "offset", "2 offsets"),
         (1, "entry", "1 entry"),
         (1_048_576, "entry", "1,048,576 entries"),
         (2, "key", "2 keys"),
-        (1, "batch", "1 batch"),
         (3, "batch", "3 batches"),
         (2, "index", "2 indexes"),
     ],

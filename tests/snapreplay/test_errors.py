@@ -3,10 +3,8 @@
 import importlib
 import pkgutil
 
-import pytest
-
 import snapreplay
-from snapreplay.errors import Reaction, RecordError, RecordId, SnapreplayError, StopError
+from snapreplay.errors import SnapreplayError
 
 
 def every_error() -> list[type[SnapreplayError]]:
@@ -38,18 +36,3 @@ def test_a_subclass_never_changes_the_reaction_of_its_parent():
         if hasattr(parent, "reaction") and parent.reaction is not error.reaction
     ]
     assert changed == []
-
-
-def test_an_error_shows_its_hint_and_keeps_its_facts():
-    """People get the sentence and the remedy, machines the values."""
-    error = StopError("offset 5 is gone", hint="raise retention.ms", offset=5)
-    assert str(error) == "offset 5 is gone (raise retention.ms)"
-    assert error.facts == {"offset": 5}
-    assert str(StopError("offset 5 is gone")) == "offset 5 is gone"
-
-
-@pytest.mark.parametrize("record_id", [None, RecordId("payments", 3, 1042)])
-def test_a_record_error_names_the_record(record_id):
-    """The handler-error policy needs to know which one, as soon as somebody does."""
-    error = RecordError("too large", record_id=record_id)
-    assert (error.record_id, error.reaction) == (record_id, Reaction.HANDLER_POLICY)

@@ -51,12 +51,6 @@ def test_a_changed_get_default_is_found():
         check(bad_apps.lossy, RECORDS)
 
 
-def test_a_value_that_only_passes_in_a_batch_is_found():
-    """The fold lets it pass within a batch; alone, the record fails."""
-    with pytest.raises(RecordError, match="words-0-0"):
-        check(bad_apps.repaired, RECORDS)
-
-
 def sometimes_failing(policy_records):
     topic, out_topic = Topic("in"), Topic("out")
     app = App(
@@ -85,12 +79,12 @@ def test_dead_letters_are_part_of_the_comparison():
 
 
 def test_the_other_process_has_the_hash_seed_it_is_given():
-    """One seed gives one trace, so that a finding can be looked at again."""
+    """Another seed is another trace of an app that depends on it."""
     traces = [
         testing._in_child(f"{bad_apps.__name__}:set_order", RECORDS, ErrorPolicy.FAIL, seed)
-        for seed in ("1", "1", "2")
+        for seed in ("1", "2")
     ]
-    assert traces[0] == traces[1] != traces[2]
+    assert traces[0] != traces[1]
 
 
 def test_no_records_are_no_check():

@@ -23,13 +23,9 @@ def starts(increments: int, snapshots: int) -> LogStarts:
     return LogStarts(increments, snapshots, WHOLE.inputs)
 
 
-def test_the_newest_snapshot_comes_first() -> None:
-    """Nothing is known against it, so it is tried."""
-    assert plan_start(LAST, 122, WHOLE, {}) == FromSnapshot(P30)
-
-
 def test_an_unusable_snapshot_gives_way_to_the_next_older_one() -> None:
-    """One by one, as each of them fails."""
+    """The newest first, then one by one, as each of them fails."""
+    assert plan_start(LAST, 122, WHOLE, {}) == FromSnapshot(P30)
     assert plan_start(LAST, 122, WHOLE, {"s30": "damaged"}) == FromSnapshot(P20)
     assert plan_start(LAST, 122, WHOLE, {"s30": "damaged", "s20": "too"}) == FromSnapshot(P10)
 

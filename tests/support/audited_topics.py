@@ -10,7 +10,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from snapreplay.app.names import increments_topic, snapshots_topic
 from snapreplay.app.record import InputRecord, RawRecord
+from tests.support.deadlines import scaled
 
+DEADLINE_S = scaled(30)
 CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 Values = Mapping[int, Sequence[bytes]]
 """Partition → values of its records."""
@@ -35,24 +37,24 @@ class BrokerTopics:
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers})
         self._plain = Producer(common | {"enable.idempotence": True})
         self._transactional = Producer(common | {"transactional.id": transactional_id})
-        self._transactional.init_transactions(30)
+        self._transactional.init_transactions(DEADLINE_S)
 
     def create(self, names: Iterable[str], partition_count: int) -> None:
         topics = [NewTopic(name, partition_count, 1, config=CONFIG) for name in names]
         for created in self._admin.create_topics(topics).values():
-            created.result(30)
+            created.result(DEADLINE_S)
 
     def append(self, topic: str, values: Values) -> Offsets:
         return _produced(self._plain, topic, values)
 
     def commit(self, topic: str, values: Values) -> Offsets:
         offsets = self.open_transaction(topic, values)
-        self._transactional.commit_transaction(30)
+        self._transactional.commit_transaction(DEADLINE_S)
         return offsets
 
     def abort(self, topic: str, values: Values) -> None:
         self.open_transaction(topic, values)
-        self._transactional.abort_transaction(30)
+        self._transactional.abort_transaction(DEADLINE_S)
 
     def open_transaction(self, topic: str, values: Values) -> Offsets:
         """It holds back the last stable offset."""
@@ -62,7 +64,7 @@ class BrokerTopics:
     def trim(self, topic: str, partition: int, before_offset: int) -> None:
         place = TopicPartition(topic, partition, before_offset)
         for deleted in self._admin.delete_records([place]).values():
-            deleted.result(30)
+            deleted.result(DEADLINE_S)
 
 
 def _produced(producer: Producer, topic: str, values: Values) -> Offsets:
@@ -78,7 +80,7 @@ def _produced(producer: Producer, topic: str, values: Values) -> Offsets:
     for number, records in values.items():
         for value in records:
             producer.produce(topic, value, partition=number, on_delivery=noting(number))
-    producer.flush(30)
+    producer.flush(DEADLINE_S)
     assert [len(records) for records in values.values()] == [len(o) for o in offsets.values()]
     return offsets
 

@@ -103,15 +103,6 @@ def changes_a_default(record: In, state: State, out: Out) -> None:
         state.get(record.key, {"n": 0})["n"] += 1
 
 
-repaired = make("repaired")
-
-
-@repaired.handler(words)
-def repairs_later(record: In, state: State, out: Out) -> None:
-    """Passes in one batch, fails alone: a set is no value until the next record replaces it."""
-    state["it"]["n"] = {1} if record.offset % 2 == 0 else 1
-
-
 reply = make("reply")
 REPLY: dict[str, Any] = {}
 

@@ -16,6 +16,8 @@ from typing import Any
 
 import httpx2
 
+from tests.support.deadlines import scaled
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("program.py")
 DEADLINE_SECONDS = 40.0
@@ -61,7 +63,7 @@ class Child:
                 stderr=stderr,
             )
         self.url = ""
-        self._http = httpx2.Client(trust_env=False, timeout=10)
+        self._http = httpx2.Client(trust_env=False, timeout=scaled(10))
 
     @property
     def pid(self) -> int:
@@ -111,11 +113,13 @@ class Child:
         self, holds: Callable[[], object], what: str, seconds: float = DEADLINE_SECONDS
     ) -> None:
         """Wait for a condition; fails when the process ends before it comes true."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + scaled(seconds)
         while not holds():
             code = self.process.poll()
             assert code is None, f"ended with {code} before {what}: {self.log[-3000:]}"
-            assert time.monotonic() < deadline, f"no {what} in {seconds} s: {self.log[-3000:]}"
+            assert time.monotonic() < deadline, (
+                f"no {what} in {scaled(seconds):.0f} s: {self.log[-3000:]}"
+            )
             time.sleep(POLL_SECONDS)
 
     def kill(self) -> None:
@@ -128,7 +132,7 @@ class Child:
         """SIGTERM; the exit code."""
         self.process.send_signal(signal.SIGTERM)
         self._http.close()
-        return self.process.wait(DEADLINE_SECONDS)
+        return self.process.wait(scaled(DEADLINE_SECONDS))
 
 
 class Family:

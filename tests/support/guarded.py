@@ -21,6 +21,7 @@ from confluent_kafka.admin._scram import (
 from snapreplay.devbroker.cluster import LocalCluster
 from snapreplay.devbroker.ports import free_ports
 from snapreplay.devbroker.properties import HOST, Node
+from tests.support.deadlines import scaled
 
 USER, PASSWORD = "ada", "lovelace"
 _LOGIN = "org.apache.kafka.common.security"
@@ -70,13 +71,13 @@ class Guarded:
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
         change = UserScramCredentialUpsertion(USER, info, password.encode())
         for future in self.admin.alter_user_scram_credentials([change]).values():
-            future.result(20)
+            future.result(scaled(20))
 
     def allow(self, kafka_acls: str) -> None:
         """What the arguments of `kafka-acls.sh` say: --allow-principal, --operation, --topic, …; or --remove."""
         done = self.admin.create_acls(bindings(kafka_acls))
         for future in done.values():
-            future.result(20)
+            future.result(scaled(20))
 
     def revoke(self, kafka_acls: str) -> None:
         """Take back what `allow` gave."""
@@ -93,7 +94,7 @@ class Guarded:
             for b in bindings(kafka_acls)
         ]
         for future in self.admin.delete_acls(filters).values():
-            assert future.result(20), f"nobody was allowed {kafka_acls}"
+            assert future.result(scaled(20)), f"nobody was allowed {kafka_acls}"
 
 
 def bindings(kafka_acls: str) -> list[AclBinding]:

@@ -12,9 +12,10 @@ from confluent_kafka import KafkaError, TopicPartition
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from snapreplay.snapshots.format.records import Claim, Increment
 from tests.support import reference
+from tests.support.deadlines import scaled
 from tests.support.entries import read_entry
 
-QUIET_S = 30.0
+QUIET_S = scaled(30.0)
 
 
 @dataclass

@@ -9,6 +9,7 @@ import psutil
 
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import TopicPartition
+from tests.support.deadlines import within
 
 T = TypeVar("T")
 
@@ -43,14 +44,14 @@ async def decided(cluster: KafkaCluster, source: TopicPartition) -> None:
 
 async def until(holds: Callable[[], object], seconds: float = 20.0) -> None:
     """Wait for a condition; the test fails when it does not come true in time."""
-    async with asyncio.timeout(seconds):
+    async with within(seconds):
         while not holds():  # noqa: ASYNC110 - what is waited for knows no events
             await asyncio.sleep(0.01)
 
 
 async def until_async(ask: Callable[[], Awaitable[T]], holds: Callable[[T], object]) -> T:
     """Ask again and again until the answer is right; the test fails when that takes 30 s."""
-    async with asyncio.timeout(30):
+    async with within(30):
         while not holds(answer := await ask()):  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.02)
     return answer

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from snapreplay.devbroker.jars import ensure, kafka_version
 from snapreplay.jars import cache
+from tests.support.deadlines import scaled
 
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = scaled(60.0)
 CLASSES = {
     "kafka-configs.sh": "kafka.admin.ConfigCommand",
     "kafka-reassign-partitions.sh": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",

@@ -17,11 +17,12 @@ from typing import Any, TypeVar
 
 from snapreplay.devbroker.ports import free_ports
 from snapreplay.devbroker.properties import HOST, Node
+from tests.support.deadlines import scaled
 from tests.support.flows import CLIENTS, Direction, Flow, Side, flows
 
 T = TypeVar("T")
 PIECE_BYTES = 65_536
-ANSWER_S = 10.0
+ANSWER_S = scaled(10.0)
 
 
 class LinkProxies:

@@ -25,11 +25,12 @@ from pathlib import Path
 
 from snapreplay.devbroker.process import KeptProcess
 from snapreplay.devbroker.properties import Node
+from tests.support.deadlines import scaled
 from tests.support.flows import CLIENTS, Direction, Flow, Side, flows
 
 PORT, CONTROLLER_PORT = 9092, 9093
-COMMAND_S = 10.0
-READY_S = 10.0
+COMMAND_S = scaled(10.0)
+READY_S = scaled(10.0)
 
 
 class NotAllowed(Exception):

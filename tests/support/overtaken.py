@@ -3,6 +3,7 @@
 import asyncio
 
 from snapreplay.service.kafka.producer import KafkaProducer
+from tests.support.deadlines import scaled
 
 
 class Overtaken(KafkaProducer):
@@ -19,5 +20,5 @@ class Overtaken(KafkaProducer):
 async def overtaken(cluster, settings, transactional_id, meanwhile):
     producer = Overtaken(settings, transactional_id, cluster._limits_of)
     producer.meanwhile = meanwhile
-    await producer.start(15)
+    await producer.start(scaled(15))
     return producer

@@ -9,6 +9,7 @@ from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.runtime.context import Context
 from tests.support import reference
+from tests.support.deadlines import scaled
 from tests.support.stage import until
 
 
@@ -53,7 +54,7 @@ class Owner:
 
     async def end(self) -> None:
         self.runner.stop(final_snapshot=False)
-        await asyncio.wait_for(self.task, 20)
+        await asyncio.wait_for(self.task, scaled(20))
 
     async def outputs(self) -> list[str]:
         """Ids of the input records that the committed outputs name, in order."""

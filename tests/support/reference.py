@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-READ_SECONDS = 30.0
+from tests.support.deadlines import scaled
+
+READ_SECONDS = scaled(30.0)
 
 
 class Read(NamedTuple):

@@ -21,6 +21,7 @@ from snapreplay.service.runtime.context import Context, Identity
 from snapreplay.service.service import Service
 from snapreplay.service.topics.requirements import ensure_topics
 from tests.support import apps, reference
+from tests.support.deadlines import scaled
 
 DEADLINE_SECONDS = 30.0
 GROUP = {"session_timeout_ms": 3000, "heartbeat_interval_ms": 200}
@@ -93,7 +94,7 @@ class Stage:
         service = self.service(app, **tables)
         await service.start()
         try:
-            await service.wait_live(DEADLINE_SECONDS)
+            await service.wait_live(scaled(DEADLINE_SECONDS))
             yield service
         finally:
             await service.stop()
@@ -177,9 +178,9 @@ async def until(
 ) -> None:
     """Wait for a condition; says what it was when it does not come true in time."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + seconds
+    deadline = loop.time() + scaled(seconds)
     while not holds():
-        assert loop.time() < deadline, f"not within {seconds} s: {what}"
+        assert loop.time() < deadline, f"not within {scaled(seconds):.0f} s: {what}"
         await asyncio.sleep(0.01)
 
 

@@ -26,9 +26,10 @@ from snapreplay.service.topics.requirements import KEPT_FOR_EVER
 from snapreplay.snapshots.format.envelope import HEADER_BYTES, RecordKind, decode, encode, kind_of
 from snapreplay.snapshots.format.records import LogEntry
 from tests.support import reference
+from tests.support.deadlines import scaled
 from tests.support.stage import Stage
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = scaled(20.0)
 
 Change = Callable[[bytes], bytes | None]
 """From a record's value to the one to write instead; None leaves it out, and all behind it."""

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from snapreplay.devbroker.cluster import LocalCluster
 from snapreplay.devbroker.properties import Node
+from tests.support.deadlines import scaled
 from tests.support.flows import Direction, Side
 from tests.support.link_proxy import LinkProxies
 from tests.support.netns import Namespaces, NotAllowed
@@ -25,7 +26,7 @@ from tests.support.netns import Namespaces, NotAllowed
 log = logging.getLogger(__name__)
 
 SIZE = 3
-START_S = 120.0
+START_S = scaled(120.0)
 
 
 class Network(Protocol):

@@ -31,25 +31,24 @@ def told(mode: RestoreMode, status: dict[str, Any] | None) -> Told:
     return Told(seed=1, restarts=[Restart(kill, 100, "processing", back)])
 
 
-@pytest.mark.parametrize("mode", ["changes", "replay"])
-def test_proven(mode: RestoreMode) -> None:
-    """Four proofs on the mode that was asked for hold."""
-    verdict = judging.recoveries(told(mode, restore(mode)))
-    assert verdict.holds
-    assert mode in verdict.detail
-
-
-def test_digest_not_equal() -> None:
-    """A recovery that ended with another digest does not hold."""
-    verdict = judging.recoveries(told("changes", restore(equal=False)))
-    assert not verdict.holds
-    assert verdict.findings == ["restart 1: 0 of 4 digests proven"]
-
-
-@pytest.mark.parametrize("went", ["changes", None])
-def test_other_mode(went: RestoreMode | None) -> None:
-    """Asked for replay, but it went by changes or had nothing to replay: not shown."""
-    assert not judging.recoveries(told("replay", restore(went))).holds
+@pytest.mark.parametrize(
+    ("asked", "went", "equal"),
+    [
+        ("changes", "changes", True),
+        ("replay", "replay", True),
+        ("changes", "changes", False),
+        ("replay", "changes", True),
+        ("replay", None, True),
+    ],
+)
+def test_a_recovery_holds_by_its_proofs_and_its_mode(
+    asked: RestoreMode, went: RestoreMode | None, equal: bool
+) -> None:
+    """Four equal digests, on the mode that was asked for; nothing to replay shows nothing."""
+    verdict = judging.recoveries(told(asked, restore(went, equal=equal)))
+    assert verdict.holds is (equal and went == asked)
+    assert asked in verdict.detail or not verdict.holds
+    assert equal or verdict.findings == ["restart 1: 0 of 4 digests proven"]
 
 
 def test_killed_before_it_was_live() -> None:

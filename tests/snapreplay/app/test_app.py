@@ -65,14 +65,6 @@ def test_topics_and_versions_are_checked(given, words):
     refused(lambda: make(**given), *words)
 
 
-def test_handler_returns_the_function_and_registers_it():
-    """The decorated function can still be called and tested by itself."""
-    app = make()
-    assert app.handler(payments)(handle) is handle
-    assert app.handlers == {payments: handle}
-    app.validate()
-
-
 def test_handler_of_an_unknown_topic_is_refused():
     """The inputs are listed; an equal name on another object is not the same topic."""
     refused(lambda: make().handler(rates), "rates", "inputs=[…]: payments")
@@ -99,20 +91,6 @@ async def async_generator_handler(record, state, out):
     yield
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        coroutine_handler,
-        async_generator_handler,
-        AsyncCallable(),
-        functools.partial(coroutine_handler),
-    ],
-)
-def test_async_handlers_are_refused_with_the_ways_out(function):
-    """The message says what to do instead."""
-    refused(lambda: make().handler(payments)(function), "async", "upstream", "another input")
-
-
 def generator_handler(record, state, out):
     yield 1
 
@@ -120,6 +98,10 @@ def generator_handler(record, state, out):
 @pytest.mark.parametrize(
     ("function", "word"),
     [
+        (coroutine_handler, "async"),
+        (async_generator_handler, "async"),
+        (AsyncCallable(), "async"),
+        (functools.partial(coroutine_handler), "async"),
         (generator_handler, "generator"),
         (lambda record: None, "cannot be called with"),
         (lambda r, s, o, *, must: None, "must"),
@@ -132,8 +114,6 @@ def test_what_cannot_be_called_as_a_handler_is_refused(function, word):
 
 
 class Counter:
-    """A handler that is an object."""
-
     def __call__(self, record, state, out):
         state["n"] = 1
 
@@ -143,37 +123,31 @@ class Counter:
 
 @pytest.mark.parametrize(
     "function",
-    [Counter(), Counter().method, functools.partial(handle), lambda r, s, o, more=1: None],
+    [handle, Counter(), Counter().method, functools.partial(handle), lambda r, s, o, more=1: None],
 )
 def test_anything_callable_with_three_arguments_is_a_handler(function):
-    """Objects, methods, partials and lambdas work."""
+    """Also objects, methods, partials and lambdas; what was decorated can still be called and tested by itself."""
     app = make()
-    app.handler(payments)(function)
+    assert app.handler(payments)(function) is function
     app.validate()
     assert app.version.startswith("code:")
-
-
-def test_validate_names_the_input_without_handler():
-    """With several inputs, the missing one is named."""
-    app = make(inputs=[payments, rates])
-    app.handler(payments)(handle)
-    refused(app.validate, "rates has no handler")
 
 
 SHARED = MapState(str, int)
 
 
 @pytest.mark.parametrize(
-    ("state", "word"),
+    ("given", "word"),
     [
-        (lambda: SHARED, "twice"),
-        (lambda: MapState, "class MapState"),
-        (dict, "cannot be the state"),
+        ({"inputs": [payments, rates]}, "rates has no handler"),
+        ({"state": lambda: SHARED}, "twice"),
+        ({"state": lambda: MapState}, "class MapState"),
+        ({"state": dict}, "cannot be the state"),
     ],
 )
-def test_validate_refuses_a_factory_that_makes_no_new_state(state, word):
-    """A state shared by partitions would mix them."""
-    app = make(state=state)
+def test_validate_refuses_what_could_not_run(given, word):
+    """An input without a handler; a state that partitions would share, or that is none."""
+    app = make(**given)
     app.handler(payments)(handle)
     refused(app.validate, word)
 

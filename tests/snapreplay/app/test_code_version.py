@@ -34,12 +34,6 @@ def version_of(source, name="handler"):
     return code_version([scope[name]])
 
 
-def test_shape():
-    """Short enough for a status line, and it says what it is."""
-    assert version_of(BASE)[:5] == "code:"
-    assert int(version_of(BASE)[5:], 16) < 2**32
-
-
 @pytest.mark.parametrize(
     "change", ["\n\n\n" + BASE, BASE.replace("total", "other"), BASE + "x = 1\n"]
 )
@@ -49,24 +43,25 @@ def test_same_code_has_the_same_version(change):
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("old", "new", "name"),
     [
-        ("helper(3)", "helper(4)"),
-        ("helper(3)", "helper(3.0)"),
-        ('"d"', '"e"'),
-        ("x + 1", "x - 1"),
-        ("x * 2", "x * 3"),
-        ("range(4)", "range(5)"),
-        ("[nested(n)", "[-nested(n)"),
-        ("x ** 2", "x ** 3"),
-        ("out):", "out, more=1):"),
-        ("state[record.key]", "state[record.id]"),
+        ("helper(3)", "helper(4)", "handler"),
+        ("helper(3)", "helper(3.0)", "handler"),
+        ('"d"', '"e"', "handler"),
+        ("x + 1", "x - 1", "handler"),
+        ("x * 2", "x * 3", "handler"),
+        ("x * 2", "x * 3", "Book"),  # a state's factory may be its class
+        ("range(4)", "range(5)", "handler"),
+        ("[nested(n)", "[-nested(n)", "handler"),
+        ("x ** 2", "x ** 3", "handler"),
+        ("out):", "out, more=1):", "handler"),
+        ("state[record.key]", "state[record.id]", "handler"),
     ],
 )
-def test_changed_code_has_another_version(old, new):
+def test_changed_code_has_another_version(old, new, name):
     """Also in a constant's type, in a helper or class of the same module, in a comprehension."""
     assert old in BASE
-    assert version_of(BASE.replace(old, new)) != version_of(BASE)
+    assert version_of(BASE.replace(old, new), name) != version_of(BASE, name)
 
 
 def test_another_hash_seed_gives_the_same_version():
@@ -86,7 +81,7 @@ def test_another_hash_seed_gives_the_same_version():
             text=True,
             check=True,
         ).stdout.strip()
-        for seed in ("1", "2", "3")
+        for seed in ("1", "2")
     }
     assert found == {version_of(BASE)}
 
@@ -139,11 +134,6 @@ def test_what_a_closure_holds_counts():
     others = {code_version([made(double, 2)]), code_version([made(triple, 1)])}
     assert code_version([made(double, 1)]) not in others
     assert len(others) == 2
-
-
-def test_a_class_counts_with_all_its_methods():
-    """A state's factory may be its class."""
-    assert version_of(BASE, "Book") != version_of(BASE.replace("x * 2", "x * 3"), "Book")
 
 
 def test_a_moved_line_of_a_try_counts():

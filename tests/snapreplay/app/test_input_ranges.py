@@ -1,26 +1,15 @@
 """Ranges cover the input without holes, in the order applied."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapreplay.app.anchor import anchor_of
-from snapreplay.app.input_ranges import InputRanges, OutOfOrder, out_of_order, without_skipped
+from snapreplay.app.input_ranges import InputRanges, without_skipped
 from snapreplay.app.ranges import InputRange, SkippedRange
 from snapreplay.app.record import RawRecord
 
 
 def at(topic, offset):
     return RawRecord(topic, 0, offset, offset * 10, b"k", b"v%d" % offset)
-
-
-def test_range_starts_at_the_position_not_at_the_first_record():
-    """A transaction marker before the first record lies inside the range."""
-    coverage = InputRanges({"a": 10, "b": 0})
-    coverage.applied(at("a", 14), 3)
-    assert coverage.ranges == [InputRange("a", 10, 15, 3)]
-    assert coverage.positions == {"a": 15, "b": 0}
-    assert coverage.record_count == 3
 
 
 def test_neighbouring_runs_of_one_input_are_one_range():
@@ -33,17 +22,6 @@ def test_neighbouring_runs_of_one_input_are_one_range():
         InputRange("b", 5, 8, 1),
         InputRange("a", 3, 5, 2),
     ]
-
-
-def test_skipped_records_are_covered_but_not_counted():
-    """They count in the range (the reader sees them), not as applied, and are the anchor when they come last."""
-    coverage = InputRanges({"a": 0})
-    coverage.applied(at("a", 0), 1)
-    coverage.skip(at("a", 1))
-    assert coverage.ranges == [InputRange("a", 0, 2, 2)]
-    assert coverage.skipped == [SkippedRange("a", 1, 2)]
-    assert coverage.record_count == 1
-    assert coverage.anchors == {"a": anchor_of(at("a", 1))}
 
 
 def test_skipped_neighbours_are_one_range_also_over_gaps():
@@ -88,19 +66,6 @@ def test_ranges_are_adjacent_and_skips_are_exact(steps):
     inside = {(s.topic, o) for s in coverage.skipped for o in range(s.start_offset, s.end_offset)}
     assert skipped <= inside
     assert not applied & inside
-
-
-def test_positions_given_are_not_changed():
-    """The caller's positions stay those of the batch before."""
-    positions = {"a": 0}
-    InputRanges(positions).applied(at("a", 0), 1)
-    assert positions == {"a": 0}
-
-
-def test_out_of_order_names_record_and_position():
-    """Feeding a record twice is stopped, with both numbers."""
-    with pytest.raises(OutOfOrder, match=r"a-0-3 .* is 5"):
-        raise out_of_order(at("a", 3), 5)
 
 
 def test_a_replay_leaves_out_what_was_skipped():

@@ -2,34 +2,17 @@
 
 import os
 import signal
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from snapreplay.devbroker.process import KeeperGone, KeptProcess
+from tests.support.processes import eventually, is_running
 
-DEADLINE_S = 10.0
 SLEEP = ["/bin/sh", "-c", "echo up; exec sleep 600"]
 STUBBORN = ["/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.1; done"]
-
-
-def eventually(condition: Callable[[], bool], what: str) -> None:
-    """Poll for a condition under a deadline."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process of this id is there and no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @pytest.fixture
@@ -79,13 +62,6 @@ def test_end_kills_what_ignores_sigterm(kept: KeptProcess, tmp_path: Path) -> No
     assert not is_running(pid)
 
 
-def test_end_without_patience_is_a_crash(kept: KeptProcess, tmp_path: Path) -> None:
-    """No SIGTERM comes first; ending twice gives the same answer."""
-    pid = run(kept, SLEEP, tmp_path / "log")
-    assert kept.end(grace_s=0.0) == kept.end(grace_s=5.0) == -signal.SIGKILL
-    assert not is_running(pid)
-
-
 def test_close_ends_the_command_and_removes_the_directory(
     kept: KeptProcess, work_dir: Path, tmp_path: Path
 ) -> None:
@@ -109,22 +85,18 @@ def test_files_can_be_left(kept: KeptProcess, work_dir: Path) -> None:
 def test_the_end_of_the_starting_thread_is_not_the_end_of_the_command(
     work_dir: Path, tmp_path: Path
 ) -> None:
-    """A broker started from a worker thread lives on when that thread ends."""
-    made: list[KeptProcess] = []
-    pids: list[int] = []
-
-    def start() -> None:
-        made.append(KeptProcess(work_dir))
-        pids.append(run(made[0], SLEEP, tmp_path / "log"))
-
-    thread = threading.Thread(target=start)
-    thread.start()
-    thread.join()
+    """A broker started from a worker thread lives on when that thread ends. Without patience its end is a crash: no
+    SIGTERM comes first; ending twice gives the same answer."""
+    with ThreadPoolExecutor(1) as pool:
+        kept = pool.submit(KeptProcess, work_dir).result()
+        pid = pool.submit(run, kept, SLEEP, tmp_path / "log").result()
     try:
-        assert made[0].exit_code() is None
-        assert is_running(pids[0])
+        assert kept.exit_code() is None
+        assert is_running(pid)
+        assert kept.end(grace_s=0.0) == kept.end(grace_s=5.0) == -signal.SIGKILL
+        assert not is_running(pid)
     finally:
-        made[0].close()
+        kept.close()
 
 
 def test_a_killed_keeper_takes_the_command_along(

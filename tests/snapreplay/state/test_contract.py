@@ -2,9 +2,7 @@
 
 import msgspec
 
-from snapreplay.state.contract import ShardSlice, State
-from snapreplay.state.map import MapState
-from tests.snapreplay.state.test_objects import Book
+from snapreplay.state.contract import ShardSlice
 
 
 def test_a_slice_is_a_short_array_on_the_wire() -> None:
@@ -13,9 +11,3 @@ def test_a_slice_is_a_short_array_on_the_wire() -> None:
     encoded = msgspec.msgpack.encode(part)
     assert encoded == b"\x94\x07\x01\xcf" + b"\xff" * 8 + b"\x81\xc4\x01k\xc4\x01v"
     assert msgspec.msgpack.decode(encoded, type=ShardSlice) == part
-
-
-def test_a_state_is_known_by_its_methods() -> None:
-    """No base class is needed; a map is not driven through this side."""
-    assert isinstance(Book(), State)
-    assert not isinstance(MapState(str, int), State)

@@ -7,7 +7,6 @@ import pytest
 
 from snapreplay.errors import UsageError
 from snapreplay.state.contract import ENTRY_BYTES_MAX, ShardSlice
-from snapreplay.state.digest import digest_of
 from snapreplay.state.objects import ObjectStore
 from snapreplay.state.steps import all_of
 
@@ -68,19 +67,6 @@ def test_a_snapshot_restores_an_equal_object() -> None:
     assert other.size_bytes == store.size_bytes > 0
 
 
-def test_slices_prove_the_snapshot() -> None:
-    """The digest is of the entries; there is none per batch."""
-    store = ObjectStore(Book())
-    batch(store, b"x")
-    cursor = store.mark()
-    (part,) = all_of(cursor.slicing(1000))
-    assert cursor.digest == digest_of(part.entries.items())
-    assert (part.digest_a, part.digest_b) == (cursor.digest.a, cursor.digest.b)
-    assert store.digest is None
-    assert not store.keeps_changes
-    assert store.shard_count == 1
-
-
 def test_an_empty_snapshot_restores_an_empty_object() -> None:
     """Not the one that the factory makes."""
     store = ObjectStore(Book())
@@ -92,16 +78,6 @@ def test_an_empty_snapshot_restores_an_empty_object() -> None:
     other.loaded()
     assert slices == []
     assert other.view.orders == []
-
-
-def test_clear_brings_the_object_of_the_factory_back() -> None:
-    """Which may hold entries from the start."""
-    store = ObjectStore(Book())
-    batch(store, b"x")
-    store.stream_time_ms = 5
-    store.clear()
-    assert store.view.orders == [b"opening"]
-    assert store.stream_time_ms == -1
 
 
 def test_the_image_stays_while_the_object_changes() -> None:
@@ -190,23 +166,6 @@ def test_an_object_holds_one_batch_at_most() -> None:
         store.merge()
 
 
-class OnlyBegin(Book):
-    def begin(self) -> None:
-        """And no rollback."""
-
-
-class OnlyRollback(Book):
-    def rollback(self) -> None:
-        """And no begin."""
-
-
-@pytest.mark.parametrize("state", [OnlyBegin(), OnlyRollback()])
-def test_begin_and_rollback_come_together(state: Book) -> None:
-    """One of them is a mistake."""
-    with pytest.raises(UsageError, match="only one of"):
-        ObjectStore(state)
-
-
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
@@ -230,12 +189,11 @@ def test_a_snapshot_that_breaks_the_contract_is_refused(entries: Any, message: s
 
 
 def test_what_only_a_map_can_do_is_refused() -> None:
-    """Recovery by changes, and a view of the last committed batch."""
+    """Recovery by changes; it has no digest per batch either."""
     store = ObjectStore(Book())
+    assert (store.digest, store.keeps_changes) == (None, False)
     with pytest.raises(UsageError, match="by replay"):
         store.apply_changes({b"a": None})
-    with pytest.raises(UsageError, match="MapState"):
-        store.committed_view()
 
 
 def test_the_stream_time_is_shown_to_objects_that_want_it() -> None:
@@ -244,3 +202,5 @@ def test_the_stream_time_is_shown_to_objects_that_want_it() -> None:
     store.stream_time_ms = plain.stream_time_ms = 5
     assert store.view.stream_time_ms == store.stream_time_ms == plain.stream_time_ms == 5
     assert not hasattr(plain.view, "stream_time_ms")
+    store.clear()
+    assert store.view.stream_time_ms == -1

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from snapreplay.state.round_trip import flat_check, is_shareable, parts_with_read_back, same, shown
+from snapreplay.state.round_trip import flat_check, is_shareable, parts_with_read_back, same
 
 
 class Point(msgspec.Struct):
@@ -210,9 +210,3 @@ def test_mutable_parts_are_told() -> None:
 def test_only_immutable_types_are_shareable(declared: Any, *, expected: bool) -> None:
     """One object may then stand under two keys."""
     assert is_shareable(inspect.type_info(declared)) is expected
-
-
-def test_long_values_are_shortened_in_messages() -> None:
-    """A message is for people."""
-    assert shown((1, 2)) == "tuple (1, 2)"
-    assert len(shown("x" * 500)) < 70

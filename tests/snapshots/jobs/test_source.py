@@ -95,8 +95,11 @@ def test_the_documented_read_works(read, spark, broker, capsys) -> None:
 )
 def test_a_wrong_option_is_named(options, says) -> None:
     """Before any broker is asked."""
-    with pytest.raises(UnknownOption, match=says):
+    with pytest.raises(UnknownOption, match=says) as refused:
         _asked(options)
+    if "at.timestamp" in options:
+        example = str(refused.value.hint).removeprefix("write it as ")
+        assert _asked(options | {"at.timestamp": example}).at.written_at_ms == 1795341600000
 
 
 def test_stored_values_that_are_no_messagepack_are_base64() -> None:

@@ -8,7 +8,7 @@ from snapreplay.snapshots.format.records import ChangesRecord, Increment
 from snapreplay.snapshots.proof.moment import Moment
 from snapreplay.snapshots.proof.state import At, StateUnreachable, last_batch, state_at
 from tests.snapshots.proof.faults import another_value, other_changes
-from tests.support.audited_log import Fault, Story
+from tests.support.audited_log import Fault, Story, changed
 from tests.support.audited_topics import MemoryLogs, MemoryTopics
 
 
@@ -69,6 +69,20 @@ def test_what_was_trimmed_cannot_be_asked_for() -> None:
     assert entries_at(story, logs, At(batch=3)) == (3, truth[3][1])
     with pytest.raises(StateUnreachable, match=r"batch 2.*begin at offset"):
         state_at(now(story), logs, At(batch=2))
+
+
+def test_a_batch_without_changes_is_not_passed() -> None:
+    """An app that records none: the state is there where a snapshot is, as the hint says."""
+
+    def without(values):
+        return [changed(values[-1], changes=None)]
+
+    story, logs = told(Fault("batch3", values=without))
+    for asked in (3, 4):
+        with pytest.raises(StateUnreachable, match=r"batch 3 at .* recorded no changes") as no:
+            state_at(now(story), logs, At(batch=asked))
+        assert no.value.hint == "ask for a batch that has a snapshot"
+    assert entries_at(story, logs, At(batch=5)) == (5, story.partitions[0].state)
 
 
 @pytest.mark.parametrize(

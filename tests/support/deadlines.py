@@ -1,0 +1,48 @@
+"""How long a test may wait. Deadlines are written for an idle machine; on a slow or busy one all of them grow alike.
+
+A deadline ends what hangs, so a longer one weakens no test. `scaled` multiplies by a factor that is measured once per
+session; workers and child processes of the session inherit it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from functools import cache
+from zlib import crc32
+
+VARIABLE = "SNAPREPLAY_TEST_DEADLINE_FACTOR"
+CALIBRATION_S = 0.2
+"""What `_work` takes of one idle core of the machine for which the deadlines were written."""
+FACTOR_MAX = 20.0
+
+
+@cache
+def factor() -> float:
+    """At least 1: how many times as long as on an idle machine the same work takes here and now."""
+    inherited = os.environ.get(VARIABLE)
+    if inherited:
+        return float(inherited)
+    before = time.perf_counter()
+    _work()
+    found = (time.perf_counter() - before) / CALIBRATION_S
+    os.environ[VARIABLE] = str(min(max(found, 1.0), FACTOR_MAX))
+    return float(os.environ[VARIABLE])
+
+
+def scaled(seconds: float) -> float:
+    """A deadline of so many seconds on an idle machine."""
+    return seconds * factor()
+
+
+def within(seconds: float) -> asyncio.Timeout:
+    """`asyncio.timeout` with a scaled deadline."""
+    return asyncio.timeout(scaled(seconds))
+
+
+def _work() -> None:
+    """Long enough that the scheduler has taken the core away several times where others want it too."""
+    block = bytes(1 << 16)
+    for _ in range(8000):
+        crc32(block)
