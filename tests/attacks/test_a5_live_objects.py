@@ -10,12 +10,9 @@ from hypothesis import strategies as st
 from snapreplay import App, MapState, Topic
 from snapreplay.app.harness import Harness, record
 from snapreplay.errors import RecordError
-from snapreplay.testing import Diverged, check
-from tests.support import bad_apps
 
 payments, balances = Topic("payments"), Topic("balances")
 Handler = Callable[[Any, Any, Any], None]
-SHARED: dict[str, Any] = {"balance": 0}  # one default for all keys and partitions
 
 
 def app(handler: Handler, **options: Any) -> App[Any]:
@@ -64,14 +61,6 @@ def test_a5_each_output_shows_its_own_moment(records, size):
     assert {key: harness.state[key]["balance"] for key in sums} == sums
 
 
-@pytest.mark.parametrize("size", [1, 2, 9])
-def test_a5_a_default_is_nobodys_but_the_keys_own(size):
-    """One constant given out for every key would carry one key's sum to the next."""
-    harness = fed(add, [("a", 1), ("b", 2), ("a", 3)], size, default=lambda: SHARED)
-    assert dict(harness.state) == {"a": {"balance": 4}, "b": {"balance": 2}}
-    assert SHARED == {"balance": 0}
-
-
 @pytest.mark.parametrize(
     "value", [(1, 2), {1}, bytearray(b"x"), 2**64, {1: "int key"}, [(1,)], {"deep": {"er": {1}}}]
 )
@@ -96,23 +85,3 @@ def test_a5_one_object_under_two_keys_is_refused(size):
 
     with pytest.raises(RecordError, match="payments-0-0"):
         fed(alias, [("a", 1), ("a", 2)], size)
-
-
-@pytest.mark.parametrize("key", [True, 1.0, None, ("a",)])
-def test_a5_true_is_not_the_key_one(key):
-    """Equal for a dict, two encodings in the log: only str, bytes and int themselves are keys."""
-
-    def keep(record: Any, state: Any, out: Any) -> None:
-        state[key] = 1
-
-    made: App[Any] = App("a5", inputs=[payments], outputs=[], state=lambda: MapState(int, int))
-    made.handler(payments)(keep)
-    with pytest.raises(RecordError, match="payments-0-0"):
-        Harness(made).feed(payments, key="a", value=1)
-
-
-def test_a5_a_captured_object_is_found_by_the_check():
-    """An object kept in a module variable is the state's own until its batch ends: no run of one size shows it."""
-    records = [record(bad_apps.words, key="k", value=n) for n in range(6)]
-    with pytest.raises(Diverged, match="batches of one"):
-        check(bad_apps.captured, records)

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -79,18 +78,3 @@ def test_a6_a_failed_record_leaves_nothing_but_its_dead_letter(values, size):
     failed = [str(error.record_id) for error in found.errors]
     assert failed == [f"payments-0-{n}" for n in range(len(values)) if n not in good]
     found.crash()  # by both modes, or it raises Diverged
-
-
-@pytest.mark.parametrize("error", [MemoryError, ImportError, KeyboardInterrupt, SystemExit])
-def test_a6_what_is_the_processs_is_never_the_records_fault(error):
-    """Out of memory, a missing module or Ctrl-C must not send a good record to the dead letters."""
-    app: App[Any] = App("a6", inputs=[payments], outputs=[], state=lambda: MapState(str, int))
-
-    @app.handler(payments)
-    def fails(record: Any, state: Any, out: Any) -> None:
-        raise error("not the record")
-
-    found = Harness(app, policy=ErrorPolicy.DEAD_LETTER)
-    with pytest.raises(error):
-        found.feed(payments, key="a", value="fine")
-    assert found.dead_letters == []

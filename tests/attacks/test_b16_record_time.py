@@ -7,18 +7,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from examples.demo import topics as demo
-from snapreplay.api.cli import dev
 from snapreplay.service.ports import NewTopic
 from tests.support import apps
 
 Y2013_MS = 1_357_000_000_000
-
-
-def test_b16_the_demo_and_dev_keep_old_records():
-    """Flights of 2013 in a topic with the default retention of a week are gone at the broker's next look."""
-    assert demo.KEPT_FOR_EVER["retention.ms"] == "-1"
-    assert dev.KEEP_OLD_RECORDS["log.retention.ms"] == "-1"
 
 
 def written(servers: str, topic: str) -> None:

@@ -2,12 +2,10 @@
 copy there is: it is held, and written as soon as there is a topic to write it to."""
 
 import asyncio
-import signal
 from typing import Any
 
 import pytest
 
-from snapreplay.service.core.custody import StateUnsaved
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.topics import stale_leader
 from snapreplay.service.topics.requirements import ensure_topics
@@ -56,48 +54,29 @@ async def busy():
     await halt()
 
 
-SHAPES = {
-    "changes": (apps.ledger, {}),
-    "lean": (apps.ledger, {"changelog": {"enabled": False}}),
-}
-
-
-@pytest.mark.parametrize(
-    ("shape", "at_work"),
-    [
-        ("changes", True),
-        pytest.param("changes", False, marks=pytest.mark.slow),
-        pytest.param("lean", True, marks=pytest.mark.slow),
-        pytest.param("lean", False, marks=pytest.mark.slow),
-    ],
-)
-async def test_the_increments_are_deleted_and_created_again(stage, unique, busy, shape, at_work):
+async def test_the_increments_are_deleted_and_created_again(stage, unique, busy):
     """The owner says it within seconds, begins the chain anew with what it has in memory, and goes on; a later process
     has exactly the state, and every output was written once."""
-    make, tables = SHAPES[shape]
-    here = await stage(make(unique("gone")), **tables)
+    here = await stage(apps.ledger(unique("gone")))
     async with here.running() as service:
         await here.feed(100)
         await processed(service, {0: 100})
-        halt = busy(here) if at_work else None
+        halt = busy(here)
         await asyncio.to_thread(delete, here.bootstrap_servers, increments(here))
         await until(lambda: service.restore_status()[0].error, "noticed")
         assert service.restore_status()[0].error.kind == "IncrementsMissing"
         await ensure(here)
         await phase(service, "live")
-        if halt:
-            await halt()
+        await halt()
         await here.feed(10)
         await here.assert_exactly_once(service)
-    restore = await here.restored(**tables)
-    assert restore.snapshot is not None
+    assert (await here.restored()).snapshot is not None
 
 
-@pytest.mark.parametrize("state", [apps.Tape, pytest.param(apps.Undoable, marks=pytest.mark.slow)])
-async def test_a_state_that_is_no_map_gets_the_batch_in_doubt_with_it(stage, unique, busy, state):
+async def test_a_state_that_is_no_map_gets_the_batch_in_doubt_with_it(stage, unique, busy):
     """It cannot undo the batch that was being committed when the topic went: its outputs are committed with the state.
     Each record has one output, each output one record."""
-    here = await stage(apps.tape(unique("tape"), state))
+    here = await stage(apps.tape(unique("tape")))
     async with here.running() as service:
         await here.feed(100)
         await processed(service, {0: 100})
@@ -130,8 +109,7 @@ async def same_tape(here, tape):
     )
 
 
-@pytest.mark.parametrize("at_work", [True, pytest.param(False, marks=pytest.mark.slow)])
-async def test_the_snapshots_are_deleted_and_created_again(stage, unique, busy, at_work):
+async def test_the_snapshots_are_deleted_and_created_again(stage, unique, busy):
     """Processing goes on; status says what is missing; a snapshot asked for fails at once with the reason. When the
     topic is there again it gets a snapshot at once, and nothing points into the old one any more."""
     here = await stage(apps.ledger(unique("whole")), changelog={"enabled": False})
@@ -139,7 +117,7 @@ async def test_the_snapshots_are_deleted_and_created_again(stage, unique, busy, 
         await here.feed(100)
         await processed(service, {0: 100})
         old = await snapshot(service)
-        halt = busy(here) if at_work else None
+        halt = busy(here)
         await asyncio.to_thread(delete, here.bootstrap_servers, snapshots(here))
         await until(lambda: service.restore_status()[0].recoverable is False, "noticed")
         status = service.restore_status()[0]
@@ -156,8 +134,7 @@ async def test_the_snapshots_are_deleted_and_created_again(stage, unique, busy, 
         ]
         await until(lambda: service.restore_status()[0].recoverable, "recoverable again")
         assert service.restore_status()[0].phase == "live"
-        if halt:
-            await halt()
+        await halt()
         await here.all_processed(service)
         (log,) = await here.read(increments(here))
         pointers = read_entry(log[-1].value).pointers
@@ -206,78 +183,6 @@ async def test_a_group_that_subscribes_to_a_topic_that_is_gone_takes_nothing_awa
         await service.wait_live(30)
         await here.feed(10)
         await here.assert_exactly_once(service)
-
-
-async def test_a_stop_waits_for_the_topic_as_long_as_it_may(stage, unique):
-    """Then what was in memory is in the log, and the stop is a good one."""
-    here = await stage(apps.ledger(unique("stop")))
-    service = here.service()
-    await service.start()
-    await service.wait_live(30)
-    await here.feed(50)
-    await processed(service, {0: 50})
-    await asyncio.to_thread(delete, here.bootstrap_servers, increments(here))
-    stopping = asyncio.get_running_loop().create_task(service.stop())
-    await until(lambda: any(s.error for s in service.restore_status()), "held")
-    await ensure(here)
-    await stopping
-    await here.restored()
-
-
-@pytest.mark.slow
-async def test_a_stop_without_the_topic_says_what_was_lost(stage, unique):
-    """When the time is over: by partition, and with an exit code that is not 0."""
-    here = await stage(apps.ledger(unique("lost")), timeouts={"shutdown_ms": 3000})
-    service = here.service()
-    await service.start()
-    await service.wait_live(30)
-    await here.feed(50)
-    await processed(service, {0: 50})
-    await asyncio.to_thread(delete, here.bootstrap_servers, increments(here))
-    with pytest.raises(StateUnsaved, match=r"partition 0 \(batch \d+, 20 entries\)"):
-        await service.stop()
-
-
-async def test_a_killed_owner_has_left_everything_behind(stage, unique, children):
-    """The chain begun anew is one that another process restores, whenever its owner dies after it."""
-    here = await stage(apps.ledger(unique("killed")))
-    owner = children.start("ledger", here.app.app_id)
-    await asyncio.to_thread(owner.wait_live)
-    await here.feed(500)
-    await asyncio.to_thread(owner.until, lambda: owner.processed() == 500, "processed")
-    await asyncio.to_thread(delete, here.bootstrap_servers, increments(here))
-    await ensure(here)
-    await here.feed(500)
-    await asyncio.to_thread(owner.until, lambda: owner.processed() == 1000, "processed")
-    await asyncio.to_thread(owner.until, lambda: "it is written now" in owner.log, "healed")
-    await asyncio.to_thread(owner.until, owner.live, "live")
-    owner.kill()
-    await here.restored()
-
-
-@pytest.mark.slow
-async def test_a_frozen_owner_does_not_undo_what_its_successor_did(stage, unique, children):
-    """It wakes with an old state and finds a topic that is another one. The process that took over has the newer state
-    and has written it; if that one is dead, the old state is held, and nothing is processed twice."""
-    here = await stage(apps.ledger(unique("frozen")))
-    first = children.start("ledger", here.app.app_id)
-    await asyncio.to_thread(first.wait_live)
-    await here.feed(500)
-    await asyncio.to_thread(first.until, lambda: first.processed() == 500, "processed")
-    first.process.send_signal(signal.SIGSTOP)
-    second = children.start("ledger", here.app.app_id, instance_id="two")
-    await asyncio.to_thread(second.wait_live)
-    await here.feed(500)
-    await asyncio.to_thread(second.until, lambda: second.processed() == 1000, "processed")
-    second.kill()
-    await asyncio.to_thread(delete, here.bootstrap_servers, increments(here))
-    await ensure(here)
-    first.process.send_signal(signal.SIGCONT)
-    await asyncio.to_thread(
-        first.until, lambda: "StateDisputed" in first.raw("/restore-status"), "disputed"
-    )
-    outputs = (await here.read(here.app.outputs[0].name))[0]
-    assert len(outputs) == len(set(reference.ids(outputs))) == 1000
 
 
 async def test_a_state_that_only_a_replay_leads_to_is_written_when_its_input_is_replaced(

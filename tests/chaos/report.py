@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import median
 
 from tests.chaos.schedule import Fault, Kind
 from tests.chaos.timeline import Entry, Injected
-from tests.chaos.watch import Restore
+from tests.chaos.watch import Restore, restores_in_short
 
 
 @dataclass
@@ -97,16 +96,6 @@ def _restores(outcome: Outcome) -> str:
             f" | {one.mode or '-'} | {origin}{', fallback' if one.fallback else ''} | {proof} |"
         )
     return "\n".join(lines)
-
-
-def restores_in_short(restores: Sequence[Restore]) -> str:
-    """Count, median and most seconds."""
-    if not restores:
-        return "none"
-    seconds = [one.seconds for one in restores]
-    return (
-        f"{len(seconds)} restores, {median(seconds):.2f} s (median), {max(seconds):.2f} s (longest)"
-    )
 
 
 def _findings(outcome: Outcome) -> str:

@@ -1,5 +1,4 @@
-"""The same cuts without rights of any kind: every connection between three brokers and their clients goes through a
-proxy, which holds back what is cut.
+"""Cuts without rights of any kind: every connection between three brokers and their clients goes through a wire.
 
 What differs from dropped packets: a connection that is begun during a cut is accepted, and then nothing passes.
 Otherwise the same: nothing is refused, nothing is closed, and what was sent meanwhile arrives after the healing.
@@ -7,25 +6,20 @@ Otherwise the same: nothing is refused, nothing is closed, and what was sent mea
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
-import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
 
 from snapreplay.devbroker.ports import free_ports
 from snapreplay.devbroker.properties import HOST, Node
 from tests.support.flows import CLIENTS, Direction, Flow, Side, flows
-
-T = TypeVar("T")
-PIECE_BYTES = 65_536
-ANSWER_S = 10.0
+from tests.support.wire import Streams, Wire, listening, loop_of_wires
 
 
 class LinkProxies:
-    """Two proxies per broker: one for clients and peers, one for controllers. Usable from any thread."""
+    """Two addresses per broker: one for clients and peers, one for controllers. Usable from any thread."""
 
     kind = "TCP proxies"
 
@@ -38,81 +32,58 @@ class LinkProxies:
         ]
         self._pids = pids
         self._cut: frozenset[Flow] = frozenset()
-        self._changed = asyncio.Condition()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._servers: list[asyncio.Server] = []
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self._do(self._listen())
+        self._wires: dict[tuple[int, int, int], Wire] = {}
+        self._listeners = contextlib.AsyncExitStack()
+        self._kept = contextlib.ExitStack()
+        self._run = self._kept.enter_context(loop_of_wires())
+        self._kept.callback(lambda: self._run(self._listeners.aclose()))
+        self._run(self._listen())
 
     def cut(self, broker: int, side: Side, direction: Direction = "both") -> None:
         """Hold back every byte between `broker` and its `side`, on top of what is cut already."""
-        self._do(self._set(self._cut | flows(broker, side, direction, len(self.nodes))))
+        self._run(self._set(self._cut | flows(broker, side, direction, len(self.nodes))))
 
     def heal(self) -> None:
         """Everything passes again."""
-        self._do(self._set(frozenset()))
+        self._run(self._set(frozenset()))
 
     def close(self) -> None:
         """No listener, connection or thread is left."""
-        self._do(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def _do(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(ANSWER_S)
+        self._kept.close()
 
     async def _listen(self) -> None:
         for number, node in enumerate(self.nodes):
-            outer = node.reached_at or (0, 0)
-            for port, target in zip(outer, (node.port, node.controller_port), strict=True):
-                accept = self._acceptor(number, target)
-                self._servers.append(await asyncio.start_server(accept, HOST, port))
+            for outer, inner in zip(
+                node.reached_at or (), (node.port, node.controller_port), strict=True
+            ):
+                carry = partial(self._carry, number, inner)
+                await self._listeners.enter_async_context(listening(HOST, outer, carry))
 
-    def _acceptor(self, number: int, port: int) -> Any:
-        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.get_running_loop().create_task(self._serve(number, port, reader, writer))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+    async def _carry(self, number: int, port: int, client: Streams) -> None:
+        ends = (client[1].get_extra_info(name)[1] for name in ("peername", "sockname"))
+        key = (self._who(*ends), number, port)
+        if key not in self._wires:
+            self._wires[key] = Wire((HOST, port))
+            await self._follow(key)
+        await self._wires[key].carry(client)
 
-        return accept
+    async def _set(self, cut: frozenset[Flow]) -> None:
+        self._cut = cut
+        for key in list(self._wires):
+            await self._follow(key)
 
-    async def _serve(
-        self, number: int, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        ends = writer.get_extra_info("peername")[1], writer.get_extra_info("sockname")[1]
-        source = self._who(*ends)
-        with contextlib.closing(writer), contextlib.suppress(OSError):
-            await self._until_whole((source, number))
-            inner_reader, inner_writer = await asyncio.open_connection(HOST, port)
-            with contextlib.closing(inner_writer):
-                pumps = [
-                    asyncio.create_task(self._pump((source, number), reader, inner_writer)),
-                    asyncio.create_task(self._pump((number, source), inner_reader, writer)),
-                ]
-                try:
-                    await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    for pump in pumps:
-                        pump.cancel()
-                    await asyncio.wait(pumps)
-
-    async def _pump(
-        self, flow: Flow, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        with contextlib.suppress(OSError):
-            while piece := await reader.read(PIECE_BYTES):
-                await self._until_whole(flow)
-                writer.write(piece)
-                await writer.drain()
-            await self._until_whole(flow)  # an end is news, too
-
-    async def _until_whole(self, flow: Flow) -> None:
-        if flow in self._cut:
-            async with self._changed:
-                await self._changed.wait_for(lambda: flow not in self._cut)
+    async def _follow(self, key: tuple[int, int, int]) -> None:
+        """A wire carries the requests of one to the other, and the answers back."""
+        source, number, _ = key
+        match (source, number) in self._cut, (number, source) in self._cut:
+            case True, True:
+                await self._wires[key].cut("both")
+            case True, False:
+                await self._wires[key].cut("in")
+            case False, True:
+                await self._wires[key].cut("out")
+            case _:
+                await self._wires[key].heal()
 
     def _who(self, theirs: int, ours: int) -> int:
         """The broker that has the other end of a connection with these two ports, or the clients."""
@@ -123,20 +94,6 @@ class LinkProxies:
                 if any(_target(f"{folder}/{name}") == socket for name in os.listdir(folder)):  # noqa: PTH208 - as below
                     return number
         return CLIENTS
-
-    async def _set(self, cut: frozenset[Flow]) -> None:
-        async with self._changed:
-            self._cut = cut
-            self._changed.notify_all()
-
-    async def _close(self) -> None:
-        for server in self._servers:
-            server.close()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
 
 
 def _socket_of(local_port: int, remote_port: int) -> str:
