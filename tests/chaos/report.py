@@ -32,7 +32,6 @@ class Outcome:
     unchecked: Sequence[str] = ()
     counts: dict[str, int] = field(default_factory=dict)
     verdict: str = "not reached"
-    network: str = "none"
 
     @property
     def good(self) -> bool:
@@ -68,8 +67,7 @@ def _summary(outcome: Outcome) -> str:
     lines = [
         f"# Chaos, seed {outcome.seed}: {'good' if outcome.good else 'BAD'}",
         "",
-        f"- {outcome.seconds:g} s, {outcome.processes} processes, {outcome.partitions} partitions,"
-        f" the network divided by {outcome.network}",
+        f"- {outcome.seconds:g} s, {outcome.processes} processes, {outcome.partitions} partitions",
         f"- settings: {', '.join(f'{name}={value}' for name, value in outcome.settings.items())}",
         f"- faults: {len(outcome.injected)} carried out of {len(outcome.planned)} planned",
         f"- settled: {'never' if settled is None else f'after {settled:.1f} s'}",

@@ -60,7 +60,6 @@ def run(plan: Plan, folder: Path, say: Callable[[str], None]) -> report.Outcome:
     )
     try:
         with three_brokers() as brokers:
-            outcome.network = brokers.kind
             try:
                 _run(plan, outcome, brokers, logs, timeline)
             finally:

@@ -5,7 +5,8 @@
     fate     of a single request, see `Fate`
     heal     the cuts are over
 
-All cuts of the tests are made of these, or of network namespaces, which know `cut` and `heal` alone.
+All cuts of the tests are made of these: in front of one broker (proxy.py), between three brokers and their clients
+(links.py), between the service processes of a chaos run and their brokers (tests/chaos/wires.py).
 """
 
 from __future__ import annotations

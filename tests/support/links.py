@@ -1,7 +1,7 @@
-"""Cuts without rights of any kind: every connection between three brokers and their clients goes through a wire.
+"""The links between three brokers and their clients: every connection goes through a wire, which a cut holds.
 
-What differs from dropped packets: a connection that is begun during a cut is accepted, and then nothing passes.
-Otherwise the same: nothing is refused, nothing is closed, and what was sent meanwhile arrives after the healing.
+As with dropped packets nothing is refused, nothing is closed, and what was sent meanwhile arrives after the healing. A
+connection that is begun during a cut is accepted, and then nothing passes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from tests.support.flows import CLIENTS, Direction, Flow, Side, flows
 from tests.support.wire import Streams, Wire, listening, loop_of_wires
 
 
-class LinkProxies:
+class Links:
     """Two addresses per broker: one for clients and peers, one for controllers. Usable from any thread."""
-
-    kind = "TCP proxies"
 
     def __init__(self, size: int, pids: Callable[[], Sequence[int]]) -> None:
         """`pids` gives the process ids of the brokers at the moment: who comes from where is known by process."""
