@@ -52,15 +52,6 @@ async def test_b12_a_snapshot_beyond_a_stale_end_is_asked_for_with_new_clients(p
     assert (restore.snapshot.snapshot_id, restore.fallback_from) == (then.second, None)
 
 
-async def test_b12_an_input_that_seems_too_short_is_asked_for_with_new_clients(past, behind):
-    """LIVE, not FAILED: the log reaches to our position after all."""
-    then = await past()
-    behind[then.input] = 3
-    restore = await restored(then)
-    assert behind[then.input] == 0
-    assert restore.attempt == 1
-
-
 async def test_b12_a_live_partition_whose_leader_is_behind_goes_on(past):
     """Out of range above the end while it runs: out of memory, with another client, at the same position."""
     then = await past()
