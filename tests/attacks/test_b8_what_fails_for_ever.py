@@ -1,20 +1,16 @@
-"""B8: what fails in the same way every time is no doubt. A record that the broker never takes, a batch that never ends
-in time and a client that waits for a broker of yesterday must not be tried for ever."""
+"""B8: what fails in the same way every time is no doubt: a record that the broker never takes is not tried for ever.
+A fence without an answer: tests/service/kafka/test_producer_ends.py; a topic that is gone: tests/hints."""
 
 import pytest
 
 from snapreplay.app.ranges import SkippedRange
-from tests.attacks.test_b9_restore_storm import assert_exactly_once, owner
 from tests.support import apps
 from tests.support.entries import read_entry
 from tests.support.owner import Owner
-from tests.support.proxy import INIT_PRODUCER_ID, Proxy
-from tests.support.stage import until
 from tests.support.tampering import configure
 
 pytestmark = pytest.mark.kafka
 
-__all__ = ["owner"]
 
 COUNT, BAD = 100, 37
 
@@ -85,24 +81,3 @@ async def test_b8_a_batch_that_is_only_too_large_together_is_cut_until_it_fits(s
     assert len(await one.outputs()) == COUNT + 1
     assert one.status.phase == "live"
     await one.end()
-
-
-async def test_b8_a_fence_that_is_not_answered_is_tried_with_a_new_client(owner, broker):
-    """The client itself would wait for ever; our deadline ends it, and the next one gets through."""
-    proxy, tables = Proxy(broker.bootstrap_servers), {"timeouts": {"fence_ms": 800}}
-    kafka = {"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 700}
-    async with proxy.through():
-        one = await owner(kafka=kafka, **tables)
-        await one.here.feed(10)
-        await one.position(10)
-        await one.end()
-        proxy.fault = lambda key: "mute" if key == INIT_PRODUCER_ID else "pass"
-        two = Owner(one.here, await one.here.context(kafka=kafka, **tables))
-        await until(lambda: two.status.restore and two.status.restore.attempt == 2, "another try")
-        assert two.status.error.kind == "Unreachable"
-        proxy.fault = lambda _: "pass"
-        await two.phase("live")
-        assert two.status.error is None
-        await one.here.feed(10)
-        await assert_exactly_once(two, 20)
-        await two.end()
