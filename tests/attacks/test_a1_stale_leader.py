@@ -127,8 +127,8 @@ async def test_a1_no_owner_believes_a_stale_leader(three: ThreeBrokers, owners: 
     for _ in range(ROUNDS_MIN):
         await owners.next()
     log.info(
-        "%s: %d restarts, %d stale answers while cut; %d and %d after the healing",
-        three.kind, rounds, stale, ROUNDS_MIN, owners.stale_answers - stale,
+        "%d restarts, %d stale answers while cut; %d and %d after the healing",
+        rounds, stale, ROUNDS_MIN, owners.stale_answers - stale,
     )  # fmt: skip
     assert stale >= STALE_MIN, "nobody was lied to: nothing was shown"
     here = owners.here

@@ -3,28 +3,20 @@ are invisible; a restart that believed the readable end would do them all again.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
 
 from snapreplay.app import names
-from snapreplay.service.control.status import StatusBoard
-from snapreplay.service.core.refusals import HangingTransaction
-from snapreplay.service.recovery import driver
-from snapreplay.service.recovery.driver import RecoveryDriver
-from snapreplay.service.runtime.report import Reporter
-from snapreplay.state.store import store_of
 from tests.log_tail.tail import ends
 from tests.support import apps
 from tests.support.history import history
-from tests.support.stage import Stage, settings_for, until
+from tests.support.stage import Stage, until
 
 pytestmark = pytest.mark.kafka
 
 OPEN_MS = 60_000
-PATIENCE_MS = 1000
 
 
 class Pinned:
@@ -85,42 +77,5 @@ async def test_a2_a_restart_behind_a_foreign_transaction_waits_for_its_end(
     told.assert_one_chain()
 
 
-async def test_a2_patience_ends_and_names_offsets_and_cause(
-    pinned: Pinned, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A transaction that nobody ends: STOP, with last stable offset, high watermark, and the tool that ends it. Then,
-    ended, the restore is exact."""
-    here = pinned.here
-    monkeypatch.setattr(driver, "PIN_SLACK_MS", 0)
-    context = await here.context(timeouts={"claim_grace_ms": 50})
-    short = replace(context.view, transaction_timeout_max_ms=PATIENCE_MS)
-    stopped = RecoveryDriver(
-        replace(context, view=short), store_of(here.app.state()), Reporter(StatusBoard(), 0)
-    )
-    stable, _ = await ends(context)
-    with pytest.raises(HangingTransaction) as caught:
-        await stopped.recover()
-    _, high = await ends(context)
-    error = caught.value
-    assert f"last stable offset {stable}, high watermark {high}" in error.message
-    assert error.facts["claim_offset"] == high - 2
-    assert "snapreplay doctor" in (error.hint or "")
-    await pinned.foreign.abort_transaction()
-    async with here.running() as service:
-        await here.assert_exactly_once(service)
-
-
 def _phase(service: Any) -> str:
     return "".join(status.phase for status in service.restore_status())
-
-
-async def test_a2_patience_is_the_clusters_longest_transaction(broker: Any, unique: Any) -> None:
-    """What a broker may leave open, and the time it takes to notice: never less."""
-    here = await Stage(broker.bootstrap_servers, apps.ledger(unique("patience"))).prepare()
-    view = (await here.context()).view
-    facts = await here.cluster.facts()
-    assert view.transaction_timeout_max_ms == int(facts.broker_config["transaction.max.timeout.ms"])
-    assert (
-        settings_for(broker.bootstrap_servers).timeouts.transaction_ms
-        <= view.transaction_timeout_max_ms
-    )

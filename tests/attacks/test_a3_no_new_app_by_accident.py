@@ -2,47 +2,18 @@
 
 import pytest
 
-from snapreplay.errors import StopError
 from snapreplay.service.decisions.init import PartitionLost, init_app
 from snapreplay.service.recovery import driver
 from snapreplay.service.topics import claims, stale_leader
 from snapreplay.service.topics.log_bounds import manifest_in
-from snapreplay.service.topics.requirements import TopicsIncomplete, ensure_topics
 from snapreplay.snapshots.format.envelope import RecordKind
-from tests.support import apps, reference
-from tests.support.accepting import accepted
-from tests.support.stage import phase, processed
-from tests.support.tampering import cut, delete, tamper, trim
+from tests.support import apps
+from tests.support.stage import phase
+from tests.support.tampering import cut, tamper, trim
 
 pytestmark = pytest.mark.kafka
 
 LOG_END = -1  # for DeleteRecords: everything
-
-
-async def test_a3_a_deleted_increments_topic_is_noticed_at_every_step_of_the_way_back(past):
-    """`topics ensure` does not create one of a pair, `init` writes no genesis beside snapshots, `run` is FAILED; only
-    the accepted decision leads on, from the newest snapshot, and the log says so."""
-    then = await past()
-    here = then.here
-    delete(here.bootstrap_servers, then.increments)
-    with pytest.raises(TopicsIncomplete) as refused:
-        await ensure_topics(here.app, here.settings(), here.cluster)
-    assert "`snapreplay topics ensure MODULE:APP --replace-lost`" in refused.value.hint
-    assert then.increments not in await here.cluster.topic_names()
-    await ensure_topics(here.app, here.settings(), here.cluster, replace_lost=True)
-    with pytest.raises(StopError, match="holds snapshots: the increments were lost"):
-        await init_app(here.app, here.settings(), here.cluster)
-    status = await here.failure()
-    assert (status.error.kind, status.batch) == ("NotInitialised", None)
-    proposal, written = await accepted(here, status.error.hint)
-    assert any(then.second in line for line in proposal.plan)
-    async with here.running() as service:
-        await here.feed(20)
-        await processed(service, {0: here.sent})
-        _, (expected,) = reference.balances(then.input, await here.read(then.input), apps.add)
-        assert reference.as_plain(service.view(0)) == expected
-        (decision,) = service.restore_status()[0].decisions
-        assert (decision.offset, decision.batch) == (written.offset, written.increment.batch)
 
 
 async def test_a3_one_lost_partition_of_several_is_not_begun_anew(stage, unique):

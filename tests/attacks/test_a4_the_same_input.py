@@ -3,16 +3,11 @@
 Trimmed and shorter inputs, one input: tests/service/recovery/test_inputs.py; counts of records: test_replay.py there.
 """
 
-import asyncio
-import signal
-
 import pytest
 
 from snapreplay.service.topics import stale_leader
-from tests.support import apps, reference
-from tests.support.kafka import until_async
-from tests.support.stage import processed, until
-from tests.support.tampering import copy_again, recreate, topic_id
+from tests.support import apps
+from tests.support.tampering import recreate
 
 pytestmark = pytest.mark.kafka
 
@@ -58,45 +53,3 @@ async def test_a4_each_of_several_inputs_is_compared(stage, unique, which):
     status = await here.failure()
     assert status.error.kind == "InputReplaced"
     assert f"input {names[which]}-0" in status.error.message
-
-
-async def test_a4_the_same_records_at_the_same_offsets_are_the_same_input(stage, unique):
-    """The anchor is the record, not the topic: an exact copy is gone on with, exactly once."""
-    here = await stage(apps.ledger(unique("copy")))
-    async with here.running() as service:
-        await here.feed(50)
-        await here.all_processed(service)
-    topic = here.app.inputs[0].name
-    await copy_again(here, topic, 50)
-    async with here.running() as service:
-        await here.feed(10)
-        await processed(service, {0: 60})
-        _, (expected,) = reference.balances(topic, await here.read(topic), apps.add)
-        assert reference.as_plain(service.view(0)) == expected
-
-
-async def test_a4_a_longer_log_that_took_the_name_while_the_owner_stood_still(
-    stage, unique, children
-):
-    """SIGSTOP, delete, create, load three times as much, SIGCONT: FAILED with both ids, not one record of it is
-    committed, and a restart says the same."""
-    here = await stage(apps.ledger(unique("frozen")))
-    servers, topic = here.bootstrap_servers, here.app.inputs[0].name
-    outputs, child = here.app.outputs[0].name, children.start("ledger", here.app.app_id)
-    await here.feed(1000)
-    await asyncio.to_thread(child.wait_live)
-    await until_async(lambda: here.read(outputs), lambda found: len(found[0]) == 1000)
-    old = topic_id(servers, topic)
-    child.process.send_signal(signal.SIGSTOP)
-    try:
-        await asyncio.to_thread(recreate, servers, topic, 1)
-        await here.feed(3000)
-    finally:
-        child.process.send_signal(signal.SIGCONT)
-    await until(lambda: child.partitions()[0]["phase"] == "failed", "failed")
-    error = child.partitions()[0]["error"]
-    assert error["kind"] == "InputReplaced"
-    assert f"its id was {old}, now it is {topic_id(servers, topic)}" in error["message"]
-    assert await asyncio.to_thread(child.terminate) == 0
-    assert (await here.failure()).error.kind == "InputReplaced"
-    assert len((await here.read(outputs))[0]) == 1000

@@ -13,13 +13,6 @@ from tests.support.stage import phase
 pytestmark = pytest.mark.kafka
 
 
-def without_an_entry(slices: list[Any]) -> list[Any]:
-    """One entry fewer; the shard's own sums still speak of it."""
-    first = next(part for part in slices if part.entries)
-    fewer = dict(list(first.entries.items())[1:])
-    return [msgspec.structs.replace(first, entries=fewer) if p is first else p for p in slices]
-
-
 def with_another_value(slices: list[Any]) -> list[Any]:
     """One value changed behind the digest's back, as by a write to a shard that was not copied."""
     first = next(part for part in slices if part.entries)
@@ -36,7 +29,7 @@ def with_honest_sums(slices: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize(
     "spoil",
-    [pytest.param(without_an_entry, marks=pytest.mark.slow), with_another_value, with_honest_sums],
+    [with_another_value, with_honest_sums],
 )
 async def test_a7_an_image_that_differs_from_the_running_digest_stops(
     stage, unique, monkeypatch, spoil

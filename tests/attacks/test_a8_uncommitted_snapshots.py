@@ -18,25 +18,16 @@ pytestmark = pytest.mark.kafka
 
 
 class Appends(KafkaCluster):
-    """The real thing, but a snapshot is written when `gate` is set, and `offset` is what the manifest's answer says."""
+    """The real thing, but a snapshot is written when `gate` is set."""
 
     def __init__(self, settings):
         super().__init__(settings)
-        self.gate, self.asked, self.offset = asyncio.Event(), 0, None
+        self.gate, self.asked = asyncio.Event(), 0
 
     async def appender(self):
         self.asked += 1
         await self.gate.wait()
-        appender: Any = await super().appender()
-        append = appender.append
-
-        async def answered(record, partition):
-            offset = await append(record, partition)
-            is_manifest = kind_of(record.value) is RecordKind.MANIFEST
-            return self.offset if is_manifest and self.offset is not None else offset
-
-        appender.append = answered
-        return appender
+        return await super().appender()
 
 
 @pytest.fixture
@@ -148,20 +139,3 @@ async def test_a8_a_pointer_of_an_owner_that_is_gone_is_never_admitted(one, writ
     again = await wanted(one)
     await until(lambda: again, "the next snapshot")
     assert again[0][0] == "succeeded"
-
-
-@pytest.mark.parametrize("offset", [-1])
-async def test_a8_an_acknowledged_offset_below_zero_abandons_the_snapshot(one, offset):
-    """A repeated append is answered without a place: nothing could be pointed to."""
-    cluster = one.context.cluster
-    cluster.offset = offset
-    cluster.gate.set()
-    await one.here.feed(10)
-    await one.position(10)
-    told = await wanted(one)
-    await until(lambda: told, "the end of it")
-    assert told[0][0] == "failed"
-    assert "unknown offset" in told[0][2]
-    await one.here.feed(10)
-    await one.position(20)
-    assert {tuple(each.pointers) for each in await increments_of(one)} == {()}

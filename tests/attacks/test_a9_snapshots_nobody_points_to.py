@@ -9,20 +9,9 @@ from confluent_kafka import Producer
 
 from snapreplay.snapshots.format.envelope import decode, encode
 from snapreplay.snapshots.format.records import Chunk, ChunkRef, Manifest
-from snapreplay.snapshots.retention import retention_floors
 from tests.support import apps
-from tests.support.entries import increment, pointer
 from tests.support.kafka import until_async
 from tests.support.stage import Stage, processed, snapshot
-
-
-def test_a9_only_the_pointers_of_the_last_increment_count():
-    """Whatever else lies in T-QuanLiang, above or below, the floors are those of the pointed ones; and a last
-    increment without a pointer frees nothing."""
-    pointed = [pointer(30), pointer(20), pointer(10)]
-    floors = retention_floors(increment(40, pointers=pointed), 122, 3)
-    assert floors == (pointed[-1].increment_offset, pointed[-1].first_chunk_offset)
-    assert retention_floors(increment(40), 122, 3) is None
 
 
 def orphans(servers: str, topic: str, records: list[Any], count: int) -> None:

@@ -3,13 +3,11 @@ not recorded, every restore would find the same damage again."""
 
 import pytest
 
-from snapreplay.service.core.kafka_errors import CommitInDoubt, Unreachable
-from snapreplay.service.live import snapshot_scheduler
+from snapreplay.service.core.kafka_errors import CommitInDoubt
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
-from tests.support import apps
 from tests.support.entries import read_entry
 from tests.support.owner import Owner
-from tests.support.stage import processed, snapshot, until
+from tests.support.stage import until
 from tests.support.tampering import flip, tamper
 
 pytestmark = pytest.mark.kafka
@@ -20,25 +18,6 @@ LAST_BATCH = 8  # of the past
 async def increments_of(here):
     records = (await here.read(f"{here.app.app_id}-increments"))[0]
     return [read_entry(r.value) for r in records if kind_of(r.value) is RecordKind.INCREMENT]
-
-
-async def test_b11_each_increment_holds_the_last_pointers_newest_first(stage, unique):
-    """All of them of committed batches before it, at most K, so that no damage to one hides another."""
-    here = await stage(apps.ledger(unique("b11")))
-    taken: list[str] = []
-    async with here.running() as service:
-        for _ in range(5):
-            await here.feed(10)
-            await processed(service, {0: here.sent})
-            taken.insert(0, await snapshot(service))
-    kept = here.settings().retention.snapshots_kept
-    increments = await increments_of(here)
-    assert [p.snapshot_id for p in increments[-1].pointers] == taken[:kept]
-    for each in increments:
-        batches = [pointer.batch for pointer in each.pointers]
-        assert batches == sorted(batches, reverse=True)
-        assert all(batch < each.batch for batch in batches)
-        assert len(batches) <= kept
 
 
 async def test_b11_after_a_fallback_its_first_increment_says_so_and_a_new_snapshot_is_taken(past):
@@ -80,29 +59,6 @@ async def test_b11_a_fallback_is_not_forgotten_by_a_doubt(past):
     await one.end()
     after = [each for each in await increments_of(then.here) if each.batch > LAST_BATCH]
     assert after[0].fallback_from == then.second
-
-
-async def test_b11_a_new_snapshot_that_fails_is_tried_again(past, monkeypatch):
-    """Without a policy that would take one some time later: until one is pointed to, every restore meets the damage."""
-    monkeypatch.setattr(snapshot_scheduler, "RETRY_AFTER_SECONDS", 0.1)
-    then = await past()
-    await tamper(then.here, then.snapshots, RecordKind.MANIFEST, flip)
-    context = await then.here.context()
-    appender, failures = context.cluster.appender, ["once"]
-
-    async def down_at_first():
-        if failures:
-            failures.clear()
-            raise Unreachable("no broker for snapshots")
-        return await appender()
-
-    monkeypatch.setattr(context.cluster, "appender", down_at_first)
-    one = Owner(then.here, context)
-    await one.phase("live")
-    await until(lambda: pointed(one, "fallback"), "a new snapshot")
-    assert not failures
-    assert not one.runner._live.snapshots.fallback_pending
-    await one.end()
 
 
 def pointed(one, reason):

@@ -7,10 +7,8 @@ from snapreplay.service.core.kafka_errors import OffsetBeyondEnd
 from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.ports import Bounds
 from snapreplay.service.topics import stale_leader
-from snapreplay.snapshots.format.envelope import RecordKind
 from tests.support.owner import Owner
 from tests.support.stage import until
-from tests.support.tampering import cut, recreate, tamper, trim
 
 pytestmark = pytest.mark.kafka
 
@@ -54,15 +52,6 @@ async def test_b12_a_snapshot_beyond_a_stale_end_is_asked_for_with_new_clients(p
     assert (restore.snapshot.snapshot_id, restore.fallback_from) == (then.second, None)
 
 
-async def test_b12_an_input_that_seems_too_short_is_asked_for_with_new_clients(past, behind):
-    """LIVE, not FAILED: the log reaches to our position after all."""
-    then = await past()
-    behind[then.input] = 3
-    restore = await restored(then)
-    assert behind[then.input] == 0
-    assert restore.attempt == 1
-
-
 async def test_b12_a_live_partition_whose_leader_is_behind_goes_on(past):
     """Out of range above the end while it runs: out of memory, with another client, at the same position."""
     then = await past()
@@ -78,37 +67,4 @@ async def test_b12_a_live_partition_whose_leader_is_behind_goes_on(past):
     assert (await one.phase("live")).restore.warm == "kept"
     await then.here.feed(10)
     await one.position(130)
-    await one.end()
-
-
-async def test_b12_a_log_that_is_shorter_than_it_was_is_named_with_both_offsets(past, monkeypatch):
-    """When no client says otherwise for long enough: FAILED for the input, the snapshot before for T-QuanLiang."""
-    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 0.3)
-    monkeypatch.setattr(stale_leader, "ASK_AGAIN_SECONDS", 0.05)
-    then = await past()
-    manifest = await tamper(then.here, then.snapshots, RecordKind.MANIFEST, cut)
-    one = Owner(then.here, await then.here.context())
-    restore = (await one.phase("live")).restore
-    assert (restore.snapshot.snapshot_id, restore.fallback_from) == (then.first, then.second)
-    assert f"manifest offset {manifest.offset}, it ends at" in restore.fallback_reason
-    assert "shorter than it was" in restore.fallback_reason
-    await one.end()
-    recreate(then.here.bootstrap_servers, then.input, 1)
-    two = Owner(then.here, await then.here.context())
-    status = await two.phase("failed")
-    assert (
-        "ends at 0, but our position is 120: the log is shorter than it was" in status.error.message
-    )
-    await two.end()
-
-
-async def test_b12_below_the_begin_is_trimmed(past):
-    """Named as such, with the log's start: nobody waits for a leader to catch up."""
-    then = await past()
-    await then.here.feed(30)
-    trim(then.here.bootstrap_servers, then.input, 0, 130)
-    one = Owner(then.here, await then.here.context())
-    status = await one.phase("failed")
-    assert status.error.kind == "InputTrimmed"
-    assert "offset 120, but the log begins at 130" in status.error.message
     await one.end()

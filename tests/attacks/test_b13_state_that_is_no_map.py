@@ -5,39 +5,12 @@ from typing import Any
 
 import pytest
 
-from snapreplay.app.harness import Harness, record
-from snapreplay.errors import RecordError, UsageError
 from snapreplay.snapshots.format.envelope import RecordKind
-from snapreplay.testing import ErrorPolicy
 from tests.support import apps, reference
 from tests.support.stage import snapshot, until
 from tests.support.tampering import flip, tamper
 
-
-def payments(app, *values):
-    return [record(app.inputs[0], key="a", value=value) for value in values]
-
-
 GOOD, BAD = {"amount": 1}, {"amount": 1, "poison": True}
-
-
-def test_b13_dead_letters_are_refused_where_half_a_record_would_stay():
-    """Refused before anything runs, with the way out; with begin() and rollback() they are allowed."""
-    with pytest.raises(UsageError, match="undo a record") as refused:
-        Harness(apps.tape("b13"), policy=ErrorPolicy.DEAD_LETTER)
-    assert "rollback" in refused.value.hint
-    found = Harness(apps.tape("b13", apps.Undoable), policy=ErrorPolicy.DEAD_LETTER)
-    found.feed_batch(payments(found._app, GOOD, BAD, GOOD))
-    assert found.state.ids == ["payments-b13-0-0", "payments-b13-0-2"]
-
-
-def test_b13_half_a_batch_is_thrown_away_with_the_object():
-    """It appends before it raises, and cannot undo: the state is that of the last commit, restored."""
-    found = Harness(apps.tape("b13"))
-    found.feed_batch(payments(found._app, GOOD, GOOD))
-    with pytest.raises(RecordError, match="payments-b13-0-3"):
-        found.feed_batch(payments(found._app, GOOD, BAD))
-    assert found.state.ids == ["payments-b13-0-0", "payments-b13-0-1"]
 
 
 async def counts(here: Any) -> list[int]:

@@ -6,36 +6,13 @@ import json
 import pytest
 
 from snapreplay.app.ranges import SkippedRange
-from snapreplay.service.core.dead_letter_limit import DeadLetterGauge, DeadLetterLimits
 from snapreplay.service.ports import NewTopic
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from tests.support import apps, reference
 from tests.support.entries import read_entry
 from tests.support.stage import phase
 
-LIMITS = DeadLetterLimits(in_a_row=100, percent=50.0, window_records=1000)
 LETTER_BYTES_MAX = 20_000
-
-
-def drained(applied: int, skipped: int, records: int) -> int:
-    """How much of an input is dead-lettered before the flood is seen, in batches of so many applied and skipped."""
-    gauge, letters = DeadLetterGauge(), 0
-    while letters < records:
-        gauge, letters = gauge.after(applied, skipped, LIMITS), letters + skipped
-        if gauge.flooded(LIMITS):
-            return letters
-    return letters
-
-
-@pytest.mark.parametrize(("applied", "skipped"), [(0, 1), (0, 50), (1, 2), (10, 30), (400, 500)])
-def test_b15_a_bad_deploy_takes_a_bounded_part_of_the_input(applied, skipped):
-    """Whether every record fails or most of them, of a million at most a window and a batch are gone."""
-    assert drained(applied, skipped, 1_000_000) <= LIMITS.window_records + applied + skipped
-
-
-def test_b15_some_bad_records_are_no_flood():
-    """Every other record may fail for ever, as long as it is not more than that."""
-    assert drained(10, 10, 100_000) == 100_000
 
 
 @pytest.mark.kafka

@@ -1,7 +1,6 @@
 """B17: killed, started again with other code that nobody announced: the replay computes something else, and nothing
 proves what a state that is no map should be."""
 
-import asyncio
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +9,8 @@ from typing import Any
 import pytest
 
 from snapreplay.service.live.pipeline import Live
-from tests.support import apps, reference
-from tests.support.accepting import accepted
-from tests.support.files import app_in, changed, program_in
-from tests.support.stage import processed, snapshot, until
+from tests.support.files import app_in, changed
+from tests.support.stage import snapshot
 
 pytestmark = pytest.mark.kafka
 
@@ -128,41 +125,6 @@ async def test_b17_a_stricter_rule_is_named_before_live(
         assert service.restore_status()[0].restore.records_replayed == 0
 
 
-async def test_b17_what_the_new_code_makes_of_it_can_be_accepted(
-    stage, unique, deploy, monkeypatch
-):
-    """As printed: then it is LIVE, and the order that had been sold rests in the book again."""
-    before = book(unique("rule"))
-    here = await stage(deploy(before))
-    await killed(monkeypatch, here, SOLD)
-    after = deploy(changed(before, "shop.py", *STRICTER))
-    status = await here.failure(after)
-    proposal, _ = await accepted(here, status.error.hint, after)
-    assert "what app version" in proposal.plan[0]
-    async with here.running(after) as service:
-        await here.all_processed(service)
-        assert len(dict(service._supervisor.runners[0].store.view.snapshot())) == 1 + 3
-    assert len((await here.read(here.app.outputs[0].name))[0]) == 1
-
-
-async def test_b17_killed_by_sigkill(stage, unique, deploy, children, tmp_path):
-    """A process of its own, as an operator runs and kills it."""
-    before = book_with_helper(unique("rule"))
-    here = await stage(deploy(before))
-    folder = tmp_path / "deployed_0"
-    child = children.start("", here.app.app_id, program=program_in(folder))
-    await asyncio.to_thread(child.wait_live)
-    await here.send(SOLD)
-    await until(lambda: child.processed() == len(SOLD), "the input")
-    child.kill()
-    (folder / "rules.py").write_text(changed(before, "rules.py", *STRICTER)["rules.py"])
-    again = children.start("", here.app.app_id, program=program_in(folder))
-    await asyncio.to_thread(again.wait_http)
-    await until(lambda: " FAILED: CodeChanged: batch 1 " in again.log, "FAILED")
-    assert again.partitions()[0]["error"]["kind"] == "CodeChanged"
-    assert "LIVE" not in again.log
-
-
 IGNORED = (
     "if order_id in self._orders:\n            self._remove",
     "if not order_id:\n            self._remove",
@@ -189,19 +151,6 @@ async def test_b17_what_sends_nothing_is_caught_by_the_digest_or_not_believed(
     assert status.error.message.startswith(told)
 
 
-async def test_b17_a_refactoring_is_proven_by_the_digest(stage, unique, deploy, monkeypatch):
-    """Other code that does the same goes LIVE, where a digest follows the last batch."""
-    before = book(unique("rule"))
-    here = await stage(deploy(before), snapshot={"digest_every_batches": 1})
-    await killed(monkeypatch, here, RESTING, CANCEL, SOLD[2:])
-    after = deploy(changed(before, "shop.py", "if left:", "if left > 0:"))
-    assert after.version != here.app.version
-    async with here.running(after) as service:
-        restore = service.restore_status()[0].restore
-        assert (restore.mode, restore.records_replayed) == ("replay", 5)
-        assert (restore.proof.equal, restore.proof.batches_compared) == (True, 3)
-
-
 async def test_b17_a_graceful_end_leaves_a_digest(stage, unique, deploy):
     """Without a last snapshot, as when a partition moves: the next owner's code is proven by it."""
     before = book(unique("rule"))
@@ -217,33 +166,3 @@ async def test_b17_a_graceful_end_leaves_a_digest(stage, unique, deploy):
     status = await here.failure(ignoring)
     assert status.error.kind == "CodeChanged"
     assert "by replay: digest " in status.error.message
-
-
-async def test_b17_other_outputs_with_the_same_state_go_on(stage, unique):
-    """A hotfix of what is sent: the state is the committed one, by its digest; what was sent stays."""
-    here = await stage(apps.ledger(unique("sent")), changelog={"enabled": False})
-    async with here.running() as service:
-        await here.feed(10)
-        await here.all_processed(service)
-    wordy = apps.ledger(here.app.app_id, sends={"currency": "EUR"})
-    assert wordy.version != here.app.version
-    async with here.running(wordy) as service:
-        restore = service.restore_status()[0].restore
-        assert (restore.records_replayed, restore.proof.equal) == (10, True)
-        assert reference.as_plain(service.view(0)) == reference.booked(range(10), range(0))
-
-
-async def test_b17_what_no_version_covers_is_found_by_its_outputs(stage, unique):
-    """The same version, as when an installed package changed: FAILED as not the same, not as changed code."""
-    here = await stage(apps.ledger(unique("unseen")), changelog={"enabled": False})
-    async with here.running() as service:
-        await here.feed(10)
-        await processed(service, {0: 10})
-    unseen = apps.unseen(apps.ledger(here.app.app_id, sends={"currency": "EUR"}), here.app.version)
-    status = await here.failure(unseen)
-    assert status.error.kind == "OutputsDiffer"
-    assert f"app version {here.app.version} then and now" in status.error.message
-    assert "not deterministic" in status.error.message
-    await accepted(here, status.error.hint, unseen)
-    async with here.running(unseen) as service:
-        assert reference.as_plain(service.view(0)) == reference.booked(range(10), range(0))

@@ -5,15 +5,11 @@ from typing import Any
 import pytest
 
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
-from snapreplay.state.digest import Digest
 from tests.support import apps
 from tests.support.entries import read_entry
 from tests.support.stage import snapshot
-from tests.support.tampering import tamper, with_fields
 
 pytestmark = pytest.mark.kafka
-
-WRONG = Digest(20, 1, 2)
 
 
 async def test_b1_skips_and_changes_of_every_batch_since_the_snapshot_are_read(stage, unique):
@@ -46,17 +42,3 @@ async def test_b1_skips_and_changes_of_every_batch_since_the_snapshot_are_read(s
 async def _increments(here: Any) -> list[Any]:
     (log,) = await here.read(f"{here.app.app_id}-increments")
     return [read_entry(r.value) for r in log if kind_of(r.value or b"") is RecordKind.INCREMENT]
-
-
-@pytest.mark.parametrize("mode", [pytest.param("changes", marks=pytest.mark.slow), "replay"])
-async def test_b1_of_several_differing_batches_the_first_is_named(past, mode):
-    """Compared after every batch, not only at the end: batch 6, though 6, 7 and 8 all differ."""
-    then = await past()
-    wrong = with_fields(digest=WRONG)
-    forged = [
-        await tamper(then.here, then.increments, RecordKind.INCREMENT, wrong, number)
-        for number in (-3, -2, -1)
-    ]
-    status = await then.here.failure(restore={"mode": mode})
-    assert status.error.kind == "DigestMismatch"
-    assert f"batch 6 (increment at offset {forged[0].offset})" in status.error.message

@@ -37,10 +37,10 @@ async def made_again(then: Any, records: int) -> None:
     await then.here.feed(records)
 
 
-async def cut_input(then: Any, kept: int, more: int = 5) -> None:
+async def cut_input(then: Any, kept: int) -> None:
     """The same records up to `kept`; behind them new ones where others had been processed."""
     await copy_again(then.here, then.input, kept)
-    await then.here.feed(more)
+    await then.here.feed(5)
 
 
 async def increments_lost(then: Any) -> None:
@@ -104,9 +104,6 @@ STUCK: dict[str, Stuck] = {
     "input cut, as by an unclean election": Stuck(
         lambda then: cut_input(then, 100), ("InputShorter",), "up to offset 100, and other", ((0, 125),)
     ),
-    "input cut, and grown again": Stuck(
-        lambda then: cut_input(then, 100, 30), ("InputReplaced",), "and other ones from there on", ((0, 150),)
-    ),
     "code changed": Stuck(
         lambda then: then.here.feed(0), ("CodeChanged",), "what app version 2+code:",
         ((0, 80),), (80, 120), now=REPLAY, app=lambda then: other_rule(then, apps.subtract, "2"),
@@ -155,24 +152,9 @@ STUCK: dict[str, Stuck] = {
         " offsets 120 to 130 are never processed",
         ((0, 80), (130, 140)), past=LEAN,
     ),
-    "increments lost, and the input trimmed": Stuck(
-        lambda then: _lose_and_trim(then, 100), ("NotInitialised",),
-        "offsets 80 to 100 are gone: those that were processed keep their outputs and have no effect on the state",
-        ((0, 80), (100, 120)), twice=(100, 120),
-    ),
-    "increments damaged, and the input made again": Stuck(
-        lambda then: _damage_and_make_again(then, 130), ("DigestMismatch",),
-        "is read as a new log from its start, offset 0; offsets 80 to 120 of the old log have no effect on the state",
-        ((0, 80), (120, 250)),
-    ),
     "a handler that refuses in replay": Stuck(
         lambda then: then.here.feed(0), ("ReplayFailed",), "offsets 80 to 120 are processed again",
         now=REPLAY, app=lambda then: other_rule(then, refuse), after=lambda then: then.here.app, twice=AGAIN,
-    ),
-    "changed code that refuses in replay": Stuck(
-        lambda then: then.here.feed(0), ("CodeChanged",), "offsets 80 to 120 are processed again",
-        now=REPLAY, app=lambda then: other_rule(then, refuse, "2"), after=lambda then: then.here.app,
-        twice=AGAIN,
     ),
     "another count of records": Stuck(
         lambda then: in_increment(then, with_fields(ranges=[InputRange(then.input, 100, 120, 21)])),
@@ -203,16 +185,6 @@ async def _trim_input(then: Any, before: int) -> None:
 async def _feed_and_trim(then: Any, before: int) -> None:
     await then.here.feed(20)
     await _trim_input(then, before)
-
-
-async def _lose_and_trim(then: Any, before: int) -> None:
-    await increments_lost(then)
-    await _trim_input(then, before)
-
-
-async def _damage_and_make_again(then: Any, records: int) -> None:
-    await in_increment(then, with_fields(digest=WRONG), -2)
-    await made_again(then, records)
 
 
 @pytest.fixture(autouse=True)

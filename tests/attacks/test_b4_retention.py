@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from snapreplay.errors import UsageError
 from snapreplay.service.control.status import BlockedTopic, StatusBoard
@@ -18,7 +16,7 @@ from snapreplay.service.runtime.report import Reporter
 from snapreplay.state.store import store_of
 from tests.support import apps
 from tests.support.stage import Stage, processed, snapshot, until
-from tests.support.tampering import trim
+from tests.support.tampering import configure, trim
 
 pytestmark = pytest.mark.kafka
 LEAN = {"changelog": {"enabled": False}}
@@ -108,38 +106,6 @@ async def test_b4_what_cannot_come_back_is_an_alarm(stage, unique, caplog):
         assert again.view(0)["k0"]["n"] == 3
 
 
-async def test_b4_with_changes_the_input_behind_is_not_needed(stage, unique):
-    """By changes nothing is replayed: no alarm, no snapshot. Our own topic cut by hand is another matter: the state
-    in memory is the only one, and is written at once."""
-    here = await stage(apps.ledger(unique("changes")))
-    async with here.running() as service:
-        await past(here, service)
-        await cut(here, 60)
-        before = status(service)
-        await asyncio.sleep(0.5)  # five looks: what must not happen has no condition
-        assert status(service).recoverable is True
-        assert "retention" not in reasons(service)
-        assert status(service).updated_at == before.updated_at, "a look is no progress"
-        last = service._supervisor.runners[0]._live._committer.chain
-        own = f"{here.app.app_id}-increments"
-        await asyncio.to_thread(trim, here.bootstrap_servers, own, 0, last.last_offset)
-        await until(lambda: reasons(service)[0] == "retention", "a snapshot")
-        await until(lambda: service.control.snapshots()[0].state == "pointed", "its pointer")
-        await until(lambda: status(service).recoverable is True, "recoverable")
-    async with here.running() as again:
-        assert again.view(0)["k0"]["n"] == 3
-
-
-def configure(here: Stage, name: str, value: str) -> None:
-    """Set one configuration of the input."""
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    topic = here.app.inputs[0].name
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": here.bootstrap_servers})
-    for future in admin.incremental_alter_configs([resource]).values():
-        future.result(10)
-
-
 async def test_b4_compaction_is_noticed_at_a_restore_too(stage, unique):
     """Switched on while the app ran: a recovery that would have to replay is refused by name, with the way out. By
     changes it is none of its business."""
@@ -149,7 +115,9 @@ async def test_b4_compaction_is_noticed_at_a_restore_too(stage, unique):
         await here.all_processed(service)
     by_replay = await here.context(restore={"mode": "replay"})
     by_changes = await here.context()
-    await asyncio.to_thread(configure, here, "cleanup.policy", "compact")
+    await asyncio.to_thread(
+        configure, here.bootstrap_servers, here.app.inputs[0].name, "cleanup.policy", "compact"
+    )
     with pytest.raises(UsageError, match=f"{here.app.inputs[0].name} is compacted") as refused:
         await recoverer(by_replay).recover()
     assert "--set restore.mode=changes" in refused.value.hint
@@ -166,7 +134,9 @@ async def test_b4_the_interval_follows_the_retention_of_the_input(stage, unique,
     """Lean mode with snapshots by time switched off: taken all the same, a quarter of retention.ms apart; and that is
     said at the start. By changes the setting stands as it is."""
     here = await stage(apps.ledger(unique("interval")), **LEAN)
-    await asyncio.to_thread(configure, here, "retention.ms", "400")
+    await asyncio.to_thread(
+        configure, here.bootstrap_servers, here.app.inputs[0].name, "retention.ms", "400"
+    )
     with caplog.at_level(logging.INFO, "snapreplay.partition"):
         async with here.running(snapshot={"every_seconds": 0}) as service:
             await here.feed(10)

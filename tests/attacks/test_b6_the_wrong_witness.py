@@ -31,7 +31,7 @@ async def test_b6_who_was_expelled_unheard_takes_nothing_back(
     async with proxy.through(), here.running(instance_id="cut") as cut:
         await here.feed(10)
         await here.all_processed(cut)
-        proxy.fault = lambda api_key: "drop" if api_key in lost else "pass"
+        proxy.fault = lambda api_key: "reset before" if api_key in lost else "pass"
         other = children.start("ledger", here.app.app_id, instance_id="other")
         await asyncio.to_thread(other.wait_live)
         epoch = other.partitions()[0]["owner_epoch"]

@@ -1,54 +1,18 @@
-"""B8: what fails in the same way every time is no doubt. A record that the broker never takes, a batch that never ends
-in time and a client that waits for a broker of yesterday must not be tried for ever."""
-
-import time
+"""B8: what fails in the same way every time is no doubt: a record that the broker never takes is not tried for ever.
+A fence without an answer: tests/service/kafka/test_producer_ends.py; a topic that is gone: tests/hints."""
 
 import pytest
 
-from snapreplay import App, Topic, nullable, utf8
 from snapreplay.app.ranges import SkippedRange
-from snapreplay.service.kafka.config import client_arguments
-from tests.attacks.test_b9_restore_storm import assert_exactly_once, owner
 from tests.support import apps
 from tests.support.entries import read_entry
 from tests.support.owner import Owner
-from tests.support.proxy import INIT_PRODUCER_ID, Proxy
-from tests.support.stage import until
-from tests.support.tampering import configure, delete
+from tests.support.tampering import configure
 
 pytestmark = pytest.mark.kafka
 
-__all__ = ["owner"]
 
 COUNT, BAD = 100, 37
-
-
-def timed(name):
-    """Outputs carry the time that the record asks for."""
-    inputs, outputs = Topic(f"payments-{name}"), Topic(f"balances-{name}")
-    app = App(name, inputs=[inputs], outputs=[outputs], state=apps.accounts)
-
-    @app.handler(inputs)
-    def on_payment(record, state, out):
-        state[record.key]["n"] += 1
-        at_ms = record.value.get("at_ms")
-        out.send(outputs, key=record.key, value={"id": record.id}, timestamp_ms=at_ms)
-
-    return app
-
-
-def keyless(name):
-    """Outputs without a key, where the record asks for it; their topic is compacted."""
-    inputs, outputs = Topic(f"payments-{name}"), Topic(f"balances-{name}", key=nullable(utf8))
-    app = App(name, inputs=[inputs], outputs=[outputs], state=apps.accounts)
-
-    @app.handler(inputs)
-    def on_payment(record, state, out):
-        state[record.key]["n"] += 1
-        key = None if record.value.get("keyless") else record.key
-        out.send(outputs, key=key, value={"id": record.id})
-
-    return app
 
 
 def payments(bad):
@@ -117,80 +81,3 @@ async def test_b8_a_batch_that_is_only_too_large_together_is_cut_until_it_fits(s
     assert len(await one.outputs()) == COUNT + 1
     assert one.status.phase == "live"
     await one.end()
-
-
-async def test_b8_a_timestamp_that_the_broker_refuses_is_the_records_fault(stage, unique):
-    """An output may carry a time of its own; an hour ahead, Kafka does not take it."""
-    here = await stage(timed(unique("b8-time")))
-    one = Owner(here, await here.context())
-    await one.phase("live")
-    await here.send(payments({"at_ms": int(time.time() * 1000) + 10 * 86_400_000}))
-    status = await one.phase("failed")
-    assert status.error.record_id == f"{here.app.inputs[0].name}-0-{BAD}"
-    assert "imestamp" in status.error.message
-    assert len(await one.outputs()) == BAD
-    await one.end()
-
-
-async def test_b8_an_output_without_a_key_for_a_compacted_topic_is_the_records_fault(stage, unique):
-    """The client has no name for that refusal (INVALID_RECORD): it is one all the same, not a doubt."""
-    here = await stage(keyless(unique("b8-keyless")))
-    configure(here.bootstrap_servers, here.app.outputs[0].name, "cleanup.policy", "compact")
-    one = Owner(here, await here.context())
-    await one.phase("live")
-    await here.send(payments({"keyless": True}))
-    status = await one.phase("failed")
-    assert status.error.kind == "HandlerFailed"
-    assert status.error.record_id == f"{here.app.inputs[0].name}-0-{BAD}"
-    assert here.app.outputs[0].name in status.error.message
-    assert "key" in status.error.hint
-    assert len(await one.outputs()) == BAD
-    await one.end()
-
-
-async def test_b8_a_topic_that_is_gone_is_no_records_fault(stage, unique):
-    """Nothing is dead-lettered for it: FAILED names the topic after some attempts."""
-    here = await stage(apps.ledger(unique("b8-gone")), errors={"policy": "dead_letter"})
-    one = Owner(here, await here.context())
-    await one.phase("live")
-    topic = here.app.outputs[0].name
-    delete(here.bootstrap_servers, topic)
-    await here.send(payments({}))
-    status = await one.phase("failed")
-    assert status.error.kind == "RefusedAgain"
-    assert topic in status.error.message
-    assert "`snapreplay topics ensure MODULE:APP --partitions N`" in status.error.hint
-    assert await here.read(f"{here.app.app_id}-dead-letters") == [[]]
-    await one.end()
-
-
-async def test_b8_a_fence_that_is_not_answered_is_tried_with_a_new_client(owner, broker):
-    """The client itself would wait for ever; our deadline ends it, and the next one gets through."""
-    proxy, tables = Proxy(broker.bootstrap_servers), {"timeouts": {"fence_ms": 800}}
-    kafka = {"bootstrap.servers": broker.bootstrap_servers, "request.timeout.ms": 700}
-    async with proxy.through():
-        one = await owner(kafka=kafka, **tables)
-        await one.here.feed(10)
-        await one.position(10)
-        await one.end()
-        proxy.fault = lambda key: "mute" if key == INIT_PRODUCER_ID else "pass"
-        two = Owner(one.here, await one.here.context(kafka=kafka, **tables))
-        await until(lambda: two.status.restore and two.status.restore.attempt == 2, "another try")
-        assert two.status.error.kind == "Unreachable"
-        proxy.fault = lambda _: "pass"
-        await two.phase("live")
-        assert two.status.error is None
-        await one.here.feed(10)
-        await assert_exactly_once(two, 20)
-        await two.end()
-
-
-async def test_b8_a_new_client_begins_at_another_address_and_forgets_old_metadata(stage, unique):
-    """A client that learnt of the cluster from a leader of yesterday asks again within half a minute."""
-    here = await stage(apps.ledger(unique("b8-address")))
-    given = [f"broker-{n}:9092" for n in range(5)]
-    settings = here.settings(kafka={"bootstrap.servers": ",".join(given)})
-    made = [client_arguments(settings) for _ in range(100)]
-    assert {arguments["bootstrap_servers"][0] for arguments in made} == set(given)
-    assert all(sorted(arguments["bootstrap_servers"]) == given for arguments in made)
-    assert all(arguments["metadata_max_age_ms"] <= 30_000 for arguments in made)

@@ -6,9 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.chaos.report import restores_in_short
 from tests.chaos.run import Plan, run
 from tests.chaos.schedule import Kind
+from tests.chaos.watch import restores_in_short
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "chaos"
 SHOWN = 20
@@ -26,14 +26,19 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=3)
     parser.add_argument("--partitions", type=int, default=3)
     parser.add_argument(
-        "--only", type=Kind, nargs="+", choices=list(Kind), metavar="KIND", help="draw only these"
+        "--only",
+        nargs="+",
+        choices=list(Kind),
+        default=list(Kind),
+        metavar="KIND",
+        help="draw only these",
     )
     return parser.parse_args()
 
 
 def main() -> int:
     given = arguments()
-    kinds = frozenset(given.only or Kind)
+    kinds = frozenset(kind for kind in Kind if kind in given.only)
     plan = Plan(given.seed, given.seconds, kinds, given.processes, given.partitions)
     folder = BUILD / f"seed-{plan.seed}"
     outcome = run(plan, folder, say)

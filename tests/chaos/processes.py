@@ -1,4 +1,4 @@
-"""Service processes with names of their own, each behind its own wires, started and ended at will."""
+"""Service processes with names of their own, started and ended at will; of a chaos run each behind its own wires."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
 from snapreplay.devbroker.process import KeptProcess
-from tests.chaos import detour
 from tests.chaos.timeline import Timeline
-from tests.chaos.wires import Bundle, Wires
+from tests.chaos.wires import VARIABLE, Bundle
+from tests.checker.app import APP_ID
+from tests.checker.outcomes import OUTCOMES
 
 PROGRAM = Path(__file__).with_name("program.py")
-APP_ID, OUTCOMES = "SNAPREPLAY_CHECKED_APP_ID", "SNAPREPLAY_OUTCOMES"
-"""What `tests.checker.app` and `tests.checker.outcomes` look at."""
-
 ANSWER_S = 2.0
 NO_ANSWER = (httpx2.HTTPError, LookupError, RuntimeError)
 """RuntimeError: another thread has just ended the process and closed its client."""
@@ -52,7 +52,7 @@ is many of them and takes its time. A zombie is stalled for longer
 than group.session_timeout_ms + timeouts.transaction_ms (tests/chaos/schedule.py)."""
 
 
-def settings_of(seed: int) -> dict[str, object]:
+def drawn_settings(seed: int) -> dict[str, object]:
     """What differs from run to run: an odd seed trims nothing, so that the checker sees every increment there ever was,
     an even one trims all the time. Two seeds of four restore by changes, two by replay."""
     return {
@@ -69,7 +69,7 @@ class Process:
         self.log_path = log_path
         self.expected_down = False  # replaced by a successor of its name: FAILED is right
         self.ended = False
-        self.url = ""
+        self.started_at = time.monotonic()
         work_dir.mkdir(parents=True)
         self._kept = KeptProcess(work_dir)
         self.pid = self._kept.run(argv, log_path)
@@ -80,17 +80,26 @@ class Process:
         """Whether it still runs; a process that ended by itself is a problem, see `Slot.check`."""
         return not self.ended and self._kept.exit_code() is None
 
+    @cached_property
+    def url(self) -> str:
+        """
+        Raises:
+            LookupError: it has not said its address yet.
+        """
+        found: list[str] = re.findall(r"HTTP API: (http://[^\s/]+)", self.log_path.read_text())
+        return found[0]
+
     def get(self, path: str) -> Any:
         """None when it does not answer (not up yet, stopped, gone)."""
         try:
-            return self.http.get(self._base() + path).raise_for_status().json()
+            return self.http.get(self.url + path).raise_for_status().json()
         except NO_ANSWER:
             return None
 
     def trigger_snapshot(self, reason: str) -> bool:
         """Whether it was accepted: a process without live partitions refuses."""
         try:
-            answer = self.http.post(self._base() + "/trigger-snapshot", json={"reason": reason})
+            answer = self.http.post(self.url + "/trigger-snapshot", json={"reason": reason})
         except NO_ANSWER:
             return False
         return bool(answer.is_success)
@@ -100,10 +109,10 @@ class Process:
         status = self.get("/restore-status") or {"partitions": []}
         return {each["partition"]: each["phase"] for each in status["partitions"]}
 
-    def pause(self) -> None:
+    def freeze(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)
 
-    def resume(self) -> None:
+    def thaw(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
@@ -122,28 +131,32 @@ class Process:
         self.http.close()
         self._kept.close()
 
-    def _base(self) -> str:
-        if not self.url:
-            found = re.findall(r"HTTP API: (http://[^\s/]+)", self.log_path.read_text())
-            if not found:
-                raise LookupError("it has not said its address yet")
-            self.url = found[0]
-        return self.url
-
 
 class Slot:
-    """The place of one service process: a name in the group, wires, and the process that is in it now.
+    """The place of one service process: a name in the group, and the process that is in it now.
 
     Attributes:
         lives: every process that was started here, for the watch.
     """
 
-    def __init__(self, name: str, wires: Wires, bundle: Bundle, place: Place) -> None:
+    def __init__(
+        self,
+        name: str,
+        place: Place,
+        bundle: Bundle | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        """`variables` of its environment; with a bundle, all connections to brokers are these wires."""
         self.name = name
-        self.bundle = bundle
         self.lives: list[Process] = []
         self._place = place
-        self._detours = wires.detours(bundle)
+        self._bundle = bundle
+        self._variables = variables or {}
+
+    @property
+    def bundle(self) -> Bundle:
+        assert self._bundle is not None, f"{self.name} has no wires"
+        return self._bundle
 
     @property
     def process(self) -> Process:
@@ -151,11 +164,11 @@ class Slot:
 
     def start(self, **settings: object) -> Process:
         """Another process of this name; whatever was here is left as it is."""
-        number = len(self.lives)
-        life = f"{self.name}.{number}"
-        log_path = self._place.logs / f"service-{life}.log"
-        argv = self._place.command(self.name, life, self._detours, settings)
-        process = Process(life, argv, log_path, self._place.work_dir / f"service-{life}")
+        life = f"{self.name}.{len(self.lives)}"
+        variables = dict(self._variables)
+        if self._bundle:
+            variables[VARIABLE] = json.dumps(self._bundle.detours)
+        process = self._place.launch(self.name, life, variables, settings)
         self.lives.append(process)
         self._place.timeline.note("process", f"{life} started, process {process.pid}")
         return process
@@ -187,42 +200,39 @@ class Slot:
                 process.kill()
 
 
+@dataclass(frozen=True)
 class Place:
-    """What all processes of a run have in common."""
+    """What all processes of a run have in common. `folder` gets their logs, and in `outcomes` their journals."""
 
-    def __init__(
-        self,
-        bootstrap_servers: str,
-        app_id: str,
-        settings: Mapping[str, object],
-        work_dir: Path,
-        logs: Path,
-        timeline: Timeline,
-    ) -> None:
-        self.app_id = app_id
-        self.work_dir = work_dir
-        self.logs = logs
-        self.outcomes = logs / "outcomes"
-        self.outcomes.mkdir()
-        self.timeline = timeline
-        self._servers = bootstrap_servers
-        self._settings = {**SETTINGS, **settings}
+    bootstrap_servers: str
+    app_id: str
+    settings: Mapping[str, object]
+    folder: Path
+    timeline: Timeline
+    program: Path = PROGRAM
 
-    def command(
-        self, name: str, life: str, detours: Mapping[str, int], settings: Mapping[str, object]
-    ) -> list[str]:
+    @property
+    def outcomes(self) -> Path:
+        return self.folder / "outcomes"
+
+    def launch(
+        self, name: str, life: str, variables: Mapping[str, str], settings: Mapping[str, object]
+    ) -> Process:
         """`env` sets the variables and becomes the service: one process id."""
-        given = self._settings | {n.replace("__", "."): value for n, value in settings.items()}
-        return [
+        given = {**self.settings, **{n.replace("__", "."): value for n, value in settings.items()}}
+        self.outcomes.mkdir(exist_ok=True)
+        argv = [
             "env",
-            f"{detour.VARIABLE}={json.dumps(dict(detours))}",
+            *(f"{variable}={value}" for variable, value in variables.items()),
             f"{APP_ID}={self.app_id}",
             f"{OUTCOMES}={self.outcomes / life}.jsonl",
-            *(sys.executable, "-m", "snapreplay.api.cli", "run", str(PROGRAM)),
-            *("--bootstrap-servers", self._servers, "--http-port", "0"),
+            *(sys.executable, "-m", "snapreplay.api.cli", "run", str(self.program)),
+            *("--bootstrap-servers", self.bootstrap_servers, "--http-port", "0"),
             f"--set=instance_id={name}",
             *(f"--set={key}={value}" for key, value in given.items()),
         ]
+        log_path, keeper = self.folder / f"service-{life}.log", self.folder / f"keeper-{life}"
+        return Process(life, argv, log_path, keeper)
 
 
 def until(holds: Callable[[], object], seconds: float) -> bool:

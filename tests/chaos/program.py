@@ -1,7 +1,7 @@
 """What a service process of a run loads: the checker's app, behind the wires."""
 
-from tests.chaos import detour
+from tests.chaos import wires
 from tests.checker import app as checked
 
-detour.install_from_environment()
+wires.install_from_environment()
 app = checked.app

@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import median
 
 from tests.chaos.schedule import Fault, Kind
 from tests.chaos.timeline import Entry, Injected
-from tests.chaos.watch import Restore
+from tests.chaos.watch import Restore, restores_in_short
 
 
 @dataclass
@@ -33,7 +32,6 @@ class Outcome:
     unchecked: Sequence[str] = ()
     counts: dict[str, int] = field(default_factory=dict)
     verdict: str = "not reached"
-    network: str = "none"
 
     @property
     def good(self) -> bool:
@@ -69,8 +67,7 @@ def _summary(outcome: Outcome) -> str:
     lines = [
         f"# Chaos, seed {outcome.seed}: {'good' if outcome.good else 'BAD'}",
         "",
-        f"- {outcome.seconds:g} s, {outcome.processes} processes, {outcome.partitions} partitions,"
-        f" the network divided by {outcome.network}",
+        f"- {outcome.seconds:g} s, {outcome.processes} processes, {outcome.partitions} partitions",
         f"- settings: {', '.join(f'{name}={value}' for name, value in outcome.settings.items())}",
         f"- faults: {len(outcome.injected)} carried out of {len(outcome.planned)} planned",
         f"- settled: {'never' if settled is None else f'after {settled:.1f} s'}",
@@ -97,16 +94,6 @@ def _restores(outcome: Outcome) -> str:
             f" | {one.mode or '-'} | {origin}{', fallback' if one.fallback else ''} | {proof} |"
         )
     return "\n".join(lines)
-
-
-def restores_in_short(restores: Sequence[Restore]) -> str:
-    """Count, median and most seconds."""
-    if not restores:
-        return "none"
-    seconds = [one.seconds for one in restores]
-    return (
-        f"{len(seconds)} restores, {median(seconds):.2f} s (median), {max(seconds):.2f} s (longest)"
-    )
 
 
 def _findings(outcome: Outcome) -> str:

@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from snapreplay.app import names
 from tests.chaos import judge, report
 from tests.chaos.facts import TRANSACTIONS, Facts
 from tests.chaos.faults.topics import apart
 from tests.chaos.lanes import carry_out
-from tests.chaos.processes import Place, Slot, settings_of, until
+from tests.chaos.processes import SETTINGS, Place, Slot, drawn_settings, until
 from tests.chaos.schedule import Kind, draw
 from tests.chaos.settle import settle
 from tests.chaos.timeline import Timeline
@@ -53,7 +52,7 @@ def run(plan: Plan, folder: Path, say: Callable[[str], None]) -> report.Outcome:
         plan.seconds,
         plan.processes,
         plan.partitions,
-        settings=settings_of(plan.seed),
+        settings=drawn_settings(plan.seed),
         planned=draw(plan.seed, plan.seconds, plan.kinds),
         injected=timeline.injected,
         entries=timeline.entries,
@@ -61,7 +60,6 @@ def run(plan: Plan, folder: Path, say: Callable[[str], None]) -> report.Outcome:
     )
     try:
         with three_brokers() as brokers:
-            outcome.network = brokers.kind
             try:
                 _run(plan, outcome, brokers, logs, timeline)
             finally:
@@ -83,9 +81,8 @@ def _run(
     ours = (names.increments_topic(app_id), names.snapshots_topic(app_id), *inputs, *outputs)
     with ExitStack() as stack:
         wires = stack.enter_context(Wires(servers))
-        work_dir = Path(stack.enter_context(TemporaryDirectory(prefix="snapreplay-chaos-")))
-        place = Place(servers, app_id, outcome.settings, work_dir, logs, timeline)
-        slots = [Slot(f"p{n}", wires, wires.bundle(), place) for n in range(plan.processes)]
+        place = Place(servers, app_id, {**SETTINGS, **outcome.settings}, logs, timeline)
+        slots = [Slot(f"p{n}", place, wires.bundle()) for n in range(plan.processes)]
         facts, topics = Facts(servers, app_id), (*ours, TRANSACTIONS)
         world = World(app_id, plan.partitions, brokers, facts, wires, slots, timeline, topics)
         apart(world, outputs[0])

@@ -28,72 +28,43 @@ class Lane(StrEnum):
 
 
 class Kind(StrEnum):
-    """What is done. Every kind heals itself."""
-
-    KILL_BROKER = "kill-broker"
-    KILL_COORDINATOR = "kill-coordinator"  # of the transactions of one partition of ours
-    KILL_LEADER = "kill-leader"  # of one partition of T-ZengLiang
-    LOSE_BROKER = "lose-broker"  # as without power: no RST, no FIN
-    STALL_BROKER = "stall-broker"  # SIGSTOP: no answer, no RST
-    STALE_LEADER = "stale-leader"  # a leader of ours cut from its peers, not from its clients
-    CUT_BROKERS = "cut-brokers"  # one broker from its peers, in one direction
-    CUT_CLIENTS = "cut-clients"  # one broker from all clients, not from its peers
-    TWO_BROKERS_GONE = "two-brokers-gone"
-    ROLLING_RESTART = "rolling-restart"  # SIGTERM and start, one after the other
-
-    KILL_PROCESS = "kill-process"  # SIGKILL, started again at once
-    KILL_PROCESS_LONG = "kill-process-long"  # started again after the others took over
-    STOP_PROCESS = "stop-process"  # SIGTERM, started again
-    KILL_IN_RESTORE = "kill-in-restore"  # SIGKILL once in every phase of a restore
-    ZOMBIE = "zombie"  # SIGSTOP for longer than session and transaction, SIGCONT
-    REPLACED = "replaced"  # the same, and a successor of the same name is started meanwhile
-
-    MUTE = "mute"  # nothing passes between one process and one broker
-    MUTE_REQUESTS = "mute-requests"
-    MUTE_ANSWERS = "mute-answers"
-    DELAY = "delay"
-    CUT_BEFORE_BROKER = "cut-before-broker"  # the connection dies, the broker saw no request
-    CUT_AFTER_BROKER = "cut-after-broker"  # the connection dies, the broker has done it
-    LATE_COMMIT = "late-commit"  # EndTxn held until the next transaction (KAFKA-17754)
-    FOREIGN_TRANSACTION = "foreign-transaction"  # left open in T-ZengLiang
-    MOVE_LEADERS = "move-leaders"
-
-
-@dataclass(frozen=True)
-class Kin:
-    """Lane of a kind, and how long it is held, in seconds (least, most)."""
+    """What is done, in which lane, and for how long it is held, in seconds (least, most). Every kind heals itself."""
 
     lane: Lane
     hold_s: tuple[float, float]
 
+    def __new__(cls, name: str, lane: Lane, least_s: float, most_s: float) -> Kind:
+        made = str.__new__(cls, name)
+        made._value_, made.lane, made.hold_s = name, lane, (least_s, most_s)
+        return made
 
-KINDS: dict[Kind, Kin] = {
-    Kind.KILL_BROKER: Kin(Lane.BROKERS, (1.0, 6.0)),
-    Kind.KILL_COORDINATOR: Kin(Lane.BROKERS, (1.0, 6.0)),
-    Kind.KILL_LEADER: Kin(Lane.BROKERS, (1.0, 6.0)),
-    Kind.LOSE_BROKER: Kin(Lane.BROKERS, (2.0, 6.0)),
-    Kind.STALL_BROKER: Kin(Lane.BROKERS, (2.0, 8.0)),
-    Kind.STALE_LEADER: Kin(Lane.BROKERS, (4.0, 9.0)),
-    Kind.CUT_BROKERS: Kin(Lane.BROKERS, (3.0, 8.0)),
-    Kind.CUT_CLIENTS: Kin(Lane.BROKERS, (3.0, 8.0)),
-    Kind.TWO_BROKERS_GONE: Kin(Lane.BROKERS, (2.0, 6.0)),
-    Kind.ROLLING_RESTART: Kin(Lane.BROKERS, (0.0, 0.0)),
-    Kind.KILL_PROCESS: Kin(Lane.PROCESSES, (0.0, 0.0)),
-    Kind.KILL_PROCESS_LONG: Kin(Lane.PROCESSES, (4.0, 8.0)),
-    Kind.STOP_PROCESS: Kin(Lane.PROCESSES, (0.0, 2.0)),
-    Kind.KILL_IN_RESTORE: Kin(Lane.PROCESSES, (0.0, 0.0)),
-    Kind.ZOMBIE: Kin(Lane.PROCESSES, (11.0, 14.0)),
-    Kind.REPLACED: Kin(Lane.PROCESSES, (11.0, 14.0)),
-    Kind.MUTE: Kin(Lane.WIRES, (1.0, 7.0)),
-    Kind.MUTE_REQUESTS: Kin(Lane.WIRES, (1.0, 7.0)),
-    Kind.MUTE_ANSWERS: Kin(Lane.WIRES, (1.0, 7.0)),
-    Kind.DELAY: Kin(Lane.WIRES, (3.0, 6.0)),
-    Kind.CUT_BEFORE_BROKER: Kin(Lane.WIRES, (1.0, 4.0)),
-    Kind.CUT_AFTER_BROKER: Kin(Lane.WIRES, (1.0, 4.0)),
-    Kind.LATE_COMMIT: Kin(Lane.WIRES, (5.0, 7.0)),
-    Kind.FOREIGN_TRANSACTION: Kin(Lane.WIRES, (3.0, 10.0)),
-    Kind.MOVE_LEADERS: Kin(Lane.WIRES, (0.5, 1.5)),
-}
+    KILL_BROKER = "kill-broker", Lane.BROKERS, 1.0, 6.0
+    KILL_COORDINATOR = "kill-coordinator", Lane.BROKERS, 1.0, 6.0  # of a partition's transactions
+    KILL_LEADER = "kill-leader", Lane.BROKERS, 1.0, 6.0  # of one partition of T-ZengLiang
+    LOSE_BROKER = "lose-broker", Lane.BROKERS, 2.0, 6.0  # as without power: no RST, no FIN
+    FREEZE_BROKER = "freeze-broker", Lane.BROKERS, 2.0, 8.0  # no answer, no RST
+    STALE_LEADER = "stale-leader", Lane.BROKERS, 4.0, 9.0  # cut from its peers, not from clients
+    CUT_BROKERS = "cut-brokers", Lane.BROKERS, 3.0, 8.0  # one from its peers, one way or both
+    CUT_CLIENTS = "cut-clients", Lane.BROKERS, 3.0, 8.0  # one from all clients, not from its peers
+    TWO_BROKERS_GONE = "two-brokers-gone", Lane.BROKERS, 2.0, 6.0
+    ROLLING_RESTART = "rolling-restart", Lane.BROKERS, 0.0, 0.0  # SIGTERM and start, in turn
+
+    KILL_PROCESS = "kill-process", Lane.PROCESSES, 0.0, 0.0  # started again at once
+    KILL_PROCESS_LONG = "kill-process-long", Lane.PROCESSES, 4.0, 8.0  # after others took over
+    STOP_PROCESS = "stop-process", Lane.PROCESSES, 0.0, 2.0  # SIGTERM, started again
+    KILL_IN_RESTORE = "kill-in-restore", Lane.PROCESSES, 0.0, 0.0  # once in every phase
+    ZOMBIE = "zombie", Lane.PROCESSES, 11.0, 14.0  # frozen for longer than session and transaction
+    REPLACED = "replaced", Lane.PROCESSES, 11.0, 14.0  # and meanwhile somebody takes its name
+
+    CUT = "cut", Lane.WIRES, 1.0, 7.0  # nothing passes between one process and one broker
+    CUT_REQUESTS = "cut-requests", Lane.WIRES, 1.0, 7.0
+    CUT_ANSWERS = "cut-answers", Lane.WIRES, 1.0, 7.0
+    DELAY = "delay", Lane.WIRES, 3.0, 6.0
+    RESET_BEFORE = "reset-before", Lane.WIRES, 1.0, 4.0  # the broker saw no request
+    RESET_AFTER = "reset-after", Lane.WIRES, 1.0, 4.0  # the broker has done it
+    LATE_COMMIT = "late-commit", Lane.WIRES, 5.0, 7.0  # EndTxn held until the next transaction
+    FOREIGN_TRANSACTION = "foreign-transaction", Lane.WIRES, 3.0, 10.0  # left open in T-ZengLiang
+    MOVE_LEADERS = "move-leaders", Lane.WIRES, 0.5, 1.5
 
 
 @dataclass(frozen=True)
@@ -113,7 +84,7 @@ class Fault:
 
     @property
     def lane(self) -> Lane:
-        return KINDS[self.kind].lane
+        return self.kind.lane
 
     @property
     def end_s(self) -> float:
@@ -124,7 +95,7 @@ def draw(seed: int, seconds: float, kinds: Collection[Kind] = tuple(Kind)) -> li
     """All faults of a run of that many seconds, by begin; each ends before the run does."""
     faults: list[Fault] = []
     for lane in Lane:
-        mine = [kind for kind in Kind if KINDS[kind].lane is lane and kind in kinds]
+        mine = [kind for kind in Kind if kind.lane is lane and kind in kinds]
         faults += _draw_lane(random.Random(f"{seed}-{lane}"), seconds, mine)
     ordered = sorted(faults, key=lambda fault: (fault.begin_s, fault.kind))
     return [
@@ -141,7 +112,7 @@ def _draw_lane(dice: random.Random, seconds: float, kinds: Sequence[Kind]) -> li
         deck = deck or dice.sample(kinds, len(kinds))
         kind = deck.pop()
         at_s += dice.uniform(*GAP_S)
-        hold_s = dice.uniform(*KINDS[kind].hold_s)
+        hold_s = dice.uniform(*kind.hold_s)
         pick, snapshot = dice.randrange(PICK_MAX), dice.random() < 0.5
         if at_s + hold_s > seconds:
             break

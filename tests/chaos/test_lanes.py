@@ -43,12 +43,12 @@ def test_a_fault_that_cannot_be_carried_out_is_a_problem_and_ends_its_lane(world
 
     monkeypatch.setitem(PERFORMERS, Kind.KILL_BROKER, well)
     monkeypatch.setitem(PERFORMERS, Kind.KILL_LEADER, badly)
-    monkeypatch.setitem(PERFORMERS, Kind.MUTE, well)
+    monkeypatch.setitem(PERFORMERS, Kind.CUT, well)
     planned = [
         fault(0, Kind.KILL_BROKER, 0.0),
         fault(1, Kind.KILL_LEADER, 0.0),
         fault(2, Kind.KILL_BROKER, 0.0),
-        fault(3, Kind.MUTE, 0.0),
+        fault(3, Kind.CUT, 0.0),
     ]
     lanes.carry_out(world, planned, seconds=60)
     healed = {one.fault.number: one.healed_s is not None for one in world.timeline.injected}
@@ -66,7 +66,7 @@ def test_what_would_begin_after_the_end_is_left_out(world, monkeypatch):
         over.wait(0.3)
         yield
 
-    monkeypatch.setitem(PERFORMERS, Kind.MUTE, slow)
-    lanes.carry_out(world, [fault(n, Kind.MUTE, 0.0) for n in range(20)], seconds=0.5)
+    monkeypatch.setitem(PERFORMERS, Kind.CUT, slow)
+    lanes.carry_out(world, [fault(n, Kind.CUT, 0.0) for n in range(20)], seconds=0.5)
     assert [one.fault.number for one in world.timeline.injected] == [0, 1]
     assert not world.timeline.problems

@@ -7,7 +7,7 @@ from tests.chaos.schedule import Kind
 
 SEED = 241
 SECONDS = 11.0
-KINDS = frozenset({Kind.KILL_LEADER, Kind.MUTE, Kind.KILL_PROCESS_LONG, Kind.LATE_COMMIT})
+KINDS = frozenset({Kind.KILL_LEADER, Kind.CUT, Kind.KILL_PROCESS_LONG, Kind.LATE_COMMIT})
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.chaos.schedule import GAP_S, KINDS, PICK_MAX, WARM_UP_S, Kind, Lane, draw
+from tests.chaos.schedule import GAP_S, PICK_MAX, WARM_UP_S, Kind, Lane, draw
 
 seeds = st.integers(0, 2**32)
 lengths = st.floats(0.0, 600.0)
@@ -23,7 +23,7 @@ def test_the_same_seed_draws_the_same_faults(seed, seconds, chosen):
 def test_only_what_was_asked_for_and_within_the_run(seed, seconds, chosen):
     """Every fault has a chosen kind, a hold within its bounds, and heals before the run ends."""
     for fault in draw(seed, seconds, chosen):
-        least, most = KINDS[fault.kind].hold_s
+        least, most = fault.kind.hold_s
         assert fault.kind in chosen
         assert WARM_UP_S + GAP_S[0] <= fault.begin_s <= fault.end_s <= seconds + 0.01
         assert least - 0.001 <= fault.hold_s <= most + 0.001
@@ -45,7 +45,7 @@ def test_a_lane_has_one_fault_at_a_time(seed, seconds):
 def test_no_kind_waits_for_another_to_come_twice(seed, seconds):
     """Within a lane the kinds are drawn equally often, but for the deck that is still on the table."""
     for lane in Lane:
-        mine = [kind for kind in Kind if KINDS[kind].lane is lane]
+        mine = [kind for kind in Kind if kind.lane is lane]
         counts = Counter(fault.kind for fault in draw(seed, seconds) if fault.lane is lane)
         times = [counts[kind] for kind in mine]
         assert max(times) - min(times) <= 1

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from statistics import median
+from typing import Any, NamedTuple
 
 from tests.chaos.processes import Process, Slot
 from tests.chaos.timeline import Timeline
@@ -12,8 +13,7 @@ from tests.chaos.timeline import Timeline
 LOOK_S = 0.1
 
 
-@dataclass(frozen=True)
-class Restore:
+class Restore(NamedTuple):
     """A recovery that ended LIVE. `seconds` from its fence to LIVE, all attempts together."""
 
     process: str
@@ -28,10 +28,21 @@ class Restore:
     proof_equal: bool | None
 
 
+def restores_in_short(restores: Sequence[Restore]) -> str:
+    """Count, median and most seconds."""
+    if not restores:
+        return "no restore was seen"
+    seconds = [one.seconds for one in restores]
+    return (
+        f"{len(seconds)} restores, {median(seconds):.2f} s (median), {max(seconds):.2f} s (longest)"
+    )
+
+
 class Watch:
     """A thread per slot, from `with` to its end: a stopped process that keeps one waiting hides no other."""
 
-    def __init__(self, slots: list[Slot], timeline: Timeline) -> None:
+    def __init__(self, slots: list[Slot], timeline: Timeline, every_s: float = LOOK_S) -> None:
+        self._every_s = every_s
         self._slots = slots
         self._timeline = timeline
         self._ended = threading.Event()
@@ -51,7 +62,7 @@ class Watch:
             thread.join()
 
     def _look(self, slot: Slot) -> None:
-        while not self._ended.wait(LOOK_S):
+        while not self._ended.wait(self._every_s):
             for process in slot.lives[-2:]:  # two while one is replaced by the other
                 if not process.ended:
                     self._read(process)

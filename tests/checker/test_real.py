@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,9 @@ from confluent_kafka import Producer
 
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.recovery.driver import RecoveryDriver
+from tests.chaos.processes import Place, Slot
+from tests.chaos.timeline import Timeline
 from tests.checker import Check, app, load, outcomes, verify
-from tests.soak.service import Service
 from tests.support.accepting import accepted
 from tests.support.stage import Stage
 from tests.support.tampering import trim
@@ -74,25 +74,28 @@ async def test_a_killed_process_has_lost_nothing(
     await prepared(broker, app_id, 1)
 
     def story() -> None:
-        with closing(Service("p0", servers, app_id, tmp_path)) as service:
+        place = Place(servers, app_id, {}, tmp_path, Timeline())
+        slot = Slot("p0", place)
+        try:
             with load.Load(servers, app_id, 1, seed=7, rate=1000) as feeding:
                 for enough in (1000, 2000):
-                    service.start()
-                    until(partial(at_work, service, feeding, enough))
-                    service.kill()
-                service.start()
-            until(lambda: service.url)
-            url = service.url or ""
-            judge(servers, app_id, tmp_path / "outcomes.jsonl", [url], good=True)
-            judge(servers, app_id, tmp_path / "outcomes.jsonl", [url, url], good=False)
+                    slot.start()
+                    until(partial(at_work, slot, feeding, enough))
+                    slot.kill()
+                slot.start()
+            until(lambda: slot.process.get("/healthz"))
+            url = slot.process.url
+            judge(servers, app_id, place.outcomes, [url], good=True)
+            judge(servers, app_id, place.outcomes, [url, url], good=False)
+        finally:
+            slot.end_all()
 
     await asyncio.to_thread(story)
 
 
-def at_work(service: Service, feeding: load.Load, enough: int) -> bool:
+def at_work(slot: Slot, feeding: load.Load, enough: int) -> bool:
     """LIVE, and that many records were sent."""
-    phases = [each["phase"] for each in service.partitions()]
-    return phases == ["live"] and feeding.sent > enough
+    return slot.process.phases() == {0: "live"} and feeding.sent > enough
 
 
 def judge(servers: str, app_id: str, journal: Path, urls: list[str], *, good: bool) -> None:

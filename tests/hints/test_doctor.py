@@ -162,7 +162,7 @@ async def test_what_could_not_be_looked_at_is_looked_at_again(operator):
     """The group's coordinator does not answer: found with the reason, and gone once it is asked again as printed."""
     _, who = await operator()
     proxy = Proxy(who.here.bootstrap_servers)
-    proxy.fault = lambda key: "drop" if key == DESCRIBE_GROUPS else "pass"
+    proxy.fault = lambda key: "reset before" if key == DESCRIBE_GROUPS else "pass"
     async with proxy.through():
         remedy = (await remedies(who))["access"]
     assert "again when the brokers answer" in remedy

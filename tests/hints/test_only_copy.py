@@ -117,10 +117,10 @@ async def test_a_doubt_ends_when_the_output_is_there_again(operator):
         if key != END_TXN or INIT_PRODUCER_ID in seen:
             return "pass"
         if seen.count(END_TXN) > 1:
-            return "drop"
+            return "reset before"
         recreate(servers, then.increments, 1, KEPT_FOR_EVER)
         recreate(servers, output, 1)
-        return "cut"
+        return "reset after"
 
     who.settings["timeouts"] = {"commit_ms": 3000}
     who.settings["kafka"] = {"bootstrap.servers": servers, "request.timeout.ms": 2000}

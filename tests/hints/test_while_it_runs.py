@@ -15,7 +15,7 @@ from snapreplay.service.partition import takeover_backoff
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.publish.publish import LogWentOn
 from snapreplay.service.recovery import driver
-from tests.attacks.test_b8_what_fails_for_ever import keyless, payments, timed
+from tests.attacks.test_b8_what_fails_for_ever import payments
 from tests.hints.following import all_of, way_with
 from tests.hints.registry import carries_out
 from tests.support import apps
@@ -85,19 +85,17 @@ async def test_an_input_that_was_deleted_is_brought_back_with_its_old_offsets(op
 @carries_out("service/kafka/errors.py::_refused_hint")
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("make", "bad", "config"),
+    ("bad", "config"),
     [
-        pytest.param(keyless, {"keyless": True}, "cleanup.policy=compact", id="without a key"),
-        pytest.param(
-            timed, {"at_ms": NEXT_WEEK_MS}, "message.timestamp.after.max.ms=1000", id="a time"
-        ),
+        pytest.param({"keyless": True}, "cleanup.policy=compact", id="without a key"),
+        pytest.param({"at_ms": NEXT_WEEK_MS}, "message.timestamp.after.max.ms=1000", id="a time"),
     ],
 )
 async def test_a_record_that_its_topic_refuses_is_taken_once_the_topic_takes_it(
-    stage, unique, newcomer, make, bad, config
+    stage, unique, newcomer, bad, config
 ):
     """HandlerFailed by a policy or a limit of the output's topic: the printed command, and it is processed."""
-    here, who = await stage(make(unique("refused"))), newcomer()
+    here, who = await stage(apps.picky(unique("refused"))), newcomer()
     configure(here.bootstrap_servers, here.app.outputs[0].name, *config.split("="))
     await here.send(payments(bad))
     hint = (await here.failure()).error.hint

@@ -35,7 +35,7 @@ async def test_a_restore_outlasts_the_death_of_the_coordinator(wide, step):
     assert slowest > SESSION_MS / 2000, f"{slowest} s: nothing was waited for"
     await wide.took_in(child, RECORDS)
     assert await asyncio.to_thread(child.terminate) == 0
-    log.info("%s: coordinator died at %s, slowest restore %.1f s", three.kind, step, slowest)
+    log.info("coordinator died at %s, slowest restore %.1f s", step, slowest)
 
     three.heal()
     await asyncio.to_thread(three.restart, dying)

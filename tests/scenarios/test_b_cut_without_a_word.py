@@ -50,7 +50,7 @@ async def test_silence_is_not_the_end_of_a_log(wide, step):
     assert after["fallback"] is None
     assert after["attempts"] == before["attempts"] == 1
     assert await asyncio.to_thread(child.terminate) == 0
-    log.info("%s: silence at %s, seconds %s", three.kind, step, after["seconds_per_phase"])
+    log.info("silence at %s, seconds %s", step, after["seconds_per_phase"])
     await wide.judge(here)
 
 

@@ -32,7 +32,7 @@ def main() -> int:
     else:
         say(f"logs and journal: {folder}")
     (BUILD / f"seed-{given.seed}.md").write_text(report + "\n")
-    samples = [json.dumps(each._asdict()) + "\n" for each in outcome.seen.samples]
+    samples = [json.dumps(each._asdict()) + "\n" for each in outcome.samples]
     (BUILD / f"seed-{given.seed}.samples.jsonl").write_text("".join(samples))
     return 0 if outcome.good else 1
 

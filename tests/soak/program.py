@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.checker import app as checked
-from tests.soak.service import TASKS
 
 COUNT_EVERY_S = 1.0
+TASKS = "SOAK_TASKS"
 
 _loops: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tests.chaos.watch import Restore, restores_in_short
 from tests.checker import Verdict
-from tests.soak.sampling import Restore, Sample, Seen
+from tests.soak.sampling import Sample
 from tests.soak.schedule import Kill
 from tests.soak.trend import Trend
 
@@ -18,34 +18,35 @@ class Outcome:
 
     seed: int
     minutes: float
-    seen: Seen
+    problems: list[str]
+    samples: Sequence[Sample] = ()
+    restores: Sequence[Restore] = ()
     records: int = 0
-    kills: list[Kill] = field(default_factory=list)
-    trends: list[Trend] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    kills: Sequence[Kill] = ()
+    trends: Sequence[Trend] = ()
     verdict: Verdict = field(default_factory=Verdict)
 
     @property
     def good(self) -> bool:
         grows = any(each.grows for each in self.trends)
-        return self.verdict.good and not grows and not self.problems and not self.seen.problems
+        return self.verdict.good and not grows and not self.problems
 
 
 def render(outcome: Outcome) -> str:
-    problems = [*outcome.problems, *outcome.seen.problems]
+    proven = sum(each.proof_equal is True for each in outcome.restores)
     return "\n".join(
         [
             f"# Soak: {outcome.minutes:g} minutes, seed {outcome.seed}: {'good' if outcome.good else 'BAD'}",
             "",
-            f"{outcome.records:,} records, {len(outcome.kills)} kills, {len(outcome.seen.restores)} restores,"
-            f" {len(outcome.seen.samples)} samples.",
+            f"{outcome.records:,} records, {len(outcome.kills)} kills,"
+            f" {len(outcome.samples)} samples, {restores_in_short(outcome.restores)},"
+            f" {proven} proven by digest.",
             "",
-            *(f"- BAD: {each}" for each in problems),
-            *_restores(outcome.seen.restores),
+            *(f"- BAD: {each}" for each in outcome.problems),
             "",
             "| process | samples | RSS MiB first / most / last | sockets | files | tasks |",
             "| --- | ---: | ---: | ---: | ---: | ---: |",
-            *_lives(outcome.seen.samples),
+            *_lives(outcome.samples),
             "",
             "| trend | points | minutes | mean | per minute | rise | |",
             "| --- | ---: | ---: | ---: | ---: | ---: | --- |",
@@ -56,16 +57,6 @@ def render(outcome: Outcome) -> str:
             "```",
         ]
     )
-
-
-def _restores(restores: Sequence[Restore]) -> list[str]:
-    if not restores:
-        return ["No restore was seen."]
-    seconds = sorted(each.seconds for each in restores)
-    return [
-        f"Restores: median {statistics.median(seconds):.3f} s, longest {seconds[-1]:.3f} s,"
-        f" {sum(each.proven for each in restores)} of {len(restores)} proven by digest."
-    ]
 
 
 def _lives(samples: Sequence[Sample]) -> list[str]:

@@ -3,132 +3,119 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import shutil
-import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
+from threading import Event
 
 from snapreplay.devbroker.broker import LocalBroker
+from tests.chaos.processes import Place, Slot, until
+from tests.chaos.timeline import Timeline
+from tests.chaos.watch import Watch
 from tests.checker import app, verify
 from tests.checker.load import Load
 from tests.soak.report import Outcome
-from tests.soak.sampling import Sampler
+from tests.soak.sampling import EVERY_S, Sampler
 from tests.soak.schedule import Kill, draw
-from tests.soak.service import Service
 from tests.soak.trend import of_restores, over_lives, within_lives
 from tests.support.stage import Stage
 
+PROGRAM = Path(__file__).with_name("program.py")
+TASKS = "SOAK_TASKS"
+"""Path of a file in which a process keeps one number: its asyncio tasks."""
 PARTITIONS = 4
 RATE = 400
 KEYS = 2000
 LIVE_S = 60.0
 HEAL_S = 60.0
-LOOK_S = 0.05
-Say = Callable[[str], None]
+SETTINGS: Mapping[str, object] = {
+    "group.session_timeout_ms": 3000,
+    "group.heartbeat_interval_ms": 300,
+    "restore.retry_backoff_ms": 100,
+    "restore.retry_backoff_max_ms": 3000,
+    "snapshot.every_records": 2000,
+}
+"""A killed member is noticed in seconds, and each restore has some batches to bring forward."""
 
 
-def run(seed: int, minutes: float, folder: Path, say: Say) -> Outcome:
+def run(seed: int, minutes: float, folder: Path, say: Callable[[str], None]) -> Outcome:
     """`folder` is emptied; logs and journal of the services stay there when the outcome is not good."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    app_id = f"soak-{uuid.uuid4().hex[:8]}"
+    app_id, timeline = f"soak-{uuid.uuid4().hex[:8]}", Timeline(say)
+    outcome = Outcome(seed, minutes, timeline.problems)
     with LocalBroker() as broker, ExitStack() as stack:
         servers = broker.bootstrap_servers
         asyncio.run(Stage(servers, app.make(app_id), PARTITIONS).prepare())
-        services = [
-            stack.enter_context(closing(Service(name, servers, app_id, folder)))
-            for name in ("p0", "p1")
-        ]
-        for service in services:
-            service.start()
-        _until(lambda: _live(services) == PARTITIONS, LIVE_S, "all partitions LIVE")
-        sampler = Sampler(services)
-        outcome = Outcome(seed, minutes, sampler.seen)
+        place = Place(servers, app_id, SETTINGS, folder, timeline, PROGRAM)
+        tasks = {name: folder / f"{name}.tasks" for name in ("p0", "p1")}
+        slots = {
+            Slot(name, place, variables={TASKS: str(path)}): path for name, path in tasks.items()
+        }
+        for slot in slots:
+            stack.callback(slot.end_all)
+            slot.start()
+        if not until(lambda: _live(slots) == PARTITIONS, LIVE_S):
+            raise TimeoutError(f"not all partitions LIVE in {LIVE_S:.0f} s")
+        timeline.start()
         load = Load(servers, app_id, PARTITIONS, seed, rate=RATE, keys=KEYS)
-        with load, sampler:
-            _kill(outcome, services, minutes * 60, say)
+        watch, sampler = Watch([*slots], timeline, EVERY_S), Sampler(slots, timeline)
+        outcome.restores, outcome.samples = watch.restores, sampler.samples
+        with load, watch, sampler:
+            outcome.kills = _kill([*slots], draw(seed, minutes * 60), minutes * 60, timeline)
         outcome.records = load.sent
-        say("no input any more")
-        _judge(outcome, servers, app_id, services, folder)
-        _stop(outcome, services)
+        timeline.note("run", "no input any more")
+        _judge(outcome, place, [slot.process.url for slot in slots])
+        for slot in slots:
+            slot.stop()
     return outcome
 
 
-def _kill(outcome: Outcome, services: list[Service], seconds: float, say: Say) -> None:
-    began = time.monotonic()
-    for at_s, kill, begins in _actions(draw(outcome.seed, seconds)):
-        _wait_until(began + at_s)
-        service = services[kill.who]
-        if begins:
-            _check(outcome, services)
-            service.kill()
-            outcome.kills.append(kill)
-            say(f"{at_s:6.1f} s  {service.name}.{service.incarnation} killed")
+def _kill(slots: list[Slot], kills: list[Kill], seconds: float, timeline: Timeline) -> list[Kill]:
+    """Carry out kills and restarts in the order of time."""
+    actions = [(kill.at_s, kill.who, "kill") for kill in kills]
+    actions += [(kill.at_s + kill.down_s, kill.who, "start") for kill in kills]
+    for at_s, who, action in sorted(actions):
+        _wait_until(at_s, timeline)
+        if action == "start":
+            slots[who].start()
         else:
-            service.start()
-            say(f"{at_s:6.1f} s  {service.name}.{service.incarnation} started")
-    _wait_until(began + seconds)
-    _check(outcome, services)
+            _check(slots)
+            slots[who].kill()
+    _wait_until(seconds, timeline)
+    _check(slots)
+    return kills
 
 
-def _actions(kills: list[Kill]) -> Iterator[tuple[float, Kill, bool]]:
-    """Kills and restarts in order of time: (when, which, whether it is the kill)."""
-    both = itertools.chain(
-        ((kill.at_s, kill, True) for kill in kills),
-        ((kill.at_s + kill.down_s, kill, False) for kill in kills),
-    )
-    return iter(sorted(both))
+def _wait_until(at_s: float, timeline: Timeline) -> None:
+    """The soak's own clock: nothing is waited for but the time of the next kill."""
+    Event().wait(max(0.0, at_s - timeline.now_s()))
 
 
-def _judge(
-    outcome: Outcome, servers: str, app_id: str, services: list[Service], folder: Path
-) -> None:
+def _check(slots: list[Slot]) -> None:
+    for slot in slots:
+        slot.check()
+
+
+def _judge(outcome: Outcome, place: Place, urls: list[str]) -> None:
     outcome.verdict = verify(
-        servers,
-        app_id,
-        outcomes=folder / "outcomes.jsonl",
+        place.bootstrap_servers,
+        place.app_id,
+        outcomes=place.outcomes,
         deadline_seconds=HEAL_S,
-        urls=[service.url or "" for service in services],
+        urls=urls,
     )
-    samples, share = outcome.seen.samples, PARTITIONS // len(services)
+    unproven = [each for each in outcome.restores if each.proof_equal is not True]
+    outcome.problems += [f"restore without an equal digest: {each}" for each in unproven]
+    share = PARTITIONS // len(urls)
     outcome.trends = [
-        *within_lives(samples, share),
-        *over_lives(samples, share),
-        *of_restores(outcome.seen.restores),
+        *within_lives(outcome.samples, share),
+        *over_lives(outcome.samples, share),
+        *of_restores(outcome.restores),
     ]
 
 
-def _check(outcome: Outcome, services: list[Service]) -> None:
-    for service in services:
-        if service.up and service.exit_code() is not None:
-            outcome.problems.append(f"{service.name}.{service.incarnation} ended by itself")
-            service.up = False
-
-
-def _stop(outcome: Outcome, services: list[Service]) -> None:
-    for service in services:
-        code = service.stop()
-        if code != 0:
-            outcome.problems.append(f"{service.name} ended with {code} after SIGTERM, not 0")
-
-
-def _live(services: list[Service]) -> int:
-    return sum(each["phase"] == "live" for s in services for each in s.partitions())
-
-
-def _wait_until(moment: float) -> None:
-    """The soak's own clock: nothing is waited for but the time of the next kill."""
-    left = moment - time.monotonic()
-    if left > 0:
-        time.sleep(left)  # the schedule's pause between two kills
-
-
-def _until(holds: Callable[[], object], seconds: float, what: str) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not in {seconds:.0f} s: {what}")
-        time.sleep(LOOK_S)  # between two looks, bounded by the deadline
+def _live(slots: Mapping[Slot, Path]) -> int:
+    return sum(list(slot.process.phases().values()).count("live") for slot in slots)

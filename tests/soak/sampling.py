@@ -1,14 +1,14 @@
-"""What a process has, as the kernel sees it, and how long its restores took."""
+"""What a process has, as the kernel sees it."""
 
 from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tests.soak.service import Service
+from tests.chaos.processes import Slot
+from tests.chaos.timeline import Timeline
 
 EVERY_S = 2.0
 
@@ -28,35 +28,15 @@ class Sample(NamedTuple):
     tasks: int
 
 
-class Restore(NamedTuple):
-    """One recovery that ended LIVE, `seconds` from its fence."""
-
-    at_s: float
-    name: str
-    partition: int
-    owner_epoch: int
-    seconds: float
-    mode: str | None
-    proven: bool
-
-
-@dataclass(frozen=True)
-class Seen:
-    samples: list[Sample]
-    restores: list[Restore]
-    problems: list[str]
-
-
 class Sampler:
     """A thread that looks at every process every two seconds, for the length of the block."""
 
-    def __init__(self, services: list[Service]) -> None:
-        self.seen = Seen([], [], [])
-        self._services = services
-        self._known: set[tuple[str, int, int]] = set()
-        self._failed: set[str] = set()
+    def __init__(self, slots: dict[Slot, Path], timeline: Timeline) -> None:
+        """`slots`: each with the file in which its process keeps the number of its asyncio tasks."""
+        self.samples: list[Sample] = []
+        self._slots = slots
+        self._timeline = timeline
         self._ended = threading.Event()
-        self._began = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="sampler")
 
     def __enter__(self) -> Sampler:
@@ -70,53 +50,23 @@ class Sampler:
     def _run(self) -> None:
         try:
             while not self._ended.wait(EVERY_S):
-                for service in self._services:
-                    if service.up:
-                        self._look(service)
+                for slot, tasks in self._slots.items():
+                    self._look(slot, tasks)
         except Exception as error:  # noqa: BLE001 - a run that nobody watches any more is not good
-            self.seen.problems.append(f"the sampler ended by itself: {error!r}")
+            self._timeline.problem(f"the sampler ended by itself: {error!r}")
 
-    def _look(self, service: Service) -> None:
+    def _look(self, slot: Slot, tasks: Path) -> None:
         """A process that is killed while it is looked at gives nothing."""
-        incarnation = service.incarnation
-        partitions = service.partitions()
-        for each in partitions:
-            self._note(service.name, each)
-        live = sum(each["phase"] == "live" for each in partitions)
+        process, incarnation = slot.process, len(slot.lives) - 1
+        live = list(process.phases().values()).count("live")
         try:
-            tasks = int(service.tasks_path.read_text())
-            found = of_process(service.pid)
+            found = (*of_process(process.pid), int(tasks.read_text()))
         except (OSError, ValueError):
             return
-        if service.up and service.incarnation == incarnation:
-            now = time.monotonic()
-            age_s = now - service.started_at
-            sample = Sample(
-                now - self._began, service.name, incarnation, age_s, live, *found, tasks
-            )
-            self.seen.samples.append(sample)
-
-    def _note(self, name: str, each: Any) -> None:
-        if each["phase"] == "failed" and (what := f"{name}: {each['error']}") not in self._failed:
-            self._failed.add(what)
-            self.seen.problems.append(f"partition {each['partition']} FAILED in {what}")
-        if each["phase"] != "live" or each["owner_epoch"] is None or each["finished_at"] is None:
-            return
-        key = (name, each["partition"], each["owner_epoch"])
-        if key in self._known:
-            return
-        self._known.add(key)
-        proof = each["proof"]
-        restore = Restore(
-            time.monotonic() - self._began,
-            *key,
-            sum(each["seconds_per_phase"].values()),
-            each["mode"],
-            proof is not None and proof["equal"],
-        )
-        self.seen.restores.append(restore)
-        if not restore.proven:
-            self.seen.problems.append(f"restore without an equal digest: {restore}")
+        if process.alive:
+            age_s = time.monotonic() - process.started_at
+            at_s = self._timeline.now_s()
+            self.samples.append(Sample(at_s, slot.name, incarnation, age_s, live, *found))
 
 
 def of_process(pid: int) -> tuple[float, int, int, int]:

@@ -29,8 +29,7 @@ def test_one_process_is_killed_often_and_one_lives_long_enough_for_a_slope() -> 
 
 def test_nobody_is_killed_while_down() -> None:
     """Between a kill and the next one of the same process it is started, and has time to come back."""
-    for seed in range(50):
-        for who in (0, 1):
-            own = [kill for kill in draw(seed, SECONDS) if kill.who == who]
-            for one, following in itertools.pairwise(own):
-                assert following.at_s >= one.at_s + one.down_s + PAUSE_S[0], seed
+    for seed, who in itertools.product(range(50), (0, 1)):
+        own = [kill for kill in draw(seed, SECONDS) if kill.who == who]
+        for one, following in itertools.pairwise(own):
+            assert following.at_s >= one.at_s + one.down_s + PAUSE_S[0], seed

@@ -6,12 +6,14 @@ import os
 import socket
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.chaos.timeline import Timeline
 from tests.soak.report import Outcome, render
 from tests.soak.run import run
-from tests.soak.sampling import Sampler, Seen, of_process
+from tests.soak.sampling import Sampler, of_process
 
 
 def test_sockets_and_files_of_a_process_are_counted() -> None:
@@ -36,25 +38,22 @@ def test_a_dead_process_is_gone() -> None:
 def test_a_sampler_that_fails_is_a_problem() -> None:
     """Nobody takes a run for good that was not watched to its end."""
 
-    class Broken:
-        """Anything that is up and cannot be looked at."""
-
-        up, incarnation = True, 0
-
-    with Sampler([Broken()]) as sampler:  # type: ignore[list-item] # whatever raises
+    broken: Any = object()  # whatever it is asked for, it raises
+    timeline = Timeline()
+    with Sampler({broken: Path()}, timeline) as sampler:
         sampler._thread.join(30)
-    (problem,) = sampler.seen.problems
+    (problem,) = timeline.problems
     assert "the sampler ended by itself" in problem
 
 
 def test_a_problem_makes_the_report_bad() -> None:
     """What ended by itself, or failed, is in the first line and in a line of its own."""
-    outcome = Outcome(7, 1.0, Seen([], [], ["partition 0 FAILED in p0"]))
+    outcome = Outcome(7, 1.0, ["partition 0 FAILED in p0"])
     assert not outcome.good
     report = render(outcome)
     assert report.startswith("# Soak: 1 minutes, seed 7: BAD")
     assert "- BAD: partition 0 FAILED in p0" in report
-    assert Outcome(7, 1.0, Seen([], [], [])).good
+    assert Outcome(7, 1.0, []).good
 
 
 @pytest.mark.slow
@@ -64,5 +63,5 @@ def test_two_minutes_of_kills_are_survived(tmp_path: Path) -> None:
     outcome = run(7, 2.0, tmp_path / "soak", lambda line: None)
     assert outcome.good, render(outcome)
     assert len(outcome.kills) >= 2
-    assert len(outcome.seen.restores) > 4
+    assert len(outcome.restores) > 4
     assert outcome.verdict.counts["input records"] == outcome.records > 0

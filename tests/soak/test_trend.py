@@ -6,10 +6,12 @@ import random
 
 import pytest
 
-from tests.soak.sampling import Restore, Sample
+from tests.chaos.watch import Restore
+from tests.soak.sampling import Sample
 from tests.soak.trend import GROWTH_MAX, WARM_UP_S, of_restores, over_lives, slope, within_lives
 
 USUAL = 2
+RESTORE = Restore("p0.0", 0, 0, 0.0, 0.0, 1, "changes", True, False, True)
 
 
 def life(
@@ -66,9 +68,6 @@ def test_a_later_life_with_more_is_growth() -> None:
 @pytest.mark.parametrize(("per_restore_s", "grows"), [(0.0, False), (0.5, True)])
 def test_restores_that_take_longer_and_longer_are_growth(per_restore_s: float, grows: bool) -> None:
     """The log is trimmed and the state has its size: the tenth restore takes as long as the first."""
-    restores = [
-        Restore(n * 30.0, "p0", 0, n, 0.3 + n * per_restore_s, "changes", proven=True)
-        for n in range(10)
-    ]
+    restores = [RESTORE._replace(at_s=n * 30.0, seconds=0.3 + n * per_restore_s) for n in range(10)]
     (trend,) = of_restores(restores)
     assert trend.grows is grows

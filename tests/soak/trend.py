@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tests.soak.sampling import Restore, Sample
+from tests.chaos.watch import Restore
+from tests.soak.sampling import Sample
 
 WARM_UP_S = 45.0
 """Caches fill, the allocator finds its size: not looked at."""

@@ -24,6 +24,10 @@ from snapreplay.devbroker.properties import HOST, Node
 from tests.support.deadlines import scaled
 
 USER, PASSWORD = "ada", "lovelace"
+ACL_FIELDS = (
+    *("restype", "name", "resource_pattern_type", "principal", "host"),
+    *("operation", "permission_type"),
+)
 _LOGIN = "org.apache.kafka.common.security"
 _SAN = f"subjectAltName=IP:{HOST}"
 
@@ -81,18 +85,8 @@ class Guarded:
 
     def revoke(self, kafka_acls: str) -> None:
         """Take back what `allow` gave."""
-        filters = [
-            AclBindingFilter(
-                b.restype,
-                b.name,
-                b.resource_pattern_type,
-                b.principal,
-                b.host,
-                b.operation,
-                b.permission_type,
-            )
-            for b in bindings(kafka_acls)
-        ]
+        given = bindings(kafka_acls)
+        filters = [AclBindingFilter(*(getattr(b, name) for name in ACL_FIELDS)) for b in given]
         for future in self.admin.delete_acls(filters).values():
             assert future.result(scaled(20)), f"nobody was allowed {kafka_acls}"
 

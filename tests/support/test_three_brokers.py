@@ -1,4 +1,4 @@
-"""Three brokers whose links are cut, by both means: what the brokers and their clients make of it."""
+"""Three brokers whose links are cut: what the brokers and their clients make of it."""
 
 from __future__ import annotations
 
@@ -59,13 +59,12 @@ def until(holds: Callable[[], bool]) -> None:
 @pytest.mark.kafka
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("proxies", [False, True], ids=["namespaces", "proxies"])
 def test_a_leader_cut_from_its_peers_is_replaced_and_does_not_know(
-    proxies: bool, unique: Callable[[str], str]
+    unique: Callable[[str], str],
 ) -> None:
     """The others elect another one; asked by clients, the old one still says "I"; after the healing it has learned.
     A broker that is cut from the clients is silent: they wait, and are not refused."""
-    with three_brokers({"broker.session.timeout.ms": "6000"}, proxies=proxies) as three:
+    with three_brokers({"broker.session.timeout.ms": "6000"}) as three:
         topic = unique("cut")
         admin = AdminClient({"bootstrap.servers": three.bootstrap_servers, "log_level": 0})
         admin.create_topics([NewTopic(topic, 1, SIZE)])[topic].result(DEADLINE_S)

@@ -1,53 +1,32 @@
 """Three real brokers whose network can be cut: between them, and between them and everybody else.
 
-    with three_brokers() as three:
-        three.cut(0, "peers")              # still there for clients: a stale leader
-        three.cut(1, "clients", "out")     # hears, and its answers are lost
-        three.heal()
-        three.die(2)                       # as a machine without power: no RST, no FIN
-
-`three.kind` says by what means: network namespaces, or TCP proxies where those are not allowed.
+with three_brokers() as three:
+    three.cut(0, "peers")              # still there for clients: a stale leader
+    three.cut(1, "clients", "out")     # hears, and its answers are lost
+    three.heal()
+    three.die(2)                       # as a machine without power: no RST, no FIN
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterator, Mapping
 
 from snapreplay.devbroker.cluster import LocalCluster
-from snapreplay.devbroker.properties import Node
 from tests.support.deadlines import scaled
 from tests.support.flows import Direction, Side
-from tests.support.link_proxy import LinkProxies
-from tests.support.netns import Namespaces, NotAllowed
-
-log = logging.getLogger(__name__)
+from tests.support.links import Links
 
 SIZE = 3
 START_S = scaled(120.0)
 
 
-class Network(Protocol):
-    """What can be done to the links. See `Namespaces` and `LinkProxies`."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def nodes(self) -> Sequence[Node]: ...
-    def cut(self, broker: int, side: Side, direction: Direction = "both") -> None: ...
-    def heal(self) -> None: ...
-    def close(self) -> None: ...
-
-
 class ThreeBrokers:
     """Brokers 0, 1, 2: their node ids are one more. Made by `three_brokers`."""
 
-    def __init__(self, network: Network, cluster: LocalCluster) -> None:
+    def __init__(self, network: Links, cluster: LocalCluster) -> None:
         self._network = network
         self.cluster = cluster
-        self.kind = network.kind
 
     @property
     def bootstrap_servers(self) -> str:
@@ -58,7 +37,7 @@ class ThreeBrokers:
         return self.cluster.node(broker).bootstrap_server
 
     def cut(self, broker: int, side: Side, direction: Direction = "both") -> None:
-        """Packets between `broker` and its "peers" or "clients" vanish: "in" those to it, "out" those from it."""
+        """Nothing passes between `broker` and its "peers" or "clients": "in" goes to it, "out" comes from it."""
         self._network.cut(broker, side, direction)
 
     def heal(self) -> None:
@@ -84,31 +63,16 @@ class ThreeBrokers:
 
 
 @contextlib.contextmanager
-def three_brokers(
-    properties: Mapping[str, str] | None = None, *, proxies: bool = False
-) -> Iterator[ThreeBrokers]:
-    """Started, for the length of the block; nothing of it is left afterwards, not even when this process is killed.
-
-    `proxies`: use them although namespaces may be had.
-    """
+def three_brokers(properties: Mapping[str, str] | None = None) -> Iterator[ThreeBrokers]:
+    """Started, for the length of the block; nothing of it is left afterwards, not even when this process is killed."""
     with contextlib.ExitStack() as kept:
-        network = _network(proxies, lambda: _pids(cluster))
+        network = Links(SIZE, lambda: _pids(cluster))
         kept.callback(network.close)
         cluster = LocalCluster(
             SIZE, properties=properties, nodes=network.nodes, deadline_s=START_S, heap_mb=256
         )
         kept.enter_context(cluster)
-        log.info("three brokers, their links cut by %s", network.kind)
         yield ThreeBrokers(network, cluster)
-
-
-def _network(proxies: bool, pids: Callable[[], list[int]]) -> Network:
-    if not proxies:
-        try:
-            return Namespaces(SIZE)
-        except NotAllowed as why:
-            log.warning("no network namespaces, TCP proxies instead: %s", why)
-    return LinkProxies(SIZE, pids)
 
 
 def _pids(cluster: LocalCluster) -> list[int]:

@@ -1,4 +1,4 @@
-"""What is done to brokers. Numbers count from 0, Kafka's node ids from 1."""
+"""What is done to brokers and to the links between them and to all clients. Numbers count from 0, node ids from 1."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import get_args
 
 from tests.chaos.faults.asking import asked, wait_in_sync
 from tests.chaos.processes import until
 from tests.chaos.schedule import Fault
 from tests.chaos.world import Hit, World
+from tests.support.flows import Direction, Side
 from tests.support.three_brokers import SIZE
 
 GONE_S = 30.0
@@ -36,10 +38,7 @@ def kill_coordinator(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
 @contextmanager
 def kill_leader(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
     """The one that leads a partition of T-ZengLiang."""
-    partition = fault.pick % world.partitions
-    node_id = asked(lambda: world.facts.leader(world.increments, partition))
-    hit(f"{world.increments}-{partition} is led by broker {node_id - 1}")
-    with _killed(world, hit, node_id - 1):
+    with _killed(world, hit, _leader(world, fault, hit)):
         yield
 
 
@@ -47,43 +46,31 @@ def kill_leader(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
 def lose_broker(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
     """As when its machine loses power: the kernel closes no connection, clients and peers wait."""
     number = fault.pick % SIZE
-    world.brokers.die(number)
     hit(f"broker {number} without a word")
-    try:
+    with _healing(world, number):
+        world.brokers.die(number)
         yield
-    finally:
-        world.brokers.heal()
-        world.restart(number)
-        wait_in_sync(world)
 
 
 @contextmanager
 def two_brokers_gone(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
     """Two of three: no quorum, no transaction; then both are back."""
-    left = fault.pick % SIZE
-    gone = [number for number in range(SIZE) if number != left]
-    for number in gone:
-        world.brokers.kill(number)
-    hit(f"SIGKILL of brokers {gone[0]} and {gone[1]}")
-    try:
+    with _killed(world, hit, *({*range(SIZE)} - {fault.pick % SIZE})):
         yield
-    finally:
-        world.restart(*gone)
-        wait_in_sync(world)
 
 
 @contextmanager
-def stall_broker(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
+def freeze_broker(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
     """As in a long pause of its machine: its peers and clients hear nothing, no connection ends."""
     number = fault.pick % SIZE
     pid = world.broker_pid(number)
-    os.kill(pid, signal.SIGSTOP)
     hit(f"SIGSTOP of broker {number}")
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
-        wait_in_sync(world)
+    with _healing(world):
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
 
 @contextmanager
@@ -92,24 +79,77 @@ def rolling_restart(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
     for step in range(SIZE):
         number = (fault.pick + step) % SIZE
         pid = world.broker_pid(number)
-        os.kill(pid, signal.SIGTERM)
         hit(f"SIGTERM of broker {number}")
-        until(lambda pid=pid: not _runs(pid), GONE_S)  # type: ignore[misc] # bound at once
-        world.brokers.kill(number)  # what has ended already is only forgotten
-        world.restart(number)
-        wait_in_sync(world)
+        with _healing(world, number):
+            os.kill(pid, signal.SIGTERM)
+            until(lambda pid=pid: not _runs(pid), GONE_S)  # type: ignore[misc] # bound at once
+            world.brokers.kill(number)  # what has ended already is only forgotten
     yield
 
 
 @contextmanager
-def _killed(world: World, hit: Hit, number: int) -> Iterator[None]:
-    world.brokers.kill(number)
-    hit(f"SIGKILL of broker {number}")
+def stale_leader(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
+    """The leader of a partition of T-ZengLiang cannot hear its peers, but its clients go on asking it: it answers with
+    an end that is not the end any more."""
+    with _cut(world, hit, _leader(world, fault, hit), "peers"):
+        yield
+
+
+@contextmanager
+def cut_brokers(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
+    """One broker from its peers, in one direction or both."""
+    with _cut(world, hit, fault.pick % SIZE, "peers", _direction(fault)):
+        yield
+
+
+@contextmanager
+def cut_clients(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
+    """One broker from all clients, in one direction or both: its peers see nothing wrong with it."""
+    with _cut(world, hit, fault.pick % SIZE, "clients", _direction(fault)):
+        yield
+
+
+@contextmanager
+def _healing(world: World, *gone: int) -> Iterator[None]:
+    """In the end the links are whole, these brokers run again, and every copy is there."""
     try:
         yield
     finally:
-        world.restart(number)
+        world.brokers.heal()
+        if gone:
+            world.restart(*gone)
         wait_in_sync(world)
+
+
+@contextmanager
+def _killed(world: World, hit: Hit, *numbers: int) -> Iterator[None]:
+    hit(f"SIGKILL of broker {' and '.join(map(str, numbers))}")
+    with _healing(world, *numbers):
+        for number in numbers:
+            world.brokers.kill(number)
+        yield
+
+
+@contextmanager
+def _cut(
+    world: World, hit: Hit, broker: int, side: Side, direction: Direction = "both"
+) -> Iterator[None]:
+    hit(f"broker {broker} from its {side}, {direction}")
+    with _healing(world):
+        world.brokers.cut(broker, side, direction)
+        yield
+
+
+def _leader(world: World, fault: Fault, hit: Hit) -> int:
+    partition = fault.pick % world.partitions
+    node_id = asked(lambda: world.facts.leader(world.increments, partition))
+    hit(f"{world.increments}-{partition} is led by broker {node_id - 1}")
+    return node_id - 1
+
+
+def _direction(fault: Fault) -> Direction:
+    directions: tuple[Direction, ...] = get_args(Direction)
+    return directions[fault.pick // SIZE % len(directions)]
 
 
 def _runs(pid: int) -> bool:

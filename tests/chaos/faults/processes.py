@@ -44,11 +44,11 @@ def zombie(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
     partitions when it goes on and believes that nothing happened."""
     process = world.slot(fault.pick).process
     hit(f"SIGSTOP of {process.name}")
-    process.pause()
+    process.freeze()
     try:
         yield
     finally:
-        process.resume()
+        process.thaw()
         hit(f"SIGCONT of {process.name}")
 
 
@@ -58,14 +58,14 @@ def replaced(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
     slot = world.slot(fault.pick)
     old = slot.process
     hit(f"SIGSTOP of {old.name}")
-    old.pause()
+    old.freeze()
     new = slot.start()
     hit(f"{new.name} takes its name")
     try:
         yield
     finally:
         old.expected_down = True
-        old.resume()
+        old.thaw()
         hit(f"SIGCONT of {old.name}")
         _wait_down(old, hit)
         old.kill()
@@ -75,11 +75,10 @@ def replaced(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
 def kill_in_restore(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
     """Killed, and again in every phase of the restores that follow, as far as the time goes."""
     slot = world.slot(fault.pick)
-    world.wires.slow(slot.bundle, SLOW_S)
     over_s = world.timeline.now_s() + ALL_PHASES_S
     # Another one first each time: on a busy machine the time does not suffice for all.
     first = fault.pick % len(RECOVERING)
-    try:
+    with _started_again(slot), world.wires.delayed(slot.bundle, SLOW_S):
         for phase in RECOVERING[first:] + RECOVERING[:first]:
             slot.kill()
             process = slot.start()
@@ -87,9 +86,6 @@ def kill_in_restore(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
             seen = until(lambda p=process, at=phase: at in p.phases().values(), left_s)  # type: ignore[misc] # bound at once
             hit(f"SIGKILL of {process.name} {'in' if seen else 'before it was in'} {phase}")
         slot.kill()
-    finally:
-        world.wires.slow(slot.bundle, 0.0)
-        slot.start()
     yield
 
 

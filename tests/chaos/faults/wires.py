@@ -6,56 +6,55 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.chaos.schedule import Fault, Kind
-from tests.chaos.wires import CLEAN, Rule
 from tests.chaos.world import Hit, World
+from tests.support.flows import Direction
 from tests.support.three_brokers import SIZE
+from tests.support.wire import Fate
 
-ONE_BROKER: dict[Kind, Rule] = {
-    Kind.MUTE: Rule(mute_requests=True, mute_answers=True),
-    Kind.MUTE_REQUESTS: Rule(mute_requests=True),
-    Kind.MUTE_ANSWERS: Rule(mute_answers=True),
+DELAY_S = 0.1
+DIRECTIONS: dict[Kind, Direction] = {
+    Kind.CUT: "both",
+    Kind.CUT_REQUESTS: "in",
+    Kind.CUT_ANSWERS: "out",
 }
-ALL_BROKERS: dict[Kind, Rule] = {
-    Kind.DELAY: Rule(delay_s=0.1),
-    Kind.CUT_BEFORE_BROKER: Rule(cut="before"),
-    Kind.CUT_AFTER_BROKER: Rule(cut="after"),
-    Kind.LATE_COMMIT: Rule(late_commit=True),
-}
+FATES: dict[Kind, Fate] = {Kind.RESET_BEFORE: "reset before", Kind.RESET_AFTER: "reset after"}
 
 
 @contextmanager
-def one_broker(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
+def cut(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
     """Nothing passes between one process and one broker, in one direction or both; then what was held arrives."""
     slot, broker = world.slot(fault.pick), fault.pick // len(world.slots) % SIZE
     hit(f"{slot.process.name} and broker {broker}")
-    world.wires.set(slot.bundle, ONE_BROKER[fault.kind], broker)
-    try:
+    with world.wires.cut(slot.bundle, broker, DIRECTIONS[fault.kind]):
         yield
-    finally:
-        world.wires.set(slot.bundle, CLEAN)
 
 
 @contextmanager
-def all_brokers(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
-    """Late answers, or connections that end now and then, on all wires of one process."""
+def delay(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
+    """Late answers on all wires of one process."""
     slot = world.slot(fault.pick)
     hit(f"{slot.process.name} and all brokers")
-    world.wires.set(slot.bundle, ALL_BROKERS[fault.kind])
-    try:
+    with world.wires.delayed(slot.bundle, DELAY_S):
         yield
-    finally:
-        world.wires.set(slot.bundle, CLEAN)
+
+
+@contextmanager
+def reset(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
+    """Connections that end now and then, on all wires of one process."""
+    slot = world.slot(fault.pick)
+    hit(f"{slot.process.name} and all brokers")
+    with world.wires.reset(slot.bundle, FATES[fault.kind]):
+        yield
 
 
 @contextmanager
 def late_commit(world: World, fault: Fault, hit: Hit) -> Iterator[None]:
     """On each wire the next EndTxn is held until the transaction after it has begun (KAFKA-17754)."""
     slot = world.slot(fault.pick)
-    before = len(slot.bundle.delivered)
-    with all_brokers(world, fault, hit):
+    hit(f"{slot.process.name} and all brokers")
+    with world.wires.late_commits(slot.bundle) as found:
         yield
-    world.wires.settled(slot.bundle)
-    for late in slot.bundle.delivered[before:]:
+    for late in found:
         hit(f"a late EndTxn of {late.transactional_id} was answered with {late.error_code}")
         if late.error_code == 0:
             world.timeline.problem(

@@ -46,7 +46,7 @@ async def test_a_lost_answer_does_not_double_a_chunk(broker, cluster, new_topic)
     topic, proxy = await new_topic(), Proxy(broker.bootstrap_servers)
     async with proxy.through():
         appender = await cluster.appender()
-        proxy.fault = once(PRODUCE, "cut")
+        proxy.fault = once(PRODUCE, "reset after")
         assert await appender.append(LogRecord(topic, b"1"), 0) == 0
         assert await appender.append(LogRecord(topic, b"2"), 0) == 1
         await appender.close()

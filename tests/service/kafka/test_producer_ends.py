@@ -68,9 +68,9 @@ async def test_sequence_numbers_never_reach_the_wrap(cluster, new_topic, unique,
 
 
 @pytest.mark.parametrize("api_key", [PRODUCE, ADD_PARTITIONS, END_TXN])
-@pytest.mark.parametrize("verdict", ["cut", "mute"])
+@pytest.mark.parametrize("fate", ["reset after", "mute"])
 async def test_a_request_without_an_answer_ends_the_producers_life(
-    broker, new_topic, unique, api_key, verdict
+    broker, new_topic, unique, api_key, fate
 ):
     """The client repeats it silently; the commit may say OK, but the next one needs a new producer."""
     topic, name, proxy = await new_topic(), unique("app"), Proxy(broker.bootstrap_servers)
@@ -82,7 +82,7 @@ async def test_a_request_without_an_answer_ends_the_producers_life(
         producer = await cluster.fence(name)
         await producer.commit(0, [], [LogRecord(topic, b"1")])
         assert not producer.needs_renewal
-        proxy.fault = once(api_key, verdict)
+        proxy.fault = once(api_key, fate)
         await producer.commit(0, [], [LogRecord(topic, b"2")])
         assert producer.needs_renewal
         with pytest.raises(CommitInDoubt):
