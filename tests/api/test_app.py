@@ -43,24 +43,6 @@ def test_operation_ids_are_stable():
     assert found == OPERATIONS
 
 
-def test_every_operation_is_tagged_and_described():
-    """A reader of the document finds each operation in a group, with a sentence."""
-    for operations in create_app(FakeControl()).openapi()["paths"].values():
-        for operation in operations.values():
-            assert operation["tags"] in (["partitions"], ["snapshots"], ["process"])
-            assert operation["description"]
-
-
-def test_two_applications_do_not_mix():
-    """Each application answers from its own `Control`."""
-    from fastapi.testclient import TestClient
-
-    empty = TestClient(create_app(FakeControl(statuses=())))
-    full = TestClient(create_app(FakeControl()))
-    assert empty.get("/api/v1/partitions").json()["items"] == []
-    assert len(full.get("/api/v1/partitions").json()["items"]) == 4
-
-
 @pytest.mark.parametrize("operation", sorted(OPERATIONS), ids=" ".join)
 @given(data=st.data())
 @settings(

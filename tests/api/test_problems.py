@@ -95,21 +95,8 @@ def test_errors_of_control_are_mapped_wherever_they_come_from(error, status, nam
     assert response.json()["type"] == problems.URN + name
 
 
-def test_kinds_are_distinct():
-    """Two kinds never share a name: programs compare it."""
-    assert len({kind.name for kind in KINDS}) == len(KINDS)
-
-
 def test_every_kind_is_in_the_guide():
     """docs/http.md has a row for each kind with its status, and none for one that is gone."""
     guide = Path(__file__).parents[2] / "docs" / "http.md"
     rows = re.findall(r"^\| `([a-z-]+)` \| (\d{3}) \|", guide.read_text(), flags=re.MULTILINE)
     assert sorted(rows) == sorted((kind.name, str(kind.status)) for kind in KINDS)
-
-
-def test_documented_kinds_are_grouped_by_status():
-    """Two kinds with one status are two examples of one response; 500 is always documented."""
-    responses = problems.documented(problems.BUSY, problems.NOT_OWNED)
-    assert set(responses) == {409, 500}
-    examples = responses[409]["content"][problems.MEDIA_TYPE]["examples"]
-    assert set(examples) == {"snapshot-running", "partition-not-live"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,10 +16,9 @@ from tests.support.fake_control import LIVE, LOADING
 
 
 @pytest.fixture
-def nobody() -> str:
+def nobody(nobody_there) -> str:
     """A URL where nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        return f"http://127.0.0.1:{closed.getsockname()[1]}"
+    return f"http://{nobody_there}"
 
 
 @contextmanager

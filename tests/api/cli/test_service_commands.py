@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,13 +20,6 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import NewTopic
 
 COMMANDS = [["run"], ["dev"], ["init"], ["topics", "ensure"]]
-
-
-@pytest.fixture
-def nowhere() -> str:
-    """A bootstrap address where nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        return f"127.0.0.1:{closed.getsockname()[1]}"
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -49,12 +41,12 @@ def test_wrong_setting_is_refused(invoke, ledger, command):
 
 
 @pytest.mark.parametrize("command", [["init"], ["topics", "ensure"]], ids=" ".join)
-def test_unreachable_broker_is_3(invoke, ledger, nowhere, command):
+def test_unreachable_broker_is_3(invoke, ledger, nobody_there, command):
     """No broker there: exit code 3, after the deadline that the settings give."""
     short = ["--set", "timeouts.metadata_ms=1000", "--set", "kafka.request.timeout.ms=900"]
-    result = invoke(*command, ledger, "--bootstrap-servers", nowhere, *short)
+    result = invoke(*command, ledger, "--bootstrap-servers", nobody_there, *short)
     assert result.exit_code == 3, result.output
-    assert nowhere.rpartition(":")[2] in result.stderr
+    assert nobody_there.rpartition(":")[2] in result.stderr
     assert "--bootstrap-servers" in result.stderr
 
 

@@ -5,13 +5,11 @@ import time
 
 import pytest
 
-from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core import step_down
-from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.membership import Membership
-from snapreplay.service.ports import LogRecord, NewTopic
-from tests.support.kafka import client_tasks, until
+from snapreplay.service.ports import LogRecord
+from tests.support.kafka import until
 from tests.support.proxy import Proxy
 
 pytestmark = pytest.mark.kafka
@@ -268,27 +266,3 @@ async def test_leaving_before_anything_happened_ends_at_once(broker, unique):
     await asyncio.wait([member.task], timeout=5)
     assert time.monotonic() - started < 2
     assert member.task.done()
-
-
-@pytest.mark.slow
-async def test_a_broker_that_is_away_at_start_or_later_is_waited_for():
-    """Unreachable, then there, then killed and restarted: a member again each time, nothing left over."""
-    with LocalBroker() as local:
-        tasks = len(client_tasks())
-        await KafkaCluster(
-            Settings(kafka={"bootstrap.servers": local.bootstrap_servers})
-        ).create_topics([NewTopic("t", 2)])
-        await asyncio.to_thread(local.kill)
-        member = Member(local.bootstrap_servers, "app", "t")
-        await until(lambda: member.membership.last_error)
-        await asyncio.to_thread(local.restart)
-        await until(lambda: member.owns == {0, 1}, 60)
-        assert member.membership.last_error is None
-        generation = member.membership._coordinator.generation
-        await asyncio.to_thread(local.restart)
-        rival = Member(local.bootstrap_servers, "app", "t", "two")
-        await until(lambda: len(member.owns) == len(rival.owns) == 1, 60)
-        assert member.membership._coordinator.generation > generation
-        await rival.membership.leave()
-        await member.membership.leave()
-        assert len(client_tasks()) == tasks
