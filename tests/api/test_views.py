@@ -49,8 +49,9 @@ def test_every_status_can_be_shown(given_statuses):
 def test_a_fallback_is_another_snapshot_or_another_mode():
     """Each with its reason; none when all was as preferred."""
     for given_fallback in (("s9", "crc32"), (None, "batch 7 was written without changes"), None):
-        told = dict(zip(("fallback_from", "fallback_reason"), given_fallback or (), strict=False))
-        status = PartitionStatus(0, Phase.LIVE, restore=RestoreStatus(1, NOW, **told))
+        snapshot_id, reason = given_fallback or (None, None)
+        restore = RestoreStatus(1, NOW, fallback_from=snapshot_id, fallback_reason=reason)
+        status = PartitionStatus(0, Phase.LIVE, restore=restore)
         found = views.restore_status(FACTS, [status]).partitions[0].fallback
         assert (found and (found.from_snapshot_id, found.reason)) == given_fallback
 

@@ -1,7 +1,5 @@
 """Which partitions run here, as the group says, on a real broker."""
 
-import asyncio
-
 import pytest
 
 from snapreplay.service import supervisor as module
@@ -109,18 +107,6 @@ async def test_a_new_assignment_ends_the_pause_after_a_fence(bench, monkeypatch)
     bench.supervisor.assigned({0})
     await bench.live(0)
     await until(lambda: bench.board.get(0).inputs[0].position == 5, "the input")
-
-
-async def test_stop_writes_last_snapshots_and_ends_all(bench):
-    """And leaves nothing in the loop."""
-    bench.supervisor.assigned({0, 1, 2})
-    await bench.live(0, 1, 2)
-    await bench.here.feed(60)
-    await until(lambda: sum(s.records_total for s in bench.board.all()) == 60, "the input")
-    await bench.stop(final_snapshot=True)
-    assert {s.snapshot.reason for s in bench.board.all()} == {"shutdown"}
-    assert set(bench.phases().values()) == {"closed"}
-    assert not [t for t in asyncio.all_tasks() if t.get_name().startswith("partition-")]
 
 
 @pytest.fixture

@@ -134,8 +134,7 @@ def test_invalid_body_is_422_and_names_the_field(client, control, path, body, wh
 
 @PATHS
 @pytest.mark.parametrize(
-    "body",
-    [b'{"partitions":', b"{'partitions': [0]}", b"\xff\xfe{", b"[" * 100_000, b"9" * 5000],
+    "body", [b'{"partitions":', b"{'partitions': [0]}", b"\xff\xfe{", b"[" * 100_000, b"9" * 5000]
 )
 def test_malformed_json_is_400(client, control, path, body):
     """Bytes that are no JSON, or too deep or too long to be read: 400, never a 500."""

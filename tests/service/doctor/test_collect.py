@@ -45,7 +45,7 @@ async def test_a_running_owner_is_looked_at_and_not_disturbed(stage, unique):
     restored = await here.restored()
     assert restored.fallback_reason is None
     assert report.looked_at["partitions"] == 8
-    assert (seen.members, seen.owned) == (1, {0, 1})
+    assert (seen.members, seen.owned) == (1, frozenset({0, 1}))
     first, second = seen.states
     assert (first.newest is not None, second.newest) == (True, None)
     assert 0 < (first.newest or SNAPSHOT).entries <= 20

@@ -9,9 +9,7 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import Cluster
 
 
-def the_ports_are_implemented(
-    cluster: KafkaCluster,
-) -> Cluster:
+def the_ports_are_implemented(cluster: KafkaCluster) -> Cluster:
     """Checked by mypy, not run: every method has the signature of its port."""
     return cluster
 

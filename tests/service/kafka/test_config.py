@@ -79,10 +79,7 @@ def test_the_members_requests_outlive_a_rebalance():
     arguments = membership_arguments(FULL, "app")
     assert arguments["request_timeout_ms"] > arguments["rebalance_timeout_ms"]
     assert (arguments["group_id"], arguments["group_instance_id"]) == ("app", "one")
-
-
-def test_membership_is_static_only_where_a_name_is_set():
-    """Without one the coordinator gives each process a member id of its own."""
+    # Without a name the coordinator gives each process a member id of its own.
     assert membership_arguments(Settings(), "app")["group_instance_id"] is None
 
 

@@ -98,7 +98,8 @@ async def test_an_open_transaction_is_found_with_its_id_and_age(broker, unique):
 
 
 async def test_the_probe_leaves_nothing_but_markers(broker, unique):
-    """No record, nothing held back, nothing open; it tells the coordinator's time."""
+    """No record, nothing held back, nothing open; it tells the coordinator's time. What does not exist is refused, and
+    the rest is probed all the same."""
     servers = broker.bootstrap_servers
     names = [await topic(servers, unique("probe")) for _ in range(2)]
     partitions = [TopicPartition(name, 0) for name in names]
@@ -111,20 +112,12 @@ async def test_the_probe_leaves_nothing_but_markers(broker, unique):
             node = ask._client._client.get_random_node()
             known = await ask._client._client.send(node, DescribeTransactions(mine))
             assert known.transaction_states[0][2] in {"PrepareAbort", "CompleteAbort"}
+        missing = unique("missing")
+        probe = await ask.probe(mine, [TopicPartition(missing, 0), *partitions])
+        assert (list(probe.refused), probe.coordinator_ms is None) == ([missing], False)
     for partition in partitions:
         stable, high = await ends(servers, partition)
         assert stable == high
-
-
-async def test_what_does_not_exist_cannot_be_probed(broker, unique):
-    """The rest is probed all the same."""
-    servers = broker.bootstrap_servers
-    there, missing = await topic(servers, unique("probe")), unique("missing")
-    async with asking(servers) as ask:
-        places = [TopicPartition(missing, 0), TopicPartition(there, 0)]
-        probe = await ask.probe(unique("app-doctor"), places)
-    assert list(probe.refused) == [missing]
-    assert probe.coordinator_ms is not None
 
 
 def test_all_codecs_are_there():

@@ -53,12 +53,7 @@ async def read(reader, source, start, end):
 
 @pytest.mark.parametrize(
     "shape",
-    [
-        ["c1", "a2", "a2", "a2", "a2", "a2"],
-        ["p3"],
-        ["a3"],
-        ["c2", "a1", "c2", "p2", "a3"],
-    ],
+    [["c1", "a2", "a2", "a2", "a2", "a2"], ["p3"], ["a3"], ["c2", "a1", "c2", "p2", "a3"]],
     ids=" ".join,
 )
 async def test_a_read_to_the_end_ends_and_has_everything_committed(

@@ -3,9 +3,7 @@
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
-from snapreplay.service.kafka.requests import (
-    TopicIds,
-)
+from snapreplay.service.kafka.requests import TopicIds
 from tests.support.tampering import topic_id
 
 

@@ -2,6 +2,7 @@
 What a real broker adds is in tests/log_tail, what becomes of any damaged byte in tests/damage."""
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -9,8 +10,6 @@ from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from tests.damage import memory
 from tests.damage.edits import Edit
 from tests.damage.memory import World
-
-Past = Callable[..., World]
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +39,12 @@ async def past(lived: Callable[..., Awaitable[World]]) -> Callable[..., Awaitabl
         return world
 
     return make
+
+
+@pytest.fixture
+def recovered() -> Callable[[World], Awaitable[Any]]:
+    """`await recovered(world)` is the outcome; Any, as the test knows how it ends."""
+    return memory.recovered
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from snapreplay.service.publish.claim import claim_record
 from snapreplay.service.topics.increments import last_in_window, last_increment, newer_claim
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.snapshots.format.records import ChangesRef
-from tests.damage import memory
 from tests.damage.edits import change, flips
 from tests.support.entries import read_entry
 from tests.support.tampering import with_fields
@@ -19,46 +18,46 @@ FLIP = next(flips())
 CHANGES, INCREMENT = RecordKind.CHANGES, RecordKind.INCREMENT
 
 
-async def test_a_damaged_increment_before_the_snapshot_is_not_needed(past):
+async def test_a_damaged_increment_before_the_snapshot_is_not_needed(past, recovered):
     """What the snapshot covers is not read again."""
-    outcome = await memory.recovered(await past(increments=[change(INCREMENT, 1, FLIP)]))
+    outcome = await recovered(await past(increments=[change(INCREMENT, 1, FLIP)]))
     assert (outcome.error, outcome.restore.fallback_reason) == (None, None)
 
 
-async def test_two_damaged_increments_in_a_row_are_bridged(past):
+async def test_two_damaged_increments_in_a_row_are_bridged(past, recovered):
     """The next one counts them in its batch number; without a snapshot, the genesis may be one of them."""
     damaged = [change(INCREMENT, number, FLIP) for number in (6, 5, 1, 0)]
     chunks = [change(RecordKind.CHUNK, number, FLIP) for number in (-1, 0)]
     world = await past(increments=damaged, snapshots=chunks)
-    outcome = await memory.recovered(world)
+    outcome = await recovered(world)
     assert (outcome.error, outcome.entries) == (None, world.entries)
     assert (outcome.restore.mode, outcome.restore.snapshot) == ("changes", None)
     assert outcome.restore.proof.batches_compared == 5
 
 
-async def test_damage_with_the_changes_of_the_next_batch_closes_both_modes(past):
+async def test_damage_with_the_changes_of_the_next_batch_closes_both_modes(past, recovered):
     """Replay needs the ranges of the increment that is damaged, and of the bridge one half is gone."""
     damaged = [change(INCREMENT, -2, FLIP), change(CHANGES, -1, FLIP)]
-    outcome = await memory.recovered(await past(increments=damaged))
+    outcome = await recovered(await past(increments=damaged))
     assert type(outcome.error).__name__ == "NoRestoreMode"
     assert f"{LOG} offset" in outcome.error.message
     assert outcome.error.hint
 
 
 @pytest.mark.parametrize("fields", [{"batch": 6}, {"previous_offset": 3}])
-async def test_increments_that_do_not_follow_each_other_stop(past, fields):
+async def test_increments_that_do_not_follow_each_other_stop(past, recovered, fields):
     """Two owners wrote at once, or records were removed: both facts are named."""
     world = await past(increments=[change(INCREMENT, -2, with_fields(**fields))])
-    outcome = await memory.recovered(world)
+    outcome = await recovered(world)
     assert type(outcome.error).__name__ == "BrokenChain"
     assert "predecessor" in outcome.error.message
     assert "snapreplay accept" in outcome.error.hint
 
 
-async def test_fewer_changes_than_their_increment_speaks_of_are_noticed(past):
+async def test_fewer_changes_than_their_increment_speaks_of_are_noticed(past, recovered):
     """The count is part of the increment."""
     more = with_fields(changes=ChangesRef(2, 20, 7))
-    outcome = await memory.recovered(await past(increments=[change(INCREMENT, -1, more)]))
+    outcome = await recovered(await past(increments=[change(INCREMENT, -1, more)]))
     assert outcome.restore.mode == "replay"
     assert "speaks of 2 changes records before it, found 1" in outcome.restore.fallback_reason
 
@@ -84,8 +83,8 @@ async def test_the_newest_claim_after_an_offset_is_found(past):
     """None when nobody claimed since; damaged ones raise."""
     world = await past()
     reader, context = world.producer, world.context()
-    for claim_id in "ab":
-        (last,) = await reader.commit(0, (), (claim_record(context, claim_id),))
+    claims = [await reader.commit(0, (), (claim_record(context, each),)) for each in "ab"]
+    last = claims[-1][0]
     newest = await newer_claim(reader, LOG, 0, last + 1)
     assert newest == read_entry(world.cluster.logs[LOG.topic].records[last].value)
     assert await newer_claim(reader, LOG, last, last + 1) is None

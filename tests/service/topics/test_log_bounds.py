@@ -1,12 +1,11 @@
 """Where the logs begin, and what does not prove that T-ZengLiang was cut (what does: tests/attacks, A3)."""
 
 from snapreplay.snapshots.format.envelope import RecordKind
-from tests.damage import memory
 
 
-async def test_an_orphan_snapshot_of_the_last_batch_is_harmless(past, cut):
+async def test_an_orphan_snapshot_of_the_last_batch_is_harmless(past, recovered, cut):
     """Written, then killed before its pointer: nobody reads it, and it proves nothing."""
     world = await past()
     cut(world, "increments", RecordKind.INCREMENT, 6)
-    restore = (await memory.recovered(world)).restore
+    restore = (await recovered(world)).restore
     assert restore.snapshot.snapshot_id == world.last.pointers[1].snapshot_id

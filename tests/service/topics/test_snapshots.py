@@ -21,10 +21,10 @@ CHUNK, MANIFEST = RecordKind.CHUNK, RecordKind.MANIFEST
 FLIP = next(flips())
 
 
-async def test_only_what_came_after_the_newest_snapshot_is_advanced(past):
+async def test_only_what_came_after_the_newest_snapshot_is_advanced(past, recovered):
     """Its batch, entries and bytes are shown; three batches are compared."""
     world = await past()
-    restore = (await memory.recovered(world)).restore
+    restore = (await recovered(world)).restore
     assert (restore.snapshot.batch, restore.snapshot.entries) == (5, len(world.entries))
     assert restore.snapshot.size_bytes > 0
     assert (restore.proof.equal, restore.proof.batches_compared) == (True, 3)
@@ -38,22 +38,24 @@ async def test_only_what_came_after_the_newest_snapshot_is_advanced(past):
         ({"chunks": []}, "adds up to digest"),
     ],
 )
-async def test_a_snapshot_that_is_not_the_one_pointed_to_is_not_used(past, fields, reason):
+async def test_a_snapshot_that_is_not_the_one_pointed_to_is_not_used(
+    past, recovered, fields, reason
+):
     """Intact records with other contents."""
     world = await past(snapshots=[change(MANIFEST, -1, with_fields(**fields))])
-    assert passed_over(world, (await memory.recovered(world)).restore, reason)
+    assert passed_over(world, (await recovered(world)).restore, reason)
 
 
 @pytest.mark.parametrize(
     ("kind", "reason"), [(MANIFEST, "holds nothing at manifest offset"), (CHUNK, "offset")]
 )
 async def test_a_log_that_ends_before_its_newest_snapshot_leads_to_the_one_before(
-    past, cut, kind, reason
+    past, recovered, cut, kind, reason
 ):
     """By all brokers."""
     world = await past()
     cut(world, "snapshots", kind, -1)
-    assert passed_over(world, (await memory.recovered(world)).restore, reason)
+    assert passed_over(world, (await recovered(world)).restore, reason)
 
 
 def passed_over(world, restore, reason):
@@ -83,11 +85,11 @@ async def test_a_snapshot_that_is_not_visible_is_waited_for_in_words(
     assert sum(said in message for message in caplog.messages) == 1
 
 
-async def test_with_all_snapshots_unusable_and_a_trimmed_log_it_fails(past):
+async def test_with_all_snapshots_unusable_and_a_trimmed_log_it_fails(past, recovered):
     """Both are named with their reasons; never silently empty."""
     world = await past(snapshots=[change(CHUNK, number, FLIP) for number in (-1, 0)])
     world.cluster.logs["memory-increments"].start_offset = 5
-    error = (await memory.recovered(world)).error
+    error = (await recovered(world)).error
     assert type(error).__name__ == "NoUsableSnapshot"
     newest, before, *_ = (pointer.snapshot_id for pointer in world.last.pointers)
     assert all(text in error.message for text in (newest, before, "crc32"))
@@ -95,13 +97,13 @@ async def test_with_all_snapshots_unusable_and_a_trimmed_log_it_fails(past):
 
 
 @pytest.mark.parametrize("has_snapshots", [True, False])
-async def test_another_state_schema_is_refused(past, cut, has_snapshots):
+async def test_another_state_schema_is_refused(past, recovered, cut, has_snapshots):
     """Both versions are named. Every increment carries it, so the new code never adds its units to old ones."""
     world = await past()
     if not has_snapshots:
         cut(world, "increments", RecordKind.CHANGES, 2)
         world.cluster.logs["memory-snapshots"].records.clear()
     newer = replace(world, app=apps.ledger("memory", memory.book, schema_version=2))
-    error = (await memory.recovered(newer)).error
+    error = (await recovered(newer)).error
     assert type(error).__name__ == "SchemaDiffers"
     assert "state schema 1, the app's is 2" in error.message
