@@ -5,14 +5,23 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
 from snapreplay.api.app import create_app
 from snapreplay.api.server import HttpServer
-from tests.support.deadlines import scaled
 from tests.support.fake_control import NOW, FakeControl
+
+
+class Current:
+    """Whichever `control` the test has: one server is asked about one after the other."""
+
+    control: FakeControl
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.control, name)
 
 
 @pytest.fixture
@@ -20,21 +29,30 @@ def control() -> FakeControl:
     return FakeControl()
 
 
-@pytest.fixture
-def client(control: FakeControl) -> TestClient:
-    """In process; an unexpected error is answered, not raised into the test."""
-    return TestClient(create_app(control, now=lambda: NOW), raise_server_exceptions=False)
+@pytest.fixture(scope="session")
+def in_process() -> tuple[Current, TestClient]:
+    """An unexpected error is answered, not raised into the test."""
+    current = Current()
+    app = create_app(current, now=lambda: NOW)
+    return current, TestClient(app, raise_server_exceptions=False)
 
 
 @pytest.fixture
-def url(control: FakeControl) -> Iterator[str]:
-    """The same `control` on a real port, served as the service does it: in a thread with a loop."""
+def client(in_process: tuple[Current, TestClient], control: FakeControl) -> TestClient:
+    """Asks `control` without a port."""
+    in_process[0].control = control
+    return in_process[1]
+
+
+@pytest.fixture(scope="session")
+def served() -> Iterator[tuple[Current, str]]:
+    """HTTP on a real port, served as the service does it: in a thread with a loop."""
     bound: list[str] = []
-    ready, finish = threading.Event(), threading.Event()
+    current, ready, finish = Current(), threading.Event(), threading.Event()
 
     async def serve() -> None:
         server = HttpServer(on_bound=lambda address: bound.append(address.url))
-        await server.serve(control, "127.0.0.1", 0)
+        await server.serve(current, "127.0.0.1", 0)
         ready.set()
         await asyncio.to_thread(finish.wait)
         await server.close()
@@ -42,6 +60,13 @@ def url(control: FakeControl) -> Iterator[str]:
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
     assert ready.wait(timeout=scaled(20)), "HTTP did not start"
-    yield bound[0]
+    yield current, bound[0]
     finish.set()
     thread.join()
+
+
+@pytest.fixture
+def url(served: tuple[Current, str], control: FakeControl) -> str:
+    """Where `control` answers."""
+    served[0].control = control
+    return served[1]

@@ -1,25 +1,24 @@
 """A user who may do little, on a real broker that asks: what is missing is named, and what comes back heals."""
 
 import asyncio
-import os
 import re
-import subprocess
-import sys
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
 from snapreplay.app import names
+from snapreplay.errors import AccessError
 from snapreplay.service.core.kafka_errors import NotAuthorized
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.doctor.collect import examine
 from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.service.kafka.topic_watch import KafkaTopicWatch
 from snapreplay.service.ports import TopicPartition
-from snapreplay.service.topics.requirements import ensure_topics
+from snapreplay.service.topics.requirements import ensure_topics, own_topics
 from tests.support import apps
-from tests.support.child import PROGRAM, ROOT
 from tests.support.guarded import USER, Guarded, bindings, guarded_broker
 from tests.support.kafka import until_async
 from tests.support.stage import Stage, processed, settings_for, snapshot, until
@@ -64,23 +63,45 @@ class Restricted(Stage):
             f"{who} --operation Write --transactional-id {self.app.app_id}- --resource-pattern-type prefixed",
         ]
 
-    async def allowed(self) -> "Restricted":
-        """Everything is there, and everything is allowed that must be."""
+    async def made(self, *, genesis: bool = True) -> "Restricted":
+        """All topics are there, and nothing is allowed."""
         settings = settings_for(self.broker.open)
         cluster = KafkaCluster(settings)
         await ensure_topics(self.app, settings, cluster, create_io_partitions=self.partitions)
-        await init_app(self.app, settings, cluster)
-        for acl in self.mine:
+        if genesis:
+            await init_app(self.app, settings, cluster)
+        return self
+
+    async def allowed(self) -> "Restricted":
+        """Everything is there, and everything is allowed that must be."""
+        for acl in (await self.made()).mine:
             await asyncio.to_thread(self.broker.allow, acl)
         return self
+
+    @asynccontextmanager
+    async def started(self, **tables):
+        """A service that need not be LIVE."""
+        service = self.service(**tables)
+        await service.start()
+        try:
+            yield service
+        finally:
+            await service.stop()
+
+    async def refused(self, **tables) -> AccessError | None:
+        """Why it is not started."""
+        async with self.started(**tables) as service:
+            try:
+                await service.wait_started()
+            except AccessError as error:
+                return error
+        return None
 
 
 async def test_every_missing_acl_is_named_by_the_command_that_gives_it(here, unique):
     """From no permission at all each refusal's own command leads to the next one, and at last to a service that works.
     Given that way is what deploy/README.md asks for, without what only snapshots need."""
-    stage = Restricted(here, apps.ledger(unique("step")))
-    plain = settings_for(here.open)
-    await ensure_topics(stage.app, plain, KafkaCluster(plain), create_io_partitions=1)
+    stage = await Restricted(here, apps.ledger(unique("step"))).made(genesis=False)
     await stage.feed(20)
     given: list[str] = []
 
@@ -90,11 +111,16 @@ async def test_every_missing_acl_is_named_by_the_command_that_gives_it(here, uni
         given.append(command)
         await asyncio.to_thread(here.allow, command)
 
-    while (error := await refused_init(stage)) is not None:
-        await follow(error.hint)
-    while (error := await refused_start(stage)) is not None:
-        await follow(error.hint)
-    async with started(stage) as service:
+    while True:
+        try:
+            await init_app(stage.app, stage.settings(), stage.cluster)
+        except NotAuthorized as error:
+            await follow(error.hint)
+        else:
+            break
+    while (refused := await stage.refused()) is not None:
+        await follow(refused.hint)
+    async with stage.started() as service:
         done = asyncio.create_task(processed(service, {0: 20}))
         while not done.done():
             for hint in hints_of(service):
@@ -109,12 +135,8 @@ async def test_every_missing_acl_is_named_by_the_command_that_gives_it(here, uni
 
 
 async def test_what_doctor_names_is_given_until_it_names_nothing(here, unique):
-    """Each remedy as printed, with the user's name."""
-    stage = Restricted(here, apps.ledger(unique("doctor")))
-    plain = settings_for(here.open)
-    cluster = KafkaCluster(plain)
-    await ensure_topics(stage.app, plain, cluster, create_io_partitions=1)
-    await init_app(stage.app, plain, cluster)
+    """Each remedy as printed, with the user's name. Who asks for all of it fences no owner: its transaction goes on."""
+    stage = await Restricted(here, apps.ledger(unique("doctor"))).made()
     given: set[str] = set()
     while found := await access_remedies(stage):
         assert found - given, f"it did not help: {found}"
@@ -122,6 +144,17 @@ async def test_what_doctor_names_is_given_until_it_names_nothing(here, unique):
             await asyncio.to_thread(here.allow, command.replace("User:NAME", f"User:{USER}"))
         given |= found
     assert {"--transactional-id", "--topic", "--group"} <= set(" ".join(given).split())
+    output, own_id = stage.app.outputs[0].name, f"{stage.app.app_id}-0"
+    owner = AIOKafkaProducer(bootstrap_servers=here.open, transactional_id=own_id)
+    await owner.start()
+    await owner.begin_transaction()
+    await owner.send_and_wait(output, b"before", partition=0)
+    async with KafkaDiagnostics(stage.settings()) as ask:
+        places = {own_id: TopicPartition(output, 0)}
+        assert await ask.refused(stage.app.app_id, places) == {}
+    await owner.send_and_wait(output, b"after", partition=0)
+    await owner.commit_transaction()
+    await owner.stop()
 
 
 async def access_remedies(stage: Restricted) -> set[str]:
@@ -132,37 +165,6 @@ async def access_remedies(stage: Restricted) -> set[str]:
         if each.check == "access"
         for command in re.findall(KAFKA_ACLS, each.remedy)
     }
-
-
-async def refused_init(stage: Restricted) -> NotAuthorized | None:
-    try:
-        await init_app(stage.app, stage.settings(), stage.cluster)
-    except NotAuthorized as error:
-        return error
-    return None
-
-
-async def refused_start(stage: Restricted) -> NotAuthorized | None:
-    service = stage.service()
-    await service.start()
-    try:
-        await service.wait_started()
-    except NotAuthorized as error:
-        return error
-    finally:
-        await service.stop()
-    return None
-
-
-@asynccontextmanager
-async def started(stage: Restricted):
-    """A service that need not be LIVE."""
-    service = stage.service()
-    await service.start()
-    try:
-        yield service
-    finally:
-        await service.stop()
 
 
 def hints_of(service) -> set[str]:
@@ -186,19 +188,10 @@ async def test_what_the_guide_asks_for_is_enough_for_snapshots_and_trimming(here
             await stage.feed(20)
             await stage.assert_exactly_once(service)
             await snapshot(service)
-        for name in (
-            names.increments_topic(stage.app.app_id),
-            names.snapshots_topic(stage.app.app_id),
-        ):
-            await trimmed(stage.cluster, TopicPartition(name, 0))
-
-
-async def trimmed(cluster: KafkaCluster, log: TopicPartition) -> None:
-    """Wait until the beginning of a log is gone."""
-    reader = await cluster.reader()
-    try:
-        await until_async(lambda: reader.bounds(log), lambda bounds: bounds.start_offset > 0)
-    finally:
+        reader = await stage.cluster.reader()
+        for topic in own_topics(stage.app, stage.settings()):
+            log = TopicPartition(topic, 0)
+            await until_async(lambda: reader.bounds(log), lambda bounds: bounds.start_offset > 0)  # noqa: B023 - awaited here
         await reader.close()
 
 
@@ -233,7 +226,8 @@ async def test_a_revoked_acl_stops_a_partition_until_it_is_given_back(here, uniq
 
 
 async def test_one_topic_that_may_not_be_seen_does_not_hide_the_others(here, unique, caplog):
-    """The watch tells of the rest, names the permission once, and takes nothing for missing."""
+    """The watch tells of the rest, names the permission once, and takes nothing for missing. A reader that follows it
+    would get nothing for ever, and no error of the client's: it is told."""
     stage = await Restricted(here, apps.ledger(unique("one"))).allowed()
     settings = stage.settings()
     source, own = stage.app.inputs[0].name, names.increments_topic(stage.app.app_id)
@@ -250,6 +244,11 @@ async def test_one_topic_that_may_not_be_seen_does_not_hide_the_others(here, uni
         assert re.search(KAFKA_ACLS, said)
     finally:
         await watch.close()
+    reader = await stage.cluster.reader()
+    await reader.follow({TopicPartition(source, 0): 0})
+    with pytest.raises(NotAuthorized, match=f"may not Read topic {source}"):
+        await until_async(lambda: reader.poll(1, 100), bool)
+    await reader.close()
 
 
 def warnings(caplog) -> list[str]:
@@ -264,30 +263,18 @@ async def asked(watch, topics) -> dict[str, str]:
     return found
 
 
-async def test_a_topic_that_may_not_even_be_seen_is_not_waited_for(here, unique):
-    """A reader that follows it would get nothing for ever, and no error of the client's."""
-    stage = await Restricted(here, apps.ledger(unique("hidden"))).allowed()
-    await asyncio.to_thread(here.revoke, stage.mine[0])
-    source = TopicPartition(stage.app.inputs[0].name, 0)
-    reader = await stage.cluster.reader()
-    try:
-        await reader.follow({source: 0})
-        with pytest.raises(NotAuthorized, match=f"may not Read topic {source.topic}"):
-            await until_async(lambda: reader.poll(1, 100), lambda found: source in found)
-    finally:
-        await reader.close()
-
-
 def not_ready(service) -> str:
     """What /readyz says."""
     return "; ".join(check.detail for check in service.control.ready_checks() if not check.ok)
 
 
 async def test_a_changed_password_is_named_and_a_right_one_heals(here, unique):
-    """A broker restarts, its user has another password: status and readiness say so, nothing is FAILED, and with the
-    old password in place again the same process goes on."""
+    """It ends a start at once. When a broker restarts and its user has another one, status and readiness say so,
+    nothing is FAILED, and with the old password in place again the same process goes on."""
     stage = await Restricted(here, apps.ledger(unique("rotated"))).allowed()
     async with stage.running() as service:
+        assert (refused := await stage.refused(kafka=here.as_user("wrong"))) is not None
+        assert f"the broker at {here.sasl} denies access: it refuses user 'ada'" in refused.message
         await stage.feed(20)
         await stage.assert_exactly_once(service)
         await asyncio.to_thread(here.set_password, "changed")
@@ -298,37 +285,3 @@ async def test_a_changed_password_is_named_and_a_right_one_heals(here, unique):
         await until(service.control.ready, "ready again")
         await stage.feed(20)
         await stage.assert_exactly_once(service)
-
-
-def command(app_id: str, kafka: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """`snapreplay run`, ended."""
-    sets = (part for pair in kafka.items() for part in ("--set", "kafka.{}={}".format(*pair)))
-    return subprocess.run(
-        [
-            *(sys.executable, "-m", "snapreplay.api.cli", "run", str(PROGRAM), "--http-port", "0"),
-            *sets,
-        ],
-        cwd=ROOT,
-        env=os.environ | {"TEST_APP_KIND": "ledger", "TEST_APP_ID": app_id},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-async def test_a_wrong_password_ends_the_command_at_once(here, unique):
-    """`run` says why in one line and ends with 2; a missing ACL is 4, with the command that gives it."""
-    app_id = unique("typed")
-    wrong, missing = await asyncio.gather(
-        asyncio.to_thread(command, app_id, here.as_user("wrong")),
-        asyncio.to_thread(command, app_id, here.as_user()),
-    )
-    assert wrong.returncode == 2, wrong.stderr
-    (line,) = re.findall("^error: .*", wrong.stderr, re.MULTILINE)
-    assert f"the broker at {here.sasl} denies access: it refuses user 'ada'" in line
-    assert "check that the cluster is up" not in wrong.stderr
-    assert missing.returncode == 4, missing.stderr
-    assert f"User:ada may not Describe topic balances-{app_id}" in missing.stderr
-    assert "does not exist" not in missing.stderr
-    assert re.search(KAFKA_ACLS, missing.stderr)

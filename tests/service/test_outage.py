@@ -33,12 +33,11 @@ def url_of(service: Any) -> str:
 
 async def test_a_service_outlives_its_broker(own_broker, unique):
     """Started without it: HTTP says what is missing, and it goes LIVE when the broker comes. Killed while idle: not
-    ready, and why. Killed under load: every record counts once."""
+    ready, and why; then it goes on."""
     servers = own_broker.bootstrap_servers
     kafka = {"bootstrap.servers": servers, "request.timeout.ms": 2000}
     timeouts = {"fence_ms": 3000, "commit_ms": 3000}
     here = Stage(servers, apps.ledger(unique("outage")), 2, kafka=kafka, timeouts=timeouts)
-    here.tables["batch"] = {"records_max": 10, "linger_ms": 0}
     await here.prepare()
     await here.feed(100)
     await asyncio.to_thread(own_broker.kill)
@@ -61,12 +60,6 @@ async def test_a_service_outlives_its_broker(own_broker, unique):
         code, found = await checks(url)
         assert (code, found["member"]["ok"]) == (503, False)
         assert "no broker answers" in found["member"]["detail"]
-        await asyncio.to_thread(own_broker.restart)
-        await service.wait_live(60)
-
-        await here.feed(1000)
-        await asyncio.to_thread(own_broker.kill)
-        await until(lambda: not service._control.ready(), "busy, and no broker")
         await asyncio.to_thread(own_broker.restart)
         await here.feed(100)
         await service.wait_live(60)

@@ -12,12 +12,10 @@ from snapreplay.api.server import HttpServer
 from snapreplay.errors import StopError, UsageError
 from snapreplay.service import service as module
 from snapreplay.service.core.step_down import SteppedDown
-from snapreplay.service.service import NotLive, Service, run, running
+from snapreplay.service.service import NotLive, Service, running
 from snapreplay.service.topics.requirements import ensure_topics
 from tests.support import apps
-from tests.support.accepting import accepted
-from tests.support.stage import Stage, phase, processed, settings_for, until
-from tests.support.tampering import trim
+from tests.support.stage import Stage, phase, settings_for
 
 pytestmark = pytest.mark.kafka
 
@@ -67,27 +65,6 @@ async def test_the_view_follows_committed_batches_only(stage, unique):
         assert view["k0"] == {"n": 2, "sum": 20}
 
 
-async def test_after_accept_a_retry_is_enough(stage, unique):
-    """The partition that failed is LIVE by what was accepted; the other one of the process runs on."""
-    here = await stage(apps.ledger(unique("retry")), partitions=2)
-    await here.send([("0:a", {"amount": 1}), ("1:a", {"amount": 1})] * 10)
-    async with here.running() as service:
-        await here.all_processed(service)
-    await here.send([("0:a", {"amount": 1})] * 10)
-    trim(here.bootstrap_servers, here.app.inputs[0].name, 0, 15)
-    async with running(here.app, here.settings()) as service:
-        failed = await phase(service, "failed")
-        epoch = (await phase(service, "live", 1)).owner_epoch
-        await accepted(here, failed.error.hint)
-        service.control.retry(0)
-        await until(lambda: service.control.operations()[0].state != "running", "its end")
-        assert service.control.operations()[0].state == "succeeded"
-        await processed(service, {0: 20, 1: 10})
-        zero, one = service.restore_status()
-        assert [decision.problem for decision in zero.decisions]
-        assert (zero.error, one.owner_epoch) == (None, epoch)
-
-
 async def test_who_stepped_down_takes_nothing_back_by_a_retry(stage, unique):
     """A partition had failed before the process stepped down: what it would claim is the other one's now."""
     here = await stage(apps.ledger(unique("retry")))
@@ -125,16 +102,6 @@ async def test_an_app_that_is_not_initialised_is_not_live(broker, unique):
         assert "snapreplay init" in raised.value.hint
 
 
-async def test_waiting_ends_in_time_and_says_for_what(unique, free_port):
-    """No broker there: phase and reason are in the message."""
-    settings = settings_for(f"127.0.0.1:{free_port}")
-    async with running(apps.ledger(unique("absent")), settings) as service:
-        with pytest.raises(
-            NotLive, match=r"not LIVE after 0\.5 s .*none assigned.*KafkaConnection"
-        ):
-            await service.wait_live(0.5)
-
-
 async def test_an_incomplete_app_is_refused_before_anything_runs(unique):
     """In the constructor: no thread, no socket."""
     app = apps.ledger(unique("half"))
@@ -158,9 +125,12 @@ async def test_a_taken_port_is_refused_by_start(unique):
 
 
 async def test_http_is_up_before_the_cluster_is_reached(unique, free_port):
-    """It says what is waited for, and refuses what needs the cluster."""
+    """It says what is waited for, and refuses what needs the cluster; who waits in the program is told in time."""
     settings = settings_for(f"127.0.0.1:{free_port}")
     async with running(apps.ledger(unique("early")), settings, HttpServer()) as service:
+        said = r"not LIVE after 0\.5 s .*none assigned.*KafkaConnection"
+        with pytest.raises(NotLive, match=said):
+            await service.wait_live(0.5)
         host, port = service.http_address or ("", 0)
         url = f"http://{host}:{port}"
         async with httpx2.AsyncClient(base_url=url, trust_env=False) as client:
@@ -171,26 +141,6 @@ async def test_http_is_up_before_the_cluster_is_reached(unique, free_port):
 
 
 # ---- stopping ----------------------------------------------------------------------------------
-
-
-async def test_stop_hands_over_at_once(stage, unique):
-    """It leaves the group: another instance has the partitions long before a session would have run out."""
-    here = await stage(apps.ledger(unique("leave")), 2, group={"session_timeout_ms": 60_000})
-    one = here.service(instance_id="one")
-    await one.start()
-    await one.wait_live(30)
-    two = here.service(instance_id="two")
-    await two.start()
-    try:
-        await two.wait_live(30)
-        await one.stop()
-        await until(
-            lambda: {s.partition for s in two.restore_status() if s.phase == "live"} == {0, 1},
-            "all with the other one",
-            10,
-        )
-    finally:
-        await two.stop()
 
 
 async def test_leaving_the_group_takes_only_what_is_left_of_a_stop(stage, unique, monkeypatch):
@@ -225,12 +175,6 @@ async def test_stop_ends_everything(stage, unique):
     left = [task for task in asyncio.all_tasks() - before if not task.done()]
     assert not left
     assert not service._background.alive
-
-
-def test_run_raises_what_is_refused(broker, unique):
-    """The command line turns it into an exit code."""
-    with pytest.raises(UsageError, match="does not exist"):
-        run(apps.ledger(unique("nothing")), settings_for(broker.bootstrap_servers))
 
 
 OLD_GARBAGE = """

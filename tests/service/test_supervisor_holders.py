@@ -1,4 +1,4 @@
-"""Runners that have not ended yet: what the supervisor owes them. Without a broker."""
+"""What the supervisor owes its runners, those that have not ended yet among them. Without a broker."""
 
 import asyncio
 from types import SimpleNamespace
@@ -16,6 +16,7 @@ from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.supervisor import Supervisor
+from snapreplay.service.topics.requirements import MissingInput
 from tests.docs.ownerships import BEGINNING
 from tests.support import apps
 from tests.support.stage import until
@@ -29,6 +30,8 @@ class Runner:
         self.over, self.stops = asyncio.Event(), 0
         self.ids: list[dict[str, str]] = []
         self.deaths: list[BaseException] = []
+        self.refusals: list[Exception] = []
+        self.retried: list[Any] = []
         self.error: Exception | None = None
         MADE.append(self)
 
@@ -48,6 +51,12 @@ class Runner:
         self.over.set()
 
     def on_reassigned(self) -> None: ...
+
+    def refuse(self, error: Exception) -> None:
+        self.refusals.append(error)
+
+    def retry(self, found: Any, done: Any) -> None:
+        self.retried.append(found)
 
     def topics_seen(self, ids: Any) -> None:
         self.ids.append(ids)
@@ -73,6 +82,33 @@ class Watch:
         return await topic_ids(names)
 
     async def close(self) -> None: ...
+
+
+class Looks:
+    """At the cluster: what is found, and how often."""
+
+    def __init__(self) -> None:
+        self.found: Any = "a view"
+        self.count = 0
+
+    async def inspect(self, *_: object, **__: object) -> Any:
+        self.count += 1
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
+
+    async def two_more(self) -> None:
+        before = self.count
+        await until(lambda: self.count > before + 1, "two looks")
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """A hundred times a second."""
+    made = Looks()
+    monkeypatch.setattr(module, "inspect", made.inspect)
+    monkeypatch.setattr(module, "WATCH_SECONDS", 0.01)
+    return made
 
 
 @pytest.fixture
@@ -149,12 +185,83 @@ async def test_a_runner_that_ends_with_a_defect_is_told(supervisor):
 
 
 async def test_the_watch_over_the_topics_outlives_a_defect(supervisor, caplog):
-    """It is logged, and the next second is another one."""
+    """It is logged, and the next second is another one: of the inputs and of both own topics."""
     supervisor.assigned({0})
     MADE[0].error = ZeroDivisionError("a defect")
     await until(lambda: len(MADE[0].ids) >= 3, "the watch")
     assert "ZeroDivisionError" in caplog.text
+    assert set(MADE[0].ids[-1]) == {"payments-held", "held-increments", "held-snapshots"}
     MADE[0].error = None
+
+
+async def test_a_changed_cluster_is_said_once_and_refuses_all(looks, supervisor, caplog):
+    """However often it is looked at: what runs, and what is assigned later, until it is right again."""
+    supervisor.assigned({0})
+    error = looks.found = StopError("partitions were added")
+    await until(lambda: MADE[0].refusals, "the refusal")
+    supervisor.assigned({0, 1})
+    assert MADE[1].refusals[0] is error
+    await looks.two_more()
+    assert caplog.text.count("the cluster has changed") == 1
+    looks.found = "a view"
+    await looks.two_more()
+    supervisor.assigned({0, 1, 2})
+    assert MADE[2].refusals == []
+
+
+@pytest.mark.parametrize("error", [MissingInput("gone"), ZeroDivisionError("a defect")])
+async def test_a_look_that_refuses_nobody_is_followed_by_another(looks, supervisor, caplog, error):
+    """A missing input is its partitions' business, which wait for it; a defect is logged."""
+    supervisor.assigned({0})
+    looks.found = error
+    await looks.two_more()
+    assert MADE[0].refusals == []
+    said = "the watch over the cluster failed, and goes on" in caplog.text
+    assert said is isinstance(error, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("error", [Unreachable("no broker"), ZeroDivisionError("a defect")])
+async def test_a_retry_that_cannot_look_at_the_cluster_ends(looks, supervisor, error):
+    """With the reason, and the next one may do better."""
+    heard: list[tuple[Any, ...]] = []
+    supervisor.assigned({0})
+    looks.found = error
+    supervisor.retry(0, lambda *told: heard.append(told))
+    await until(lambda: heard, "an answer")
+    assert (heard[0][0], str(error) in heard[0][2], MADE[0].retried) == ("failed", True, [])
+    looks.found = "a view"
+    supervisor.retry(0, lambda *told: heard.append(told))
+    await until(lambda: MADE[0].retried == ["a view"], "the retry")
+    supervisor.retry(1, lambda *told: heard.append(told))
+    assert heard[1:] == [("failed", None, "this process does not own the partition any more")]
+
+
+async def test_nothing_starts_after_stop(supervisor):
+    """A rebalance while the last snapshots are written: no second life begins, which nobody would end."""
+    supervisor.assigned({0})
+    stopping = asyncio.create_task(supervisor.stop(final_snapshot=True, deadline_seconds=5.0))
+    await asyncio.sleep(0)
+    supervisor.assigned({0, 1})
+    MADE[0].over.set()
+    await stopping
+    supervisor.assigned({1})
+    assert len(MADE) == 1
+
+
+async def test_who_cannot_look_before_a_release_says_so_once(supervisor, monkeypatch, caplog):
+    """It looks every second until the cluster answers."""
+    answers = [Unreachable("no broker")] * 3
+
+    async def ids(_):
+        if answers:
+            raise answers.pop()
+        return {}
+
+    monkeypatch.setattr(supervisor, "_cluster", SimpleNamespace(topic_ids=ids))
+    await supervisor._shrink(set())
+    assert answers == []
+    said = [each for each in caplog.messages if "not released yet" in each]
+    assert said == ["partitions are not released yet: no broker"]
 
 
 def runner_of(partition=0):

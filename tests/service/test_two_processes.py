@@ -1,10 +1,13 @@
-"""Two processes of one app: partitions move, one is killed, one is stopped, and two that call themselves the same."""
+"""Two processes of one app: partitions move, one is stopped, and two that call themselves the same."""
 
 import asyncio
+import os
 import socket
+from contextlib import nullcontext
 
 import pytest
 
+from snapreplay.service.core import step_down
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from tests.support import apps
 from tests.support.entries import read_entry
@@ -24,24 +27,17 @@ async def shared(one, two):
 
 
 async def test_partitions_move_and_every_record_counts_once(stage, unique, children):
-    """A second process takes half; one is killed, the other has all after a session; it comes back; one is stopped
-    by SIGTERM and the other has all at once."""
+    """A second process takes half; when the first one is stopped by SIGTERM, it has all at once, long before a session
+    would have run out."""
     here = await stage(apps.ledger(unique("move")), partitions=4)
-    name = here.app.app_id
+    patient = {"snapshot__every_records": 100, "group__session_timeout_ms": 45_000}
     with Load(here):
-        one = children.start("ledger", name, instance_id="one", snapshot__every_records=100)
+        one = children.start("ledger", here.app.app_id, instance_id="one", **patient)
         await in_thread(one.wait_live, 4)
-        two = children.start("ledger", name, instance_id="two", snapshot__every_records=100)
+        two = children.start("ledger", here.app.app_id, instance_id="two", **patient)
         await in_thread(two.wait_http)
         await shared(one, two)
         assert one.live() | two.live() == {0, 1, 2, 3}
-
-        two.kill()
-        await until(lambda: len(one.live()) == 4, "all partitions with the survivor")
-        two = children.start("ledger", name, instance_id="two", snapshot__every_records=100)
-        await in_thread(two.wait_http)
-        await shared(one, two)
-
         assert await in_thread(one.terminate) == 0
         await until(lambda: len(two.live()) == 4, "all partitions with the one that is left")
     assert await in_thread(two.terminate) == 0
@@ -69,62 +65,52 @@ async def test_two_plain_processes_of_one_host_share(stage, unique, children):
         await here.assert_exactly_once(service)
 
 
-def stepped_down(child):
+def live(service):
+    return {s.partition for s in service.restore_status() if s.phase == "live"}
+
+
+def stepped_down(service):
     """The errors of its partitions, all of which it has left to a process of its own name."""
-    partitions = child.partitions().values()
-    return [p["error"] for p in partitions if p["phase"] == "fenced" and p["error"]]
+    return [s.error for s in service.restore_status() if s.phase == "fenced" and s.error]
 
 
-async def owns_by_the_log(here, child):
+async def owns_by_the_log(here, service):
     """Until the newest claim of both partitions is this process's, and both are LIVE: claims may cross once."""
-    pids: list[int] = []
-    while pids != [child.pid] * 2 or child.live() != {0, 1}:
+    ours, owners = service.control.facts().process_id, [""]
+    while set(owners) != {ours} or live(service) != {0, 1}:
         logs = await here.read(f"{here.app.app_id}-increments")
         claims = [[r for r in log if kind_of(r.value or b"") is RecordKind.CLAIM] for log in logs]
-        pids = [read_entry(each[-1].value).pid for each in claims]
+        owners = [read_entry(each[-1].value).process_id for each in claims]
 
 
 @pytest.mark.parametrize("busy", [pytest.param(True, marks=pytest.mark.slow), False])
 async def test_the_older_of_two_with_one_instance_id_steps_down_until_it_is_alone(
-    stage, unique, children, busy
+    stage, unique, monkeypatch, caplog, busy
 ):
     """It names the other host and process, with the remedy, once; the newer one goes on: no ping-pong. Also when there
-    is no input that would show it by a fence. When the newer one is stopped, or killed, the older one is back."""
+    is no input that would show it by a fence. When the newer one is stopped, the older one is back."""
+    monkeypatch.setattr(step_down, "LOOK_SECONDS_MAX", 0.3)
     here = await stage(apps.ledger(unique("same")), partitions=2)
-    name = here.app.app_id
     await here.feed(50)
-    older = children.start("ledger", name, instance_id="same")
-    await in_thread(older.wait_live, 2)
-    load = Load(here)
-    if busy:
-        load.__enter__()
-    try:
-        newer = children.start("ledger", name, instance_id="same")
-        await in_thread(newer.wait_live, 2)
-        await until(lambda: len(stepped_down(older)) == 2, "the older one down")
-        for error in stepped_down(older):
-            assert error["kind"] == "DuplicateInstance"
-            assert f"process {newer.pid} on host" in error["message"]
-            assert "--set instance_id=" in error["hint"]
-        await owns_by_the_log(here, newer)
-        epochs = {n: p["owner_epoch"] for n, p in newer.partitions().items()}
-        await asyncio.sleep(1.2)  # several heartbeats: what must not happen has no condition
-        assert newer.live() == {0, 1}
-        assert {n: p["owner_epoch"] for n, p in newer.partitions().items()} == epochs
-        assert len(stepped_down(older)) == 2
-        (check,) = [c for c in older.get("/healthz")["checks"] if c["name"] == "instance id"]
-        assert check["ok"], "killed and started again, it would be the newer one"
-        assert f"stepped down for process {newer.pid} on host" in check["detail"]
-        if busy:
-            assert await in_thread(newer.terminate) == 0
-        else:
-            newer.kill()
-        await until(lambda: older.live() == {0, 1}, "the older one back", 60)
-        assert older.log.count("DuplicateInstance") == 1
-    finally:
-        if busy:
-            load.__exit__()
-    await here.feed(10)
-    assert await in_thread(older.terminate) == 0
-    async with here.running() as service:
-        await here.assert_exactly_once(service)
+    async with here.running(instance_id="same") as older:
+        with Load(here) if busy else nullcontext():
+            async with here.running(instance_id="same") as newer:
+                await until(lambda: len(stepped_down(older)) == 2, "the older one down")
+                for error in stepped_down(older):
+                    assert error.kind == "DuplicateInstance"
+                    assert f"process {os.getpid()} on host" in error.message
+                    assert "--set instance_id=" in error.hint
+                await owns_by_the_log(here, newer)
+                epochs = [s.owner_epoch for s in newer.restore_status()]
+                await asyncio.sleep(
+                    1.2
+                )  # several heartbeats: what must not happen has no condition
+                assert live(newer) == {0, 1}
+                assert [s.owner_epoch for s in newer.restore_status()] == epochs
+                assert len(stepped_down(older)) == 2
+                (check,) = [c for c in older.control.live_checks() if c.name == "instance id"]
+                assert check.ok, "killed and started again, it would be the newer one"
+                assert f"stepped down for process {os.getpid()} on host" in check.detail
+            await until(lambda: live(older) == {0, 1}, "the older one back", 60)
+        assert caplog.text.count("DuplicateInstance") == 1
+        await here.assert_exactly_once(older)

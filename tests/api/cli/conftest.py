@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,6 +39,13 @@ def _forget_modules_of(folder: Path) -> None:
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None)).startswith(str(folder)):
             del sys.modules[name]
+
+
+@pytest.fixture
+def nobody_there() -> str:
+    """An address where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        return f"127.0.0.1:{closed.getsockname()[1]}"
 
 
 @pytest.fixture

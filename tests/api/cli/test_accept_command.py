@@ -53,17 +53,13 @@ def test_the_plan_is_printed_before_anything_is_written(capsys):
 
 
 def test_the_outcome_says_where_the_decision_stands():
-    """And what is still to be done: the process that failed does not look again by itself."""
-    said = accept_command._outcome(proposal(), Begun(increment(9), 27, "5eed"))
+    """And what is still to be done: the process that failed does not look again by itself. A dry run has no offset."""
+    begun = Begun(increment(9), 27, "5eed")
+    said = accept_command._outcome(proposal(), begun)
     assert "increment 9 at offset 27, snapshot 5eed" in said
     assert said.endswith("Now run `snapreplay retry --partition 3`")
     assert accept_command._outcome(proposal(), None) == "dry run: nothing was written"
-
-
-def test_the_document_has_the_same():
-    """For scripts; a dry run has no offset."""
-    document = accept_command._document(proposal(), Begun(increment(9), 27, "5eed"))
-    assert document["finding"] == GIVEN[-1]
+    document = accept_command._document(proposal(), begun)
+    assert (document["finding"], document["plan"]) == (GIVEN[-1], list(proposal().plan))
     assert (document["dry_run"], document["batch"], document["offset"]) == (False, 9, 27)
-    assert document["plan"] == list(proposal().plan)
     assert accept_command._document(proposal(), None)["offset"] is None

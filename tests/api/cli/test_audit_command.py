@@ -17,14 +17,8 @@ from snapreplay.snapshots.proof.partition import Level
 from snapreplay.snapshots.proof.report import AuditReport, RecordedDecision, Violation
 
 CLEAN = AuditReport("ledger", 4, {"increments": 1200}, [], {"orphans": 1}, 8.25)
-FOUND = AuditReport(
-    "ledger",
-    4,
-    {"increments": 3},
-    [Violation("crc32", "ledger-snapshots", 2, 17, "differs")],
-    {},
-    1,
-)
+VIOLATION = Violation("crc32", "ledger-snapshots", 2, 17, "differs")
+FOUND = AuditReport("ledger", 4, {"increments": 3}, [VIOLATION], {}, 1)
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -43,7 +37,7 @@ def test_table_says_where_a_finding_is(capsys):
     print_report(FOUND, Format.TABLE)
     shown = capsys.readouterr().out
     row = next(line for line in shown.splitlines() if "crc32" in line)
-    assert row.split() == ["crc32", "ledger-snapshots", "2", "17", "differs"]
+    assert " ".join(row.split()) == "crc32 ledger-snapshots 2 17 differs"
     assert "1 findings" in shown
 
 
@@ -53,17 +47,7 @@ def test_table_tells_what_operators_accepted(capsys):
     print_report(AuditReport("ledger", 4, {}, [], {}, 1, [decision]), Format.TABLE)
     shown = capsys.readouterr().out
     row = next(line for line in shown.splitlines() if "input-gap-1" in line)
-    assert row.split() == [
-        "2",
-        "17",
-        "input-gap-1",
-        "ada@here",
-        "outage",
-        "goes",
-        "on",
-        "at",
-        "130",
-    ]
+    assert " ".join(row.split()) == "2 17 input-gap-1 ada@here outage goes on at 130"
     assert "no findings" in shown
 
 

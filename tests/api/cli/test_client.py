@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -13,36 +12,12 @@ from snapreplay.api.cli.client import Client, ServiceUnreachable
 from snapreplay.api.cli.exits import ExitCode, OperationRefused
 
 
-def test_answers_are_given_as_they_are(url):
-    """Statuses and operations come as the JSON the service sent."""
-    with Client(url) as client:
-        assert client.restore_status()["app_id"] == "ledger"
-        operation = client.trigger_snapshot([0], "why")
-        assert client.operation(operation["id"])["reason"] == "why"
-
-
-def test_failing_probe_is_an_answer(url):
-    """503 of a probe is its document, no error."""
-    with Client(url) as client:
-        assert client.probe("/readyz")["status"] == "failing"
-
-
 def test_proxies_of_the_environment_are_not_asked(url, monkeypatch):
     """A proxy for the internet must not be asked for a service on this machine."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
     with Client(url) as client:
         assert client.restore_status()["app_id"] == "ledger"
-
-
-def test_nobody_there_names_the_url():
-    """Connection refused: which URL, and how to start a service or name another."""
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
-    with Client(url) as client, pytest.raises(ServiceUnreachable) as refused:
-        client.restore_status()
-    assert url in refused.value.message
-    assert "--url" in refused.value.hint
 
 
 @pytest.mark.parametrize(
@@ -76,17 +51,6 @@ def test_somebody_else_there_is_told(status, answer):
         ):
             client.restore_status()
         server.shutdown()
-
-
-@pytest.mark.parametrize(
-    ("partitions", "code"), [([6], ExitCode.REFUSED), ([1], ExitCode.FINDINGS)]
-)
-def test_problem_becomes_an_error_with_its_code(url, partitions, code):
-    """What the service refuses keeps its sentence, its hint and its meaning."""
-    with Client(url) as client, pytest.raises(OperationRefused) as refused:
-        client.trigger_snapshot(partitions, "")
-    assert refused.value.code == code
-    assert f"partition {partitions[0]}" in refused.value.message
 
 
 def test_cluster_not_reached_counts_as_unreachable(url, control):

@@ -11,12 +11,8 @@ from snapreplay.service.doctor.report import DoctorReport
 
 LOOKED_AT = {"checks": 19, "brokers": 3}
 FINE = DoctorReport("ledger", LOOKED_AT, [], 0.42)
-SICK = DoctorReport(
-    "ledger",
-    LOOKED_AT,
-    [Diagnosis("retention", "ledger-snapshots", "[kept] 7 days", "alter it")],
-    1,
-)
+FINDING = Diagnosis("retention", "ledger-snapshots", "[kept] 7 days", "alter it")
+SICK = DoctorReport("ledger", LOOKED_AT, [FINDING], 1)
 
 
 @pytest.fixture
@@ -50,7 +46,7 @@ def test_fine_is_0_and_says_what_was_looked_at(invoke, ledger, reporting):
 
 
 def test_findings_are_1_each_with_its_remedy(invoke, ledger, reporting):
-    """What, where, the value, the remedy, as they are: brackets are no markup."""
+    """What, where, the value, the remedy, as they are: brackets are no markup. For a script the whole report."""
     reporting(SICK)
     result = invoke("doctor", ledger)
     assert result.exit_code == 1
@@ -59,10 +55,6 @@ def test_findings_are_1_each_with_its_remedy(invoke, ledger, reporting):
     assert shown[at + 1 : at + 3] == ["  [kept] 7 days", "  remedy: alter it"]
     assert "1 findings" in shown[-1]
 
-
-def test_json_is_the_whole_report(invoke, ledger, reporting):
-    """Nothing is lost on the way to a script."""
-    reporting(SICK)
     document = json.loads(invoke("doctor", ledger, "--output", "json").stdout)
     assert document["findings"][0]["remedy"] == "alter it"
     assert document["looked_at"] == LOOKED_AT
@@ -77,9 +69,9 @@ def test_without_an_app_the_cluster_alone(invoke, reporting):
     assert asked[0][0] is None
 
 
-def test_what_could_not_run_is_2(invoke, reporting, free_port_of_nobody):
+def test_what_could_not_run_is_2(invoke, reporting, nobody_there):
     """No broker, a wrong app, a defect: never 1, which means findings."""
-    nobody = invoke("doctor", "--bootstrap-servers", free_port_of_nobody)
+    nobody = invoke("doctor", "--bootstrap-servers", nobody_there)
     assert nobody.exit_code == 2
     assert "error:" in nobody.stderr
     assert invoke("doctor", "no_such_module:app").exit_code == 2
@@ -87,12 +79,3 @@ def test_what_could_not_run_is_2(invoke, reporting, free_port_of_nobody):
     broken = invoke("doctor")
     assert broken.exit_code == 2
     assert "broken" in broken.stderr
-
-
-@pytest.fixture
-def free_port_of_nobody():
-    """An address where nobody listens."""
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        return f"127.0.0.1:{closed.getsockname()[1]}"

@@ -32,12 +32,6 @@ def test_a_closed_standard_output_is_no_error(monkeypatch):
     console().print(table(("a",), [["x"]]))
 
 
-def test_error_without_hint_is_one_line(capsys):
-    """No hint, no empty hint line; brackets in a message are text, not markup."""
-    print_error("no [bold]such[/] host [::1]", "")
-    assert capsys.readouterr().err == "error: no [bold]such[/] host [::1]\n"
-
-
 def test_piped_output_has_no_colour_and_no_narrow_columns(capsys):
     """A pipe gets plain text, whole values, also when they are longer than 80 columns."""
     console().print(table(("a", "b"), [["x" * 90, None]], right="a"))
@@ -58,8 +52,10 @@ def test_no_color_is_respected(monkeypatch, no_color, coloured):
     assert ("\x1b[31m" in captured.get()) is coloured
 
 
-def test_long_messages_are_not_broken(capsys):
-    """A command in a hint can be copied whole, however long it is."""
+def test_messages_are_as_they_are(capsys):
+    """A command in a hint can be copied whole, however long it is; brackets are text, not markup; no hint, no line."""
     command = "kafka-configs.sh " + "--add-config retention.ms=-1 " * 20
     print_error("x" * 300, command)
-    assert capsys.readouterr().err == f"error: {'x' * 300}\n hint: {command}\n"
+    print_error("no [bold]such[/] host [::1]", "")
+    said = f"error: {'x' * 300}\n hint: {command}\nerror: no [bold]such[/] host [::1]\n"
+    assert capsys.readouterr().err == said

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,10 +16,9 @@ from tests.support.fake_control import LIVE, LOADING
 
 
 @pytest.fixture
-def nobody() -> str:
+def nobody(nobody_there) -> str:
     """A URL where nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        return f"http://127.0.0.1:{closed.getsockname()[1]}"
+    return f"http://{nobody_there}"
 
 
 @contextmanager
@@ -106,27 +104,35 @@ def test_trigger_prints_the_operation(invoke, url, control):
 
 
 @pytest.mark.parametrize(("state", "code"), [("succeeded", 0), ("failed", 1)])
-def test_trigger_waits_for_the_end(invoke, url, control, state, code):
-    """--wait follows the operation; a failed one is exit code 1."""
-    with ended_once_asked(control, "trigger_snapshot", state):
-        result = invoke("trigger-snapshot", "--wait", "--url", url, "-o", "json")
+@pytest.mark.parametrize("command", ["trigger-snapshot", "retry"])
+def test_wait_follows_to_the_end(invoke, url, control, command, state, code):
+    """Whether it failed is the exit code."""
+    partition = "0" if command == "trigger-snapshot" else "2"
+    with ended_once_asked(control, command.replace("-", "_"), state):
+        asked = (command, "--partition", partition, "--wait")
+        result = invoke(*asked, "--url", url, "-o", "json")
     assert result.exit_code == code
-    assert json.loads(result.stdout)["state"] == state
+    document = json.loads(result.stdout)
+    (operation,) = document.get("items", [document])
+    assert operation["state"] == state
 
 
 @pytest.mark.parametrize(
-    ("partition", "code", "text"),
+    ("command", "partition", "code", "text"),
     [
-        ("6", 2, "partition 6 does not exist: there are 6 (0 to 5)"),
-        ("5", 1, "another process owns it"),
-        ("1", 1, "it is loading"),
-        ("-1", 2, "--partition"),
-        ("false", 2, "--partition"),
+        ("trigger-snapshot", "6", 2, "partition 6 does not exist: there are 6 (0 to 5)"),
+        ("trigger-snapshot", "5", 1, "another process owns it"),
+        ("trigger-snapshot", "1", 1, "it is loading"),
+        ("trigger-snapshot", "-1", 2, "--partition"),
+        ("trigger-snapshot", "false", 2, "--partition"),
+        ("retry", "6", 2, "partition 6 does not exist: there are 6 (0 to 5)"),
+        ("retry", "5", 2, "this process does not own it"),
+        ("retry", "0", 1, "partition 0 is live: there is nothing to retry"),
     ],
 )
-def test_trigger_refused(invoke, url, partition, code, text):
-    """What the service or the parser refuses: its sentence, and 2 for a wrong call, 1 for no."""
-    result = invoke("trigger-snapshot", "--partition", partition, "--url", url)
+def test_what_the_service_or_the_parser_refuses(invoke, url, command, partition, code, text):
+    """Its sentence, and 2 for a wrong call, 1 for no."""
+    result = invoke(command, "--partition", partition, "--url", url)
     assert result.exit_code == code
     assert text in result.stderr
 
@@ -149,31 +155,6 @@ def test_retry_without_partitions_is_for_all_that_failed(invoke, url, control):
     rows = [line.split() for line in result.stdout.splitlines()]
     assert ["1", "pending"] in rows
     assert ["2", "pending"] in rows
-
-
-@pytest.mark.parametrize(("state", "code"), [("succeeded", 0), ("failed", 1)])
-def test_retry_waits_for_the_end(invoke, url, control, state, code):
-    """--wait follows until it is live or failed again: exit code 0 or 1."""
-    with ended_once_asked(control, "retry", state):
-        result = invoke("retry", "--partition", "2", "--wait", "--url", url, "-o", "json")
-    assert result.exit_code == code
-    (operation,) = json.loads(result.stdout)["items"]
-    assert (operation["kind"], operation["state"]) == ("retry", state)
-
-
-@pytest.mark.parametrize(
-    ("partition", "code", "text"),
-    [
-        ("6", 2, "partition 6 does not exist: there are 6 (0 to 5)"),
-        ("5", 2, "this process does not own it"),
-        ("0", 1, "partition 0 is live: there is nothing to retry"),
-    ],
-)
-def test_retry_refused(invoke, url, partition, code, text):
-    """What the service refuses: its sentence, and 2 for a wrong call, 1 for no."""
-    result = invoke("retry", "--partition", partition, "--url", url)
-    assert result.exit_code == code
-    assert text in result.stderr
 
 
 def test_retry_goes_on_behind_one_that_is_refused(invoke, url, control):
@@ -208,19 +189,13 @@ def test_health_follows_the_probes(invoke, url, control):
     assert invoke("health", "--url", url).exit_code == 1
 
 
-def test_health_of_nobody_is_1(invoke, nobody):
-    """A container's health check knows 0 and 1 only."""
-    result = invoke("health", "--url", nobody)
-    assert result.exit_code == 1
-    assert nobody in result.stderr
-
-
-def test_health_with_wrong_settings_is_1(invoke, monkeypatch):
-    """To Docker any other code is reserved; why it is unhealthy is said."""
+def test_health_without_an_answer_is_1(invoke, nobody, monkeypatch):
+    """Of nobody, or with wrong settings: to Docker any other code is reserved; why it is unhealthy is said."""
     monkeypatch.setenv("SNAPREPLAY_HTTP__PORT", "x")
-    result = invoke("health")
-    assert result.exit_code == 1
-    assert "http.port='x'" in result.stderr
+    for options, said in (((), "http.port='x'"), (("--url", nobody), nobody)):
+        result = invoke("health", *options)
+        assert result.exit_code == 1
+        assert said in result.stderr
 
 
 @pytest.mark.parametrize("wrong", [["--bogus"], ["--http-port", "x"], ["extra"]])
@@ -241,9 +216,3 @@ def test_the_port_of_run_and_dev_is_taken_as_typed(invoke, url, command):
     """Who started the service with --http-port finds it by the same option: one partition has failed."""
     result = invoke(*command, "--http-port", url.rpartition(":")[2])
     assert result.exit_code == (1 if command[0] == "restore-status" else 0), result.output
-
-
-def test_default_url_comes_from_the_settings(invoke, url, monkeypatch):
-    """In the container nothing has to be said twice."""
-    monkeypatch.setenv("SNAPREPLAY_HTTP__PORT", url.rpartition(":")[2])
-    assert invoke("health").exit_code == 0

@@ -36,12 +36,8 @@ def test_line_says_what_matters_in_its_phase(status, line):
 
 
 def test_summary_counts_phases():
-    """One line: how many in which phase, and how far on the whole."""
+    """How many in which phase, and how far on the whole: a failed partition is not at 0 %, nor the others at 50."""
     assert restore_view.summary(shown(LIVE, LOADING)) == "1 live, 1 loading; 56.2 %"
-
-
-def test_summary_has_no_percentage_when_nobody_is_on_the_way():
-    """A failed partition is not at 0 %, and the others not at 50."""
     assert restore_view.summary(shown(LIVE, FAILED)) == "1 live, 1 failed"
 
 
@@ -78,13 +74,9 @@ def test_the_exit_code_says_whether_to_ask_again(statuses, code):
     assert restore_view.exit_code(shown(*statuses)) is code
 
 
-def test_troubles_are_empty_when_all_is_well():
-    """A partition that only waits is no trouble."""
-    assert restore_view.troubles(shown(ASSIGNED)["partitions"][0]) == []
-
-
-def test_status_without_any_knowledge_can_be_printed(capsys):
+def test_a_partition_that_only_waits_is_shown_and_no_trouble(capsys):
     """Nulls are dashes, not errors."""
+    assert restore_view.troubles(shown(ASSIGNED)["partitions"][0]) == []
     restore_view.print_status(shown(ASSIGNED))
     assert "assigned" in capsys.readouterr().out
 

@@ -19,12 +19,6 @@ from snapreplay.errors import SnapreplayError
 HEAVY = ("aiokafka", "fastapi", "httpx2", "pyspark", "rich", "uvicorn")
 
 
-def test_version(invoke):
-    """`version` prints the package's version."""
-    result = invoke("version")
-    assert (result.exit_code, result.stdout) == (0, f"snapreplay {snapreplay.__version__}\n")
-
-
 def test_version_imports_nothing_heavy():
     """`version` is fast because no client, server, Spark or terminal library is imported."""
     code = (
@@ -54,16 +48,13 @@ def test_every_command_has_help(invoke, command):
 
 
 def test_error_is_one_block_without_traceback(invoke):
-    """What an operator sees of an error: message and hint, the class's exit code, no traceback."""
+    """What an operator sees of an error: message and hint, the class's exit code, no traceback but with --debug."""
     result = invoke("run", "no_such_module:app")
     assert result.exit_code == 2
     assert result.stderr.startswith("error: app module 'no_such_module' was not found")
     assert "\n hint: " in result.stderr
     assert "Traceback" not in result.output
 
-
-def test_debug_shows_the_traceback(invoke):
-    """--debug lets the error itself through."""
     result = invoke("--debug", "run", "no_such_module:app")
     assert isinstance(result.exception, SnapreplayError)
 
@@ -74,7 +65,7 @@ def test_main_ends_the_process(monkeypatch, capsys):
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 0
-    assert "snapreplay" in capsys.readouterr().out
+    assert capsys.readouterr().out == f"snapreplay {snapreplay.__version__}\n"
 
 
 def test_every_command_is_in_the_guide():

@@ -48,16 +48,11 @@ def test_trigger_without_partitions_means_all_live_ones(client, path, body):
     assert [part["partition"] for part in response.json()["parts"]] == [0]
 
 
-def test_partition_named_twice_is_asked_once(client):
-    """Naming a partition twice is no second snapshot of it."""
-    parts = client.post("/trigger-snapshot", json={"partitions": [0, 0]}).json()["parts"]
-    assert [part["partition"] for part in parts] == [0]
-
-
-def test_whole_float_is_a_partition(client):
+@pytest.mark.parametrize("partitions", [[0, 0], [0.0]], ids=["twice", "a whole float"])
+def test_a_partition_is_asked_once_however_it_is_named(client, partitions):
     """JSON has one kind of number: 0.0 is the integer 0 to it."""
-    response = client.post("/trigger-snapshot", json={"partitions": [0.0]})
-    assert [part["partition"] for part in response.json()["parts"]] == [0]
+    parts = client.post("/trigger-snapshot", json={"partitions": partitions}).json()["parts"]
+    assert [part["partition"] for part in parts] == [0]
 
 
 def test_unknown_partition_is_404_and_says_how_many_there_are(client, control):
@@ -122,24 +117,24 @@ def test_cluster_never_reached_is_503_with_retry_after(client, control, body):
         ('{"partitions": []}', "body.partitions"),
         ('{"partitions": 0}', "body.partitions"),
         ('{"partition": [0]}', "body.partition"),
-        ('{"reason": 1}', "body.reason"),
+        ('{"reason": ["hunter2"]}', "body.reason"),
         ('{"reason": "\\ud800"}', "body.reason"),
         ("[]", "body"),
         ("false", "body"),
     ],
 )
 def test_invalid_body_is_422_and_names_the_field(client, control, path, body, where):
-    """A wrong value is refused by the name of its field, never coerced, never a 500."""
+    """A wrong value is refused by the name of its field, never coerced, never a 500, nor echoed: it may be a secret."""
     document = problem(client.post(path, content=body, headers=JSON), 422, "invalid-request")
     assert [error["where"] for error in document["errors"]] == [where]
     assert document["detail"].startswith(f"{where}: ")
+    assert "hunter2" not in str(document)
     assert control.operations() == []
 
 
 @PATHS
 @pytest.mark.parametrize(
-    "body",
-    [b'{"partitions":', b"{'partitions': [0]}", b"\xff\xfe{", b"[" * 100_000, b"9" * 5000],
+    "body", [b'{"partitions":', b"{'partitions': [0]}", b"\xff\xfe{", b"[" * 100_000, b"9" * 5000]
 )
 def test_malformed_json_is_400(client, control, path, body):
     """Bytes that are no JSON, or too deep or too long to be read: 400, never a 500."""
@@ -151,13 +146,6 @@ def test_body_not_declared_as_json_is_415_with_the_curl_option(client):
     """What `curl -d` sends by default is refused with the option that is missing."""
     response = client.post("/trigger-snapshot", data={"partitions": "0"})
     assert "Content-Type: application/json" in problem(response, 415, "media-type")["hint"]
-
-
-def test_values_are_not_echoed(client):
-    """A problem names the field, not the value: it may be a secret that went astray."""
-    response = client.post("/trigger-snapshot", json={"reason": ["hunter2"]})
-    assert response.status_code == 422
-    assert "hunter2" not in response.text
 
 
 def test_operation_is_followed_to_its_end(client: TestClient, control: FakeControl):

@@ -18,14 +18,7 @@ from snapreplay.service.config.kafka_properties import (
 )
 
 CLIENTS = {"consumer": AIOKafkaConsumer, "producer": AIOKafkaProducer}
-NO_PROPERTIES = {
-    "self",
-    "topics",
-    "loop",
-    "api.version",
-    "ssl.context",
-    "consumer.timeout.ms",
-}
+NO_PROPERTIES = {"self", "topics", "loop", "api.version", "ssl.context", "consumer.timeout.ms"}
 
 
 def names_of(client):

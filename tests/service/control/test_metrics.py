@@ -13,7 +13,7 @@ from snapreplay.service.control import metrics
 from snapreplay.service.control.metrics import EVENTS, ControlCollector, PartitionMetrics, Result
 from snapreplay.service.control.status import BlockedTopic, InputStatus
 from snapreplay.service.core.phase import Phase
-from tests.support.fake_control import ASSIGNED, FAILED, LIVE, LOADING, FakeControl
+from tests.support.fake_control import ASSIGNED, LIVE, LOADING, FakeControl
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -81,11 +81,6 @@ def test_an_outlook_is_a_number():
     found = scrape(FakeControl([good]))
     assert found["snapreplay_recoverable", labels(0)] == 1
     assert found["snapreplay_blocked_records", labels(0)] == 0
-
-
-def test_failed_partition_has_no_progress():
-    """A failed partition is not on its way anywhere."""
-    assert ("snapreplay_restore_progress_ratio", labels(2)) not in scrape(FakeControl([FAILED]))
 
 
 def test_partition_that_was_handed_over_is_gone():

@@ -70,12 +70,6 @@ def test_lag_is_known_after_the_first_fetch():
     assert InputStatus("t", 9, 5).lag == 0
 
 
-def test_a_proof_is_equal_or_not():
-    """It compares texts, nothing else."""
-    assert DigestProof("1:a:b", "1:a:b", 3).equal
-    assert not DigestProof("1:a:b", "1:a:c", 3).equal
-
-
 def test_the_board_holds_the_newest_of_each_partition_by_number():
     """Listeners hear every change, in order."""
     board = StatusBoard()

@@ -18,13 +18,8 @@ def test_nothing_is_the_matter_with_the_healthy_cluster():
     report = report_of(facts(), 1.25)
     assert report.findings == []
     assert report.app_id == "x"
-    assert report.looked_at == {
-        "checks": len(CHECKS),
-        "brokers": 3,
-        "topics": 5,
-        "partitions": 10,
-        "states": 2,
-    }
+    counted = {"brokers": 3, "topics": 5, "partitions": 10, "states": 2}
+    assert report.looked_at == {"checks": len(CHECKS), **counted}
 
 
 def test_findings_are_those_of_all_checks():

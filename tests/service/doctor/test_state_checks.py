@@ -19,21 +19,18 @@ from tests.support.healthy import (
     without_topic,
 )
 
+GONE = replace(STATE, missing="input gone")
+UNUSABLE = replace(STATE, unusable="snapshot 5c1d cannot be used: crc")
+TRIGGER = "`snapreplay trigger-snapshot --partition 0 --wait`"
+LEAN = {"changelog": {"enabled": False}}
+
 
 @pytest.mark.parametrize(
     ("state", "said", "remedy"),
     [
         (StateSeen(0, None), "not even the genesis", "`snapreplay init MODULE:APP`"),
-        (
-            replace(STATE, missing="input gone"),
-            "input gone",
-            "`snapreplay run MODULE:APP`: its hint",
-        ),
-        (
-            replace(STATE, unusable="snapshot 5c1d cannot be used: crc"),
-            "crc",
-            "run MODULE:APP`, then `snapreplay trig",
-        ),
+        (GONE, "input gone", "`snapreplay run MODULE:APP`: its hint"),
+        (UNUSABLE, "crc", "run MODULE:APP`, then `snapreplay trig"),
     ],
 )
 def test_partitions_that_could_not_be_recovered(state, said, remedy):
@@ -47,12 +44,9 @@ def test_partitions_that_could_not_be_recovered(state, said, remedy):
 @pytest.mark.parametrize(
     ("state", "remedy"),
     [
-        (
-            replace(STATE, missing="no snapshot"),
-            "`snapreplay trigger-snapshot --partition 0 --wait` while",
-        ),
-        (replace(STATE, missing="input gone", snapshot_helps=False), "`snapreplay restore-status`"),
-        (replace(STATE, unusable="crc"), "`snapreplay trigger-snapshot --partition 0 --wait`"),
+        (replace(STATE, missing="no snapshot"), f"{TRIGGER} while"),
+        (replace(GONE, snapshot_helps=False), "`snapreplay restore-status`"),
+        (UNUSABLE, TRIGGER),
     ],
 )
 def test_a_trigger_is_recommended_where_somebody_takes_it(state, remedy):
@@ -82,47 +76,30 @@ def test_a_topic_that_was_made_again(name, members, remedy):
 
 
 def test_b4_a_snapshot_older_than_half_of_what_the_input_retains():
-    """Only where replay is the only mode: what came after the snapshot will be deleted."""
+    """Only where replay is the only mode: what came after the snapshot will be deleted. An input that keeps everything,
+    or is compacted alone, has no age."""
     old = replace(STATE, newest=replace(SNAPSHOT, created_at_ms=NOW_MS - WEEK_MS // 2 - HOUR_MS))
-    assert not list(checks.snapshot_age(facts(states=(old,))))
-    finding = only(
-        checks.snapshot_age, facts(states=(old,), settings={"changelog": {"enabled": False}})
-    )
+    finding = only(checks.snapshot_age, facts(states=(old,), settings=LEAN))
     assert "3.5 days old" in finding.problem
-    young = facts(settings={"changelog": {"enabled": False}})
-    assert not list(checks.snapshot_age(young))
-
-
-def test_an_input_that_keeps_everything_has_no_age():
-    """retention.ms=-1, or compaction alone."""
-    old = replace(STATE, newest=replace(SNAPSHOT, created_at_ms=0))
+    assert not list(checks.snapshot_age(facts(states=(old,))))
+    assert not list(checks.snapshot_age(facts(settings=LEAN)))
     for config in ({"retention.ms": "-1"}, {"cleanup.policy": "compact"}):
         topics = {**facts().topics, "payments-x": topic("payments-x", **config)}
-        seen = facts(states=(old,), topics=topics, settings={"changelog": {"enabled": False}})
-        assert not list(checks.snapshot_age(seen))
+        assert not list(checks.snapshot_age(facts(states=(old,), topics=topics, settings=LEAN)))
 
 
 def test_b16_records_older_than_a_topic_keeps_them():
-    """By Kafka's clock they are due at once: unread in the input, and in an output that is given their time."""
-    old = InputSeen("payments-x", 7, NOW_MS - 2 * WEEK_MS)
-    seen = facts(states=(replace(STATE, inputs=(old,)),))
-    found = list(checks.record_times(seen))
+    """By Kafka's clock they are due at once: unread in the input, and in an output that is given their time. Not where
+    the topic takes its own time, nor where no record was seen."""
+    old = replace(STATE, inputs=(InputSeen("payments-x", 7, NOW_MS - 2 * WEEK_MS),))
+    found = list(checks.record_times(facts(states=(old,))))
     assert [finding.where for finding in found] == ["payments-x", "balances-x"]
     assert "deleted before they are read" in found[0].problem
     assert "timestamp_ms=" in found[1].problem
     assert "retention.ms=-1" in found[1].remedy
-    assert not list(checks.record_times(facts()))
-
-
-def test_b16_a_topic_that_takes_its_own_time_is_safe():
-    """LogAppendTime: the record's time does not count."""
-    old = replace(STATE, inputs=(InputSeen("payments-x", 7, NOW_MS - 2 * WEEK_MS),))
-    own = {"message.timestamp.type": "LogAppendTime"}
-    topics = {name: topic(name, **own) for name in facts().topics}
-    assert not list(checks.record_times(facts(states=(old,), topics=topics)))
-
-
-def test_an_input_without_records_has_no_time():
-    """Nothing was seen, nothing is said."""
+    own = {
+        name: topic(name, **{"message.timestamp.type": "LogAppendTime"}) for name in facts().topics
+    }
     empty = replace(STATE, inputs=(InputSeen("payments-x", 0, None),))
-    assert not list(checks.record_times(facts(states=(empty,))))
+    for seen in (facts(), facts(states=(old,), topics=own), facts(states=(empty,))):
+        assert not list(checks.record_times(seen))

@@ -20,19 +20,15 @@ async def state_of(here, **tables):
     return state
 
 
-@pytest.fixture
-async def here(stage, unique):
-    """Batch 1, a snapshot of it, and batch 2, which points to it; records not processed yet behind."""
+async def test_the_end_of_a_chain_is_seen_whole_and_damaged(stage, unique):
+    """Batch, snapshot with its sizes, and the time of the record to process next; input that a replay would miss; a
+    snapshot, then an increment that cannot be read; no increment at all, which is no new app for certain."""
     here = await stage(apps.ledger(unique("states")))
+    app_id, servers = here.app.app_id, here.bootstrap_servers
     async with here.running() as service:
         await here.feed(40)
         await processed(service, {0: 40})
         await snapshot(service)
-    return here
-
-
-async def test_the_whole_chain_is_seen(here):
-    """Batch, snapshot with its sizes, and the time of the record to process next."""
     state = await state_of(here)
     assert (state.missing, state.unusable) == (None, None)
     assert state.batch >= 2
@@ -44,31 +40,19 @@ async def test_the_whole_chain_is_seen(here):
     assert state.inputs[0].position == 40
     assert state.inputs[0].timestamp_ms > last_processed
 
+    lean = {"changelog": {"enabled": False}}
+    trim(servers, here.app.inputs[0].name, 0, 40)
+    assert (await state_of(here, **lean)).missing is None
+    trim(servers, here.app.inputs[0].name, 0, 43)
+    assert "begins at offset 43" in (await state_of(here, **lean)).missing
 
-async def test_what_is_damaged_is_said(here):
-    """The newest snapshot; then the last increment."""
-    app_id = here.app.app_id
     await tamper(here, f"{app_id}-snapshots", RecordKind.CHUNK, flip)
-    state = await state_of(here)
-    assert "cannot be used" in state.unusable
-    assert "crc32" in state.unusable
+    unusable = (await state_of(here)).unusable
+    assert "cannot be used" in unusable
+    assert "crc32" in unusable
     await tamper(here, f"{app_id}-increments", RecordKind.INCREMENT, flip)
     state = await state_of(here)
-    assert "crc32" in state.missing
-    assert state.batch is None
-
-
-async def test_an_empty_partition_holds_nothing(here):
-    """No increment: not a new app for certain."""
-    recreate(here.bootstrap_servers, f"{here.app.app_id}-increments", 1)
+    assert (state.batch, "crc32" in state.missing) == (None, True)
+    recreate(servers, f"{app_id}-increments", 1)
     state = await state_of(here)
     assert (state.batch, state.missing) == (None, None)
-
-
-async def test_b4_input_that_is_gone_is_missed_where_replay_needs_it(here):
-    """The snapshot covers it; what was deleted beyond it is missed."""
-    await here.feed(5)
-    trim(here.bootstrap_servers, here.app.inputs[0].name, 0, 40)
-    assert (await state_of(here, changelog={"enabled": False})).missing is None
-    trim(here.bootstrap_servers, here.app.inputs[0].name, 0, 43)
-    assert "begins at offset 43" in (await state_of(here, changelog={"enabled": False})).missing

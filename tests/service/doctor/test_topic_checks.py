@@ -92,17 +92,11 @@ def test_topics_that_can_lose_what_was_committed(name, changed, said):
 def test_one_broker_can_hold_one_copy():
     """What one broker cannot do is said once, about the cluster."""
     alone = {t.name: topic(t.name, replication_factor=1) for t in facts().topics.values()}
-    ones = {n: replace_config(t, {"min.insync.replicas": "1"}) for n, t in alone.items()}
+    few = {"replication_factor": 1, "min.insync.replicas": "1"}
+    ones = {name: topic(name, **few) for name in alone}
     assert not list(checks.durability(facts(topics=ones, brokers=facts().brokers[:1])))
     refused = facts(topics=alone, brokers=facts().brokers[:1])
     assert all("nothing can be written" in f.problem for f in checks.durability(refused))
-
-
-def replace_config(was, config):
-    """The topic with another configuration."""
-    return type(was)(
-        was.name, was.partition_count, was.replication_factor, {**was.config, **config}
-    )
 
 
 @pytest.mark.parametrize(
@@ -122,19 +116,14 @@ def test_partitions_that_are_not_well(replicas, said):
 
 
 def test_records_that_do_not_fit():
-    """Our topics must take our records; chunks may be larger than usual."""
+    """Our topics must take our records, chunks may be larger than usual; dead letters are as large as the inputs'."""
     small = with_topic("x-snapshots", **{"max.message.bytes": "500000"})
     assert "max.message.bytes=500000" in only(checks.record_sizes, small).problem
-
-
-def test_dead_letters_that_do_not_fit():
-    """The dead-letter topic takes what the inputs take."""
     settings = {"errors": {"policy": "dead_letter"}}
-    letters = {"x-dead-letters": topic("x-dead-letters")}
-    large = {"payments-x": topic("payments-x", **{"max.message.bytes": "8000000"})}
-    topics = {**facts().topics, **letters}
+    topics = {**facts().topics, "x-dead-letters": topic("x-dead-letters")}
     assert not list(checks.record_sizes(facts(topics=topics, settings=settings)))
-    finding = only(checks.record_sizes, facts(topics={**topics, **large}, settings=settings))
+    topics["payments-x"] = topic("payments-x", **{"max.message.bytes": "8000000"})
+    finding = only(checks.record_sizes, facts(topics=topics, settings=settings))
     assert "max.message.bytes=8000000" in finding.remedy
 
 

@@ -11,7 +11,6 @@ from snapreplay.service.kafka import admin
 from snapreplay.service.kafka.admin import TOPIC_CONFIG, KafkaAdmin
 from snapreplay.service.kafka.requests import TopicIds
 from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
-from tests.support.tampering import recreate, topic_id
 
 pytestmark = pytest.mark.kafka
 
@@ -40,17 +39,6 @@ async def test_brokers_that_are_too_old_are_refused_by_their_name(cluster, new_t
     with pytest.raises(StopError, match="our version of a request") as refused:
         await cluster.topics([topic])
     assert "Kafka 3.0" in refused.value.hint
-
-
-async def test_a_topic_that_is_made_again_has_another_id(cluster, new_topic, broker):
-    """The name is the same, the log is not; the id is the one that another client shows."""
-    topic = await new_topic(1)
-    first = (await cluster.topics([topic]))[topic].topic_id
-    assert topic_id(broker.bootstrap_servers, topic) == first
-    recreate(broker.bootstrap_servers, topic, 1)
-    second = (await cluster.topics([topic]))[topic].topic_id
-    assert second != first
-    assert topic_id(broker.bootstrap_servers, topic) == second
 
 
 async def test_a_topic_is_missing_only_if_no_broker_knows_it(
@@ -87,13 +75,6 @@ async def test_a_topic_that_cannot_be_created_is_named_with_the_brokers_reason(
     assert topic.name in caught.value.message
 
 
-async def test_creating_a_topic_twice_is_refused_by_name(cluster, new_topic):
-    """It exists already: whose is it?"""
-    topic = await new_topic()
-    with pytest.raises(StopError, match=f"topic {topic} was not created: .*already exists"):
-        await cluster.create_topics([NewTopic(topic, 1)])
-
-
 async def test_a_new_topic_can_be_written_at_once(cluster, unique):
     """create_topics waits until every partition has a leader."""
     topic = unique("t")
@@ -102,15 +83,6 @@ async def test_a_new_topic_can_be_written_at_once(cluster, unique):
     producer = await cluster.fence(unique("app"))
     assert await producer.commit(19, [], [LogRecord(topic, b"x")]) == (0,)
     await producer.discard()
-
-
-async def test_cluster_facts_hold_what_the_checks_at_start_need(cluster):
-    """Id, size, and a broker's limits."""
-    facts = await cluster.facts()
-    assert len(facts.cluster_id) == 22
-    assert facts.broker_count == 1
-    assert int(facts.broker_config["transaction.max.timeout.ms"]) > 0
-    assert int(facts.broker_config["message.max.bytes"]) > 0
 
 
 async def test_trimming_moves_the_start_and_never_back(cluster, new_topic, unique):
@@ -125,15 +97,6 @@ async def test_trimming_moves_the_start_and_never_back(cluster, new_topic, uniqu
         await cluster.delete_records(source, 100)
     with pytest.raises(ValueError, match="explicit offset"):
         await cluster.delete_records(source, -1)
-
-
-async def test_a_compacted_topic_cannot_be_trimmed_and_says_why(cluster, new_topic, unique):
-    """The policy is the operator's to change."""
-    topic, producer = await new_topic(1, cleanup_policy="compact"), await cluster.fence(unique("a"))
-    await producer.commit(0, [], [LogRecord(topic, b"x", b"key")])
-    await producer.discard()
-    with pytest.raises(StopError, match=r"cleanup\.policy"):
-        await cluster.delete_records(TopicPartition(topic, 0), 1)
 
 
 async def test_nobody_there_is_unreachable_for_every_question():

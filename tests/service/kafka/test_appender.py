@@ -85,9 +85,3 @@ async def test_without_answers_it_ends_at_the_deadline_and_leaves_nothing(broker
         await appender.close()
         assert time.monotonic() - started < 4
     assert len(client_tasks()) == tasks
-
-
-async def test_nobody_there_is_said_at_once():
-    """The starter decides whether to try again."""
-    with pytest.raises(Unreachable, match="snapshot's producer"):
-        await KafkaCluster(Settings(kafka={"bootstrap.servers": "127.0.0.1:9"})).appender()

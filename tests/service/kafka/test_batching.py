@@ -80,12 +80,6 @@ def test_places_say_where_each_log_record_is(sizes, partition):
         assert found[target][batch][index][1] == record.value
 
 
-@given(st.binary(max_size=40))
-def test_the_hash_is_that_of_every_kafka_client(key):
-    """Murmur2 of the key, made positive: the Java client's choice."""
-    assert murmur_positive(key) % 7 == DefaultPartitioner()(key, list(range(7)), list(range(7)))
-
-
 def test_known_hashes():
     """From the Java client's own test (UtilsTest.testMurmur2), made positive."""
     java = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
@@ -119,7 +113,11 @@ def test_the_limit_that_a_refusal_names_lets_the_record_through():
     Batches(raised, 0).add_outputs([large], "log", 0)
 
 
-def test_a_log_record_for_a_partition_that_is_not_there_is_refused():
-    """Co-partitioning was checked at start; this is what is left when somebody re-creates a topic."""
+def test_a_record_for_a_partition_that_is_not_there_is_refused():
+    """Of ours when somebody re-creates a topic; of outputs an app's mistake, which is no doubt about a commit."""
     with pytest.raises(RefusedRecord, match="has no partition 4: it has 4"):
         Batches(SHAPES, 0).add_records([LogRecord("log", b"x")], 4)
+    for partition in (-1, 3):
+        output = Output("out", b"k", b"x", partition, False, None)
+        with pytest.raises(RefusedRecord, match=f"has no partition {partition}: it has 3"):
+            Batches(SHAPES, 0).add_outputs([output], "log", 0)

@@ -21,7 +21,7 @@ from tests.support.kafka import until_async
 from tests.support.tampering import delete
 
 FOLDER = Path(kafka.__file__).parent
-REFRESHES = 3
+REFRESHES = 2
 DEAD = 77
 
 

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Producer
 
 from snapreplay.errors import StopError
-from snapreplay.service.ports import TopicPartition
+from tests.support.kafka import values_of
 
 pytestmark = pytest.mark.kafka
 
@@ -17,17 +17,6 @@ def produce_compressed(broker, topic, codec):
     for number in range(3):
         producer.produce(topic, b"%d" % number * 1000, partition=0)
     producer.flush(10)
-
-
-async def values_of(cluster, topic):
-    """Everything in partition 0."""
-    reader = await cluster.reader()
-    try:
-        bounds = await reader.bounds(TopicPartition(topic, 0))
-        slices = reader.read(TopicPartition(topic, 0), bounds.start_offset, bounds.end_offset)
-        return [record.value async for records in slices for record in records]
-    finally:
-        await reader.close()
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])

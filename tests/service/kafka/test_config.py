@@ -66,18 +66,12 @@ def test_exactly_once_does_not_depend_on_settings():
     assert appender["compression_type"] is None
 
 
-def test_defaults_are_the_measured_ones_and_settings_win():
-    """1 MiB fetches, 2 MiB for chunks, short pauses; what is set counts for both."""
-    plain = consumer_arguments(Settings(), read_committed=False, large=False)
-    large = consumer_arguments(Settings(), read_committed=False, large=True)
-    assert plain["max_partition_fetch_bytes"] * 2 == large["max_partition_fetch_bytes"] == 2 << 20
-    assert (plain["retry_backoff_ms"], plain["metadata_max_age_ms"]) == (20, 30_000)
-    assert plain["request_timeout_ms"] == 10_000
+@pytest.mark.parametrize("is_large", [False, True])
+def test_settings_win_over_measured_defaults(is_large):
+    """For chunks, too."""
     own = Settings(kafka={"max.partition.fetch.bytes": 5000, "retry.backoff.ms": 7})
-    for is_large in (False, True):
-        arguments = consumer_arguments(own, read_committed=True, large=is_large)
-        assert arguments["max_partition_fetch_bytes"] == 5000
-        assert arguments["retry_backoff_ms"] == 7
+    arguments = consumer_arguments(own, read_committed=True, large=is_large)
+    assert (arguments["max_partition_fetch_bytes"], arguments["retry_backoff_ms"]) == (5000, 7)
 
 
 def test_the_members_requests_outlive_a_rebalance():
@@ -85,10 +79,7 @@ def test_the_members_requests_outlive_a_rebalance():
     arguments = membership_arguments(FULL, "app")
     assert arguments["request_timeout_ms"] > arguments["rebalance_timeout_ms"]
     assert (arguments["group_id"], arguments["group_instance_id"]) == ("app", "one")
-
-
-def test_membership_is_static_only_where_a_name_is_set():
-    """Without one the coordinator gives each process a member id of its own."""
+    # Without a name the coordinator gives each process a member id of its own.
     assert membership_arguments(Settings(), "app")["group_instance_id"] is None
 
 

@@ -1,17 +1,11 @@
 """What doctor asks of a real cluster: brokers, replicas, open transactions, and what may be written."""
 
-import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
-from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.service.clock import wall_ms
-from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.diagnostics import KafkaDiagnostics, _missing, missing_codecs
 from snapreplay.service.kafka.requests import DescribeTransactions
@@ -72,13 +66,6 @@ async def test_brokers_are_connected_to_one_by_one(broker):
     assert (nobody.reachable, nobody.apis, nobody.missing) == (False, None, ())
 
 
-async def test_nobody_there_is_said(free_port):
-    """Within the deadline, and nothing stays open."""
-    with pytest.raises(Unreachable):
-        async with asking(f"127.0.0.1:{free_port}"):
-            raise AssertionError("connected to nobody")
-
-
 async def test_replicas_are_those_of_the_topics_asked_for(broker, unique):
     """Leader and who is in sync, per partition."""
     name = await topic(broker.bootstrap_servers, unique("replicas"), 2)
@@ -111,7 +98,8 @@ async def test_an_open_transaction_is_found_with_its_id_and_age(broker, unique):
 
 
 async def test_the_probe_leaves_nothing_but_markers(broker, unique):
-    """No record, nothing held back, nothing open; it tells the coordinator's time."""
+    """No record, nothing held back, nothing open; it tells the coordinator's time. What does not exist is refused, and
+    the rest is probed all the same."""
     servers = broker.bootstrap_servers
     names = [await topic(servers, unique("probe")) for _ in range(2)]
     partitions = [TopicPartition(name, 0) for name in names]
@@ -124,90 +112,12 @@ async def test_the_probe_leaves_nothing_but_markers(broker, unique):
             node = ask._client._client.get_random_node()
             known = await ask._client._client.send(node, DescribeTransactions(mine))
             assert known.transaction_states[0][2] in {"PrepareAbort", "CompleteAbort"}
+        missing = unique("missing")
+        probe = await ask.probe(mine, [TopicPartition(missing, 0), *partitions])
+        assert (list(probe.refused), probe.coordinator_ms is None) == ([missing], False)
     for partition in partitions:
         stable, high = await ends(servers, partition)
         assert stable == high
-
-
-async def test_what_does_not_exist_cannot_be_probed(broker, unique):
-    """The rest is probed all the same."""
-    servers = broker.bootstrap_servers
-    there, missing = await topic(servers, unique("probe")), unique("missing")
-    async with asking(servers) as ask:
-        places = [TopicPartition(missing, 0), TopicPartition(there, 0)]
-        probe = await ask.probe(unique("app-doctor"), places)
-    assert list(probe.refused) == [missing]
-    assert probe.coordinator_ms is not None
-
-
-def denied(kind, name, operation):
-    """Nobody may do that."""
-    return AclBinding(
-        kind,
-        name,
-        ResourcePatternType.LITERAL,
-        "User:*",
-        "*",
-        operation,
-        AclPermissionType.DENY,
-    )
-
-
-@pytest.fixture(scope="module")
-def guarded():
-    """A broker that asks who may do what; whatever nobody spoke of is allowed."""
-    properties = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "allow.everyone.if.no.acl.found": "true",
-    }
-    with LocalBroker(properties=properties) as local:
-        yield local.bootstrap_servers
-
-
-async def test_permissions_are_found_by_trying(guarded, unique):
-    """A topic that may not be written, a transactional id that may not be used; each by its name."""
-    name, free = await topic(guarded, unique("guarded")), await topic(guarded, unique("free"))
-    mine = unique("app-doctor")
-    places = [TopicPartition(name, 0), TopicPartition(free, 0)]
-    admin = AdminClient({"bootstrap.servers": guarded})
-    write = AclOperation.WRITE
-    async with asking(guarded) as ask:
-        assert (await ask.probe(mine, places)).refused == {}
-        for future in admin.create_acls([denied(ResourceType.TOPIC, name, write)]).values():
-            await asyncio.to_thread(future.result)
-        assert (await ask.probe(mine, places)).refused == {name: "TopicAuthorizationFailedError"}
-        binding = denied(ResourceType.TRANSACTIONAL_ID, mine, write)
-        for future in admin.create_acls([binding]).values():
-            await asyncio.to_thread(future.result)
-        refused = (await ask.probe(mine, places)).refused
-        assert refused == {mine: "TransactionalIdAuthorizationFailed"}
-
-
-async def test_permissions_of_owners_are_found_without_fencing_them(guarded, unique):
-    """A group that may not be joined, a transactional id that may not be used; the owner's transaction goes on."""
-    name, app = await topic(guarded, unique("owned"), 2), unique("app")
-    places = {f"{app}-{number}": TopicPartition(name, number) for number in (0, 1)}
-    owner = AIOKafkaProducer(bootstrap_servers=guarded, transactional_id=f"{app}-0")
-    await owner.start()
-    await owner.begin_transaction()
-    await owner.send_and_wait(name, b"before", partition=0)
-    admin = AdminClient({"bootstrap.servers": guarded})
-    async with asking(guarded) as ask:
-        assert await ask.refused(app, places) == {}
-        read, write = AclOperation.READ, AclOperation.WRITE
-        for binding in (
-            denied(ResourceType.GROUP, app, read),
-            denied(ResourceType.TRANSACTIONAL_ID, f"{app}-1", write),
-        ):
-            for future in admin.create_acls([binding]).values():
-                await asyncio.to_thread(future.result)
-        assert await ask.refused(app, places) == {
-            app: "GroupAuthorizationFailedError",
-            f"{app}-1": "TransactionalIdAuthorizationFailed",
-        }
-    await owner.send_and_wait(name, b"after", partition=0)
-    await owner.commit_transaction()
-    await owner.stop()
 
 
 def test_all_codecs_are_there():

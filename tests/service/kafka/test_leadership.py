@@ -50,11 +50,7 @@ async def test_brokers_that_do_not_answer_know_nothing(free_port):
 
 @pytest.mark.parametrize(
     "view",
-    [
-        _View(1, frozenset({1, 2}), frozenset({1})),
-        _View(2, frozenset({1}), frozenset({1})),
-        None,
-    ],
+    [_View(1, frozenset({1, 2}), frozenset({1})), _View(2, frozenset({1}), frozenset({1})), None],
 )
 async def test_a_replica_that_was_not_asked_may_know_better(log, monkeypatch, view):
     """Also a leader that is no broker of the cluster, and a broker that does not know the partition."""

@@ -58,7 +58,7 @@ async def test_an_attempt_that_ends_in_the_fence_is_followed_by_another(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A busy coordinator that does not answer in time is no failure: the probe asks again."""
-    monkeypatch.setattr(probe, "_ATTEMPT_S", 2.0)
+    monkeypatch.setattr(probe, "_ATTEMPT_S", 0.5)
     proxy = Proxy(broker.bootstrap_servers)
     proxy.fault = once(FIND_COORDINATOR, "mute")
     async with proxy.through():

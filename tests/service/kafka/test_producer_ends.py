@@ -6,13 +6,12 @@ import time
 import pytest
 
 from snapreplay.app.record import Output
-from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.errors import StopError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import CommitInDoubt, Unreachable
 from snapreplay.service.kafka import producer as module
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.ports import LogRecord, NewTopic
+from snapreplay.service.ports import LogRecord
 from tests.support.kafka import client_tasks, sockets_to, until, values_of
 from tests.support.overtaken import overtaken
 from tests.support.proxy import ADD_PARTITIONS, END_TXN, PRODUCE, Proxy, once
@@ -140,35 +139,3 @@ async def test_a_transaction_timeout_above_the_brokers_is_a_setting_to_correct(b
     )
     with pytest.raises(StopError, match=r"timeouts\.transaction_ms"):
         await KafkaCluster(settings).fence(unique("app"))
-
-
-async def test_a_broker_killed_in_a_transaction_leaves_neither_task_nor_socket_nor_record():
-    """SIGKILL between send and commit: doubt at the deadline; after the restart the fence aborts it."""
-    with LocalBroker() as local:
-        settings = Settings(
-            kafka={"bootstrap.servers": local.bootstrap_servers, "request.timeout.ms": 500},
-            timeouts={"commit_ms": 1500},
-        )
-        cluster, tasks = KafkaCluster(settings), len(client_tasks())
-        await cluster.create_topics([NewTopic("t", 1)])
-
-        async def kill():
-            await asyncio.to_thread(local.kill)
-
-        producer = await overtaken(cluster, settings, "app", lambda: asyncio.sleep(0))
-        await producer.commit(0, [], [LogRecord("t", b"kept")])
-        producer.meanwhile = kill
-        started = time.monotonic()
-        with pytest.raises(CommitInDoubt):
-            await producer.commit(0, [output("t")], [LogRecord("t", b"lost")])
-        assert time.monotonic() - started < 10
-        assert len(client_tasks()) == tasks
-        assert sockets_to(local.bootstrap_servers) == []
-        with pytest.raises(Unreachable):
-            await cluster.fence("app")
-        assert len(client_tasks()) == tasks
-        await asyncio.to_thread(local.restart)
-        renewed = await cluster.fence("app")
-        await renewed.commit(0, [], [LogRecord("t", b"after")])
-        await renewed.discard()
-        assert await values_of(cluster, "t") == [b"kept", b"after"]

@@ -2,22 +2,15 @@
 
 import asyncio
 import gc
-import time
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer
 from aiokafka.conn import AIOKafkaConnection
-from aiokafka.errors import KafkaError
 
-from snapreplay.devbroker.broker import LocalBroker
-from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.kafka import shutdown
-from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.kafka.config import producer_arguments
 from snapreplay.service.kafka.reader import KafkaReader
-from snapreplay.service.kafka.shutdown import bounded, close_client, close_consumer, cut_producer
-from snapreplay.service.ports import NewTopic
+from snapreplay.service.kafka.shutdown import bounded, close_consumer
 from tests.support.kafka import client_tasks, sockets_to, until
 
 
@@ -76,65 +69,6 @@ async def test_a_consumer_that_does_not_stop_is_cut(broker, monkeypatch):
     await close_consumer(consumer)
     await until(lambda: len(sockets_to(broker.bootstrap_servers)) == sockets)
     await stop()
-
-
-@pytest.mark.kafka
-async def test_a_client_is_closed_twice_without_complaint(broker):
-    """Closing is called from error paths that do not know what has happened before."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=broker.bootstrap_servers)
-    await consumer.start()
-    await close_consumer(consumer)
-    await close_client(consumer._client)
-
-
-@pytest.mark.kafka
-async def test_a_producer_that_never_started_is_cut(settings):
-    """The deadline of a fence can pass before there is a sender."""
-    producer = AIOKafkaProducer(**producer_arguments(settings, "never"))
-    await cut_producer(producer)
-
-
-async def cut_in_the_middle_of_everything(local, settings):
-    """A transaction is open, a send answered, one not, a commit waits, and the broker is dead."""
-    producer = AIOKafkaProducer(**producer_arguments(settings, "app"))
-    await producer.start()
-    await producer.begin_transaction()
-    await producer.send_and_wait("t", b"1", partition=0)
-    await asyncio.to_thread(local.kill)
-    unanswered = await producer.send("t", b"2", partition=1)
-    commit = asyncio.create_task(producer.commit_transaction())
-    await asyncio.wait([unanswered, commit], timeout=0.5)
-    # Cancelled alone, the sender would wait for its requests and, cancelled again, leave all but one behind.
-    assert len(shutdown._tasks(producer._sender.sender_task)) > 1
-    started = time.monotonic()
-    await cut_producer(producer)
-    assert time.monotonic() - started < 1
-    for waiter in (unanswered, commit):
-        with pytest.raises(KafkaError, match="discarded"):
-            await asyncio.wait_for(waiter, 1)
-
-
-@pytest.mark.kafka
-async def test_cutting_with_the_broker_dead_ends_everything_at_once():
-    """No task, no socket, no waiter and no complaint of asyncio is left, within a second."""
-    complaints = []
-    with LocalBroker() as local:
-        settings = Settings(
-            kafka={"bootstrap.servers": local.bootstrap_servers, "request.timeout.ms": 5000}
-        )
-        await KafkaCluster(settings).create_topics([NewTopic("t", 2)])
-        tasks = len(client_tasks())
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: complaints.append(context))
-        try:
-            await cut_in_the_middle_of_everything(local, settings)
-            assert len(client_tasks()) == tasks
-            assert sockets_to(local.bootstrap_servers) == []
-            gc.collect()
-            await asyncio.sleep(0)
-        finally:
-            loop.set_exception_handler(None)
-    assert complaints == []
 
 
 @pytest.mark.parametrize("what", ["reader", "appender", "fence", "topic_names"])

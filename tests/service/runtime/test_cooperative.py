@@ -111,31 +111,12 @@ async def test_pauses_are_made_when_they_are_due_and_not_more_often(monkeypatch)
     assert paused_at == pytest.approx([0.0012, 0.0024, 0.0036, 0.0048])
 
 
-async def test_a_step_that_fails_fails_the_whole():
-    """With its own error, after the pauses before it."""
-
-    def steps():
-        yield
-        raise RecordError("in the second step")
-
-    with pytest.raises(RecordError, match="in the second step"):
-        await run_cooperatively(steps())
-
-
 START = {"payments-x": 0}
 
 
 def refusing(policy=ErrorPolicy.DEAD_LETTER):
     app = apps.ledger("x", apps.refuse_poison)
     return Fold(app, store_of(app.state()), 0, policy=policy)
-
-
-async def test_other_tasks_turn_while_a_failed_batch_is_applied_record_by_record():
-    """It takes several times as long as the batch, so it must not keep the loop either."""
-    async with turns_of_others() as turns:
-        applied = await isolate(refusing(), START, records(20_000))
-        assert len(turns) > 10 * module.PAUSE_TURNS
-    assert applied.record_count == 20_000
 
 
 @pytest.mark.parametrize("policy", ErrorPolicy)

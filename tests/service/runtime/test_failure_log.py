@@ -39,10 +39,7 @@ def test_what_is_tried_again_is_said_once_and_summed_up(bench):
     failures.over()
     failures.over()
     assert lines() == [
-        (
-            "WARNING",
-            "partition 3: Unreachable: no broker (is it there?); trying again",
-        ),
+        ("WARNING", "partition 3: Unreachable: no broker (is it there?); trying again"),
         (
             "WARNING",
             "partition 3: Unreachable: no broker (repeated 6 times in the last 60 s); trying again",

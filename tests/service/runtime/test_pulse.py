@@ -1,33 +1,11 @@
 """A loop that stood still: who hears of it, and when."""
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
 
 import pytest
 
 from snapreplay.service.runtime import pulse as module
 from snapreplay.service.runtime.pulse import STOOD_STILL_SECONDS, Pulse
-
-STOPPED = """
-import asyncio, os, sys, time
-from snapreplay.service.runtime.pulse import Pulse
-
-async def main():
-    pulse = Pulse()
-    loop = asyncio.get_running_loop()
-    heard = loop.create_future()
-    beating = loop.create_task(pulse.beat())
-    with pulse.told(lambda seconds: heard.done() or heard.set_result(seconds)):
-        await asyncio.sleep(0.5)
-        print("beating", flush=True)
-        print(await heard, flush=True)
-    beating.cancel()
-
-asyncio.run(main())
-"""
 
 
 @pytest.fixture
@@ -94,18 +72,3 @@ async def test_a_pulse_that_beats_looks_by_itself(monkeypatch):
     beating.cancel()
     await asyncio.wait([beating])
     assert pulse.silent_seconds == 0.0
-
-
-def test_a_process_that_was_stopped_hears_of_it():
-    """SIGSTOP and SIGCONT, a second and a half apart: by the real clock."""
-    with subprocess.Popen(
-        [sys.executable, "-c", STOPPED], stdout=subprocess.PIPE, text=True, env=os.environ
-    ) as child:
-        assert child.stdout
-        assert child.stdout.readline() == "beating\n"
-        child.send_signal(signal.SIGSTOP)
-        with pytest.raises(subprocess.TimeoutExpired):
-            child.wait(1.5)
-        child.send_signal(signal.SIGCONT)
-        assert float(child.stdout.readline()) > STOOD_STILL_SECONDS
-        assert child.wait(30) == 0

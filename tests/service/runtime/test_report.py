@@ -37,11 +37,14 @@ def test_an_error_outside_the_tree_is_called_a_defect():
 
 
 async def test_every_change_is_published_whole(board, reporter):
-    """The board shows what the reporter holds, from the first moment."""
+    """The board shows what the reporter holds, from the first moment; counts of records add up over batches."""
     assert board.get(3).phase is Phase.ASSIGNED
+    reporter.count(10, 1)
+    reporter.count(5, 0)
     reporter.update(batch=7)
-    assert board.get(3) is reporter.status
-    assert board.get(3).batch == 7
+    status = board.get(3)
+    assert status is reporter.status
+    assert (status.batch, status.records_total, status.skipped_total) == (7, 15, 1)
 
 
 async def test_an_outlook_is_no_progress(reporter):
@@ -92,14 +95,6 @@ async def test_a_new_recovery_forgets_the_last_one(reporter):
     reporter.restore_started()
     restore = reporter.status.restore
     assert (restore.snapshot, restore.proof, restore.seconds_per_phase) == (None, None, {})
-
-
-async def test_counts_add_up_over_batches(board, reporter):
-    """Applied and skipped records of this process."""
-    reporter.count(10, 1)
-    reporter.count(5, 0)
-    reporter.update()
-    assert (board.get(3).records_total, board.get(3).skipped_total) == (15, 1)
 
 
 async def test_a_restore_from_memory_says_what_became_of_the_batch_in_doubt(board, reporter):

@@ -1,142 +1,106 @@
-"""Who owns the partition, asked of a real log."""
+"""Who owns the partition, asked of the log."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd
-from snapreplay.service.ports import Bounds
+from snapreplay.service.ports import Bounds, LogRecord
 from snapreplay.service.publish.claim import claim_record
 from snapreplay.service.topics import stale_leader
 from snapreplay.service.topics.claims import newer_owner
-from tests.support import apps
-from tests.support.tampering import trim
-
-pytestmark = pytest.mark.kafka
+from snapreplay.snapshots.format.envelope import encode
+from tests.support.entries import increment
 
 
-async def claimed(context):
-    """Claims, and waits until the claim can be read: a commit is answered before its markers are written."""
-    producer = await context.cluster.fence(context.transactional_id)
-    (offset,) = await producer.commit(context.partition, (), (claim_record(context, "c"),))
-    await producer.discard()
-    reader = await context.cluster.reader()
-    async for _ in reader.read(context.increments, offset, offset + 1):
-        pass
-    await reader.close()
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    """Who asks again does so at once."""
+    monkeypatch.setattr(stale_leader, "ASK_AGAIN_SECONDS", 0.0)
+
+
+@pytest.fixture
+async def world(past):
+    return await past()
+
+
+async def claimed(world, instance_id="one"):
+    """The offset of another claim."""
+    context = world.context()
+    named = replace(context, identity=replace(context.identity, instance_id=instance_id))
+    (offset,) = await world.producer.commit(0, (), (claim_record(named, "c"),))
     return offset
 
 
-async def instance_of(context, owner_epoch):
-    owner = await newer_owner(context, owner_epoch)
-    return owner.instance_id if owner else None
+async def owner(world, owner_epoch, **known) -> Any:
+    """Who came after; Any, as the test knows whether there is one."""
+    return await newer_owner(world.context(), owner_epoch, **known)
 
 
-async def test_a_fence_without_a_newer_claim_proves_nothing(stage, unique):
-    """Our transaction may only have timed out."""
-    here = await stage(apps.ledger(unique("owner")))
-    context = await here.context()
-    assert await newer_owner(context, await claimed(context)) is None
+async def test_the_newest_claim_is_the_owner(world):
+    """Also when the log before it was trimmed. Nobody's: our transaction may only have timed out."""
+    mine = await claimed(world)
+    assert await owner(world, mine) is None
+    await claimed(world, "two")
+    last = await claimed(world, "three")
+    assert (await owner(world, mine)).instance_id == "three"
+    world.cluster.logs["memory-increments"].start_offset = last
+    assert (await owner(world, mine)).instance_id == "three"
+    assert await owner(world, last) is None
 
 
-async def test_the_newest_claim_is_the_owner(stage, unique):
-    """Also when the log before it was trimmed."""
-    here = await stage(apps.ledger(unique("owner")))
-    context = await here.context()
-    mine = await claimed(context)
-    await claimed(await here.context(instance_id="two"))
-    last = await claimed(await here.context(instance_id="three"))
-    assert await instance_of(context, mine) == "three"
-    trim(here.bootstrap_servers, context.increments.topic, 0, last)
-    assert await instance_of(context, mine) == "three"
-    assert await newer_owner(context, last) is None
-
-
-async def test_a_newer_owner_that_has_trimmed_its_claim_is_one_all_the_same(stage, unique):
+async def test_a_newer_owner_that_has_trimmed_its_claim_is_one_all_the_same(world):
     """Found by the simulator (seed 70329): a process that stood still in its recovery would else take what its
     successor has trimmed for a loss. An owner's own trim makes nobody its successor."""
-    here = await stage(apps.ledger(unique("owner")))
-    context = await here.context()
-    mine = await claimed(context)
-    async with here.running(instance_id="two") as service:
-        await here.feed(10)
-        await here.all_processed(service)
-        epoch = service.restore_status()[0].owner_epoch
-        last_offset = service._supervisor.runners[0]._live._committer.chain.last_offset
-        trim(here.bootstrap_servers, context.increments.topic, 0, last_offset)
-        newer = await newer_owner(context, mine)
-        assert newer is not None
-        assert "trimmed" in newer.host
-        assert await newer_owner(context, epoch) is None
+    mine, theirs = await claimed(world), await claimed(world, "two")
+    written = LogRecord("memory-increments", encode(increment(9, owner_epoch=theirs)))
+    (offset,) = await world.producer.commit(0, (), (written,))
+    world.cluster.logs["memory-increments"].start_offset = offset
+    assert "trimmed" in (await owner(world, mine)).host
+    assert await owner(world, theirs) is None
 
 
-def stale_leaders(monkeypatch, context, count, end_offset):
+def stale_leaders(monkeypatch, world, count, end_offset):
     """The first `count` clients come to a leader whose log ends there; those that came."""
-    connect = context.cluster.reader
-    met: list[Any] = []
+    met: list[None] = []
+    bounds = world.cluster.bounds
 
     async def end(partition):
-        return Bounds(0, end_offset)
-
-    async def reader(**options):
-        found = await connect(**options)
         if len(met) < count:
-            met.append(found)
-            monkeypatch.setattr(found, "bounds", end)
-        return found
+            met.append(None)
+            return Bounds(0, end_offset)
+        return await bounds(partition)
 
-    monkeypatch.setattr(context.cluster, "reader", reader)
-    monkeypatch.setattr(stale_leader, "ASK_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(world.cluster, "bounds", end)
     return met
 
 
-async def test_a_leader_that_does_not_know_our_own_claim_is_not_believed(
-    stage, unique, monkeypatch
+@pytest.mark.parametrize("knows_our_claim", [False, True])
+async def test_a_leader_that_does_not_know_what_was_committed_is_not_believed(
+    world, monkeypatch, knows_our_claim
 ):
-    """Found by the simulator (seed 109724): a recovery that stood still took its successor's snapshot for the proof
-    that increments were lost, because a stale leader knew of no successor."""
-    here = await stage(apps.ledger(unique("owner")))
-    context = await here.context()
-    mine = await claimed(context)
-    await claimed(await here.context(instance_id="two"))
-    met = stale_leaders(monkeypatch, context, 3, mine)
-    assert await instance_of(context, mine) == "two"
+    """Found by the simulator: a recovery that stood still took its successor's snapshot for the proof that increments
+    were lost, because a stale leader knew of no successor (seed 109724). It may know our own claim (seed 302471): a
+    snapshot names its increment, and whoever lacks that cannot say that nobody came after us."""
+    mine, theirs = await claimed(world), await claimed(world, "two")
+    met = stale_leaders(monkeypatch, world, 3, mine + knows_our_claim)
+    known = {"known_offset": theirs} if knows_our_claim else {}
+    assert (await owner(world, mine, **known)).instance_id == "two"
     assert len(met) == 3
 
 
-async def test_a_leader_that_does_not_know_what_was_committed_after_our_claim_is_not_believed(
-    stage, unique, monkeypatch
-):
-    """Found by the simulator (seed 302471): as above, but the stale leader knew our own claim. A snapshot names the
-    increment that it is of: whoever lacks it cannot say that nobody came after us."""
-    here = await stage(apps.ledger(unique("owner")))
-    context = await here.context()
-    mine = await claimed(context)
-    theirs = await claimed(await here.context(instance_id="two"))
-    met = stale_leaders(monkeypatch, context, 3, mine + 1)
-    newer = await newer_owner(context, mine, known_offset=theirs)
-    assert newer is not None
-    assert newer.instance_id == "two"
-    assert len(met) == 3
-
-
-async def test_what_nobody_knows_any_more_is_gone(stage, unique, monkeypatch):
+async def test_what_nobody_knows_any_more_is_gone(world, monkeypatch):
     """Then the log was cut, and there is no newer owner."""
-    here = await stage(apps.ledger(unique("owner")))
-    context = await here.context()
-    mine = await claimed(context)
-    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 0.2)
-    assert await newer_owner(context, mine, known_offset=mine + 1000) is None
+    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 0.02)
+    mine = await claimed(world)
+    assert await owner(world, mine, known_offset=mine + 1000) is None
 
 
-async def test_when_nobody_knows_our_own_claim_the_log_could_not_be_asked(
-    stage, unique, monkeypatch
-):
+async def test_when_nobody_knows_our_own_claim_the_log_could_not_be_asked(world, monkeypatch):
     """No answer is not "nobody"; both offsets are named."""
-    here = await stage(apps.ledger(unique("owner")))
-    context = await here.context()
-    mine = await claimed(context)
-    stale_leaders(monkeypatch, context, 1_000_000, mine)
-    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 0.02)
+    mine = await claimed(world)
+    stale_leaders(monkeypatch, world, 1_000_000, mine)
     with pytest.raises(OffsetBeyondEnd, match=f"ends at {mine}, but our claim is at {mine}"):
-        await newer_owner(context, mine)
+        await owner(world, mine)

@@ -1,58 +1,31 @@
-"""The decisions that the chain holds, on a real log."""
+"""The decisions that the chain holds; that it names them: tests/service/core/test_chain.py."""
 
-import pytest
-
-from snapreplay.service.core.chain import decided_at
-from snapreplay.service.core.search import Window
-from snapreplay.service.ports import TopicPartition
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.ports import LogRecord, TopicPartition
 from snapreplay.service.topics.decision_history import decisions_of
-from snapreplay.service.topics.increments import last_in_window
-from tests.support.accepting import REASON, accepted
-from tests.support.stage import processed
-from tests.support.tampering import trim
+from snapreplay.snapshots.format.envelope import encode
+from tests.support.entries import increment
 
-pytestmark = pytest.mark.kafka
+LOG = TopicPartition("memory-increments", 0)
 
 
 async def test_decisions_are_found_from_the_last_increment_back_to_the_logs_start(past):
-    """Newest first, though batches and snapshots came after them; what was trimmed is not told any more."""
-    then = await past()
-    here, written = then.here, []
-    for _ in range(2):
-        await here.feed(20)
-        trim(here.bootstrap_servers, then.input, 0, here.sent - 10)
-        status = await here.failure()
-        written.append((await accepted(here, status.error.hint))[1])
-        async with here.running() as service:
-            await processed(service, {0: here.sent})
-    found = await _decisions(then)
-    assert [each.offset for each in found] == [w.offset for w in reversed(written)]
-    assert [each.batch for each in found] == [w.increment.batch for w in reversed(written)]
-    assert {each.reason for each in found} == {REASON}
-    assert all(each.finding.startswith("input-gap-") for each in found)
-    assert "offsets 140 to 150 are never processed" in found[0].decided
-    assert found[0].problem.startswith("InputTrimmed: ")
-    assert found[0].at > found[1].at
-    trim(here.bootstrap_servers, then.increments, 0, written[0].offset + 1)
-    assert await _decisions(then) == found[:1]
-
-
-async def _decisions(then):
-    reader = await then.here.cluster.reader()
-    log = TopicPartition(then.increments, 0)
-    try:
-        bounds = await reader.bounds(log)
-        window = Window(bounds.start_offset, bounds.end_offset, 0)
-        last = await last_in_window(reader, log, window)
-        assert last is not None
-        assert decided_at(last.increment, last.offset) < last.offset, "batches came after it"
-        return await decisions_of(reader, log, last)
-    finally:
-        await reader.close()
-
-
-async def test_a_chain_without_decisions_has_none(past):
-    """The usual case costs no read."""
-    then = await past()
-    async with then.here.running() as service:
-        assert service.restore_status()[0].decisions == ()
+    """Newest first, though batches came after them; what was trimmed is not told, and none is the usual case."""
+    world, offsets = await past(), [-1]
+    for batch in (9, 11):
+        said = {"finding": f"gap-{batch}", "problem": "p", "decided": "d", "reason": "r", "by": "b"}
+        decided = increment(
+            batch, decision=said, last_decision_offset=offsets[-1], written_at_ms=batch * 1000
+        )
+        record = LogRecord(LOG.topic, encode(decided))
+        offsets += await world.producer.commit(0, (), (record,))
+    _, first, second = offsets
+    last = FoundIncrement(increment(12, last_decision_offset=second), second + 2, 0)
+    found = await decisions_of(world.producer, LOG, last)
+    assert [(each.offset, each.batch) for each in found] == [(second, 11), (first, 9)]
+    newest = found[0]
+    told = (newest.finding, newest.problem, newest.decided, newest.reason, newest.by, newest.at)
+    assert told == ("gap-11", "p", "d", "r", "b", 11.0)
+    world.cluster.logs[LOG.topic].start_offset = first + 1
+    assert await decisions_of(world.producer, LOG, last) == found[:1]
+    assert await decisions_of(world.producer, LOG, FoundIncrement(increment(12), 99, 0)) == ()

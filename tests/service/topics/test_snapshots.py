@@ -1,142 +1,109 @@
-"""Snapshots on a real broker that are damaged or gone: named, passed over, replaced, never an empty state."""
+"""Snapshots that are not the ones pointed to, or are gone: named, passed over, never an empty state. Any damaged byte,
+and a new snapshot after a fallback: tests/damage, tests/attacks (B11)."""
+
+from dataclasses import replace
 
 import pytest
 
+from snapreplay.service.control.status import StatusBoard
+from snapreplay.service.recovery.driver import RecoveryDriver
+from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.topics import stale_leader
 from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.state.digest import EMPTY
+from snapreplay.state.store import store_of
+from tests.damage import memory
+from tests.damage.edits import change, flips
 from tests.support import apps
-from tests.support.stage import phase, processed, states, until
-from tests.support.tampering import cut, flip, of_version, tamper, trim, with_fields
+from tests.support.tampering import with_fields
 
-pytestmark = pytest.mark.kafka
-
-
-async def test_the_newest_snapshot_is_loaded_and_only_what_came_after_is_advanced(past):
-    """Its id, batch, entries and bytes are shown; three batches are compared."""
-    then = await past()
-    restore = await then.here.restored()
-    used = restore.snapshot
-    assert (used.snapshot_id, used.batch, used.entries) == (then.second, 5, 20)
-    assert used.size_bytes > 0
-    assert restore.proof.equal
-    assert (restore.proof.batches_compared, restore.fallback_from) == (3, None)
+CHUNK, MANIFEST = RecordKind.CHUNK, RecordKind.MANIFEST
+FLIP = next(flips())
 
 
-@pytest.mark.parametrize("kind", [RecordKind.CHUNK, RecordKind.MANIFEST])
-async def test_a_damaged_snapshot_is_passed_over_for_the_one_before(past, kind):
-    """The reason names it; a new snapshot is taken at once, so that the next recovery finds no damage."""
-    then = await past()
-    await tamper(then.here, then.snapshots, kind, flip)
-    async with then.here.running() as service:
-        await then.here.assert_exactly_once(service)
-        status = service.restore_status()[0]
-        assert status.restore.snapshot.snapshot_id == then.first
-        assert status.restore.fallback_from == then.second
-        assert "crc32" in status.restore.fallback_reason
-        await until(
-            lambda: ("fallback", "pointed") in states(service), "a new snapshot, pointed to"
-        )
-        taken, used = service.control.snapshots()
-        assert used.snapshot_id == then.first
-    again = await then.here.restored()
-    assert again.snapshot.snapshot_id == taken.snapshot_id
-    assert again.fallback_from is None
+async def test_only_what_came_after_the_newest_snapshot_is_advanced(past, recovered):
+    """Its batch, entries and bytes are shown; three batches are compared."""
+    world = await past()
+    restore = (await recovered(world)).restore
+    assert (restore.snapshot.batch, restore.snapshot.entries) == (5, len(world.entries))
+    assert restore.snapshot.size_bytes > 0
+    assert (restore.proof.equal, restore.proof.batches_compared) == (True, 3)
 
 
 @pytest.mark.parametrize(
-    ("kind", "change", "reason"),
+    ("fields", "reason"),
     [
-        (RecordKind.MANIFEST, with_fields(batch=4), "batch 4"),
-        (RecordKind.MANIFEST, with_fields(digest=EMPTY), "digest"),
-        (RecordKind.MANIFEST, cut, "holds nothing at manifest offset"),
-        (RecordKind.MANIFEST, with_fields(chunks=[]), "adds up to digest"),
-        (RecordKind.CHUNK, cut, "offset"),
+        ({"batch": 4}, "batch 4"),
+        ({"digest": EMPTY}, "digest"),
+        ({"chunks": []}, "adds up to digest"),
     ],
 )
-async def test_a_snapshot_that_is_not_the_one_pointed_to_is_not_used(past, kind, change, reason):
-    """Intact records with other contents, and records that are gone."""
-    then = await past()
-    await tamper(then.here, then.snapshots, kind, change)
-    restore = await then.here.restored()
-    assert (restore.snapshot.snapshot_id, restore.fallback_from) == (then.first, then.second)
-    assert reason in restore.fallback_reason
+async def test_a_snapshot_that_is_not_the_one_pointed_to_is_not_used(
+    past, recovered, fields, reason
+):
+    """Intact records with other contents."""
+    world = await past(snapshots=[change(MANIFEST, -1, with_fields(**fields))])
+    assert passed_over(world, (await recovered(world)).restore, reason)
 
 
-async def test_a_snapshot_that_is_not_visible_is_waited_for_in_words(past, monkeypatch, caplog):
+@pytest.mark.parametrize(
+    ("kind", "reason"), [(MANIFEST, "holds nothing at manifest offset"), (CHUNK, "offset")]
+)
+async def test_a_log_that_ends_before_its_newest_snapshot_leads_to_the_one_before(
+    past, recovered, cut, kind, reason
+):
+    """By all brokers."""
+    world = await past()
+    cut(world, "snapshots", kind, -1)
+    assert passed_over(world, (await recovered(world)).restore, reason)
+
+
+def passed_over(world, restore, reason):
+    """For the one before, with the reason."""
+    newest, before, *_ = (pointer.snapshot_id for pointer in world.last.pointers)
+    used = (restore.snapshot.snapshot_id, restore.fallback_from)
+    return used == (before, newest) and reason in restore.fallback_reason
+
+
+async def test_a_snapshot_that_is_not_visible_is_waited_for_in_words(
+    past, cut, monkeypatch, caplog
+):
     """Status and log name it, its offset and how long it is waited for; all brokers that agree end that."""
     monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 3600.0)
-    then = await past()
-    manifest = await tamper(then.here, then.snapshots, RecordKind.MANIFEST, cut)
-    service, waits = then.here.service(), []
-    service._board.subscribe(
-        lambda status: waits.append(status.restore and status.restore.waiting_for)
+    world = await past()
+    offset = cut(world, "snapshots", MANIFEST, -1)
+    board, waits = StatusBoard(), set()
+    board.subscribe(lambda status: waits.add(status.restore and status.restore.waiting_for))
+    store = store_of(world.app.state())
+    await RecoveryDriver(world.context(), store, Reporter(board, 0)).recover()
+    (said,) = waits - {None, ""}
+    newest = world.last.pointers[0].snapshot_id
+    assert said == (
+        f"snapshot {newest} at offset {offset} of memory-snapshots-0 is not visible, the log ends at {offset};"
+        " asking all brokers, 3600 s left"
     )
-    await service.start()
-    try:
-        await phase(service, "live")
-    finally:
-        await service.stop()
-    (said,) = {wait for wait in waits if wait}
-    expected = (
-        f"snapshot {then.second} at offset {manifest.offset} of {then.snapshots}-0 is not visible"
-    )
-    assert said.startswith(expected)
-    assert said.endswith("asking all brokers, 3600 s left")
-    assert sum(said in record.getMessage() for record in caplog.records) == 1
+    assert sum(said in message for message in caplog.messages) == 1
 
 
-async def test_with_all_snapshots_unusable_a_whole_log_leads_back_from_genesis(past):
-    """All batches are advanced; nothing is lost."""
-    then = await past()
-    for number in (-1, -2):
-        await tamper(then.here, then.snapshots, RecordKind.CHUNK, flip, number)
-    restore = await then.here.restored()
-    assert restore.snapshot is None
-    assert restore.fallback_from == then.second
-    assert restore.proof.batches_compared == 9
+async def test_with_all_snapshots_unusable_and_a_trimmed_log_it_fails(past, recovered):
+    """Both are named with their reasons; never silently empty."""
+    world = await past(snapshots=[change(CHUNK, number, FLIP) for number in (-1, 0)])
+    world.cluster.logs["memory-increments"].start_offset = 5
+    error = (await recovered(world)).error
+    assert type(error).__name__ == "NoUsableSnapshot"
+    newest, before, *_ = (pointer.snapshot_id for pointer in world.last.pointers)
+    assert all(text in error.message for text in (newest, before, "crc32"))
+    assert "backup" in error.hint
 
 
-async def test_with_all_snapshots_unusable_and_a_trimmed_log_it_fails(past):
-    """FAILED names both snapshots with their reasons; never silently empty."""
-    then = await past()
-    for number in (-1, -2):
-        await tamper(then.here, then.snapshots, RecordKind.CHUNK, flip, number)
-    trim(then.here.bootstrap_servers, then.increments, 0, 5)
-    status = await then.here.failure()
-    assert status.error.kind == "NoUsableSnapshot"
-    for snapshot_id in (then.first, then.second):
-        assert snapshot_id in status.error.message
-    assert "crc32" in status.error.message
-    assert "backup" in status.error.hint
-
-
-async def test_a_snapshot_of_a_newer_format_is_not_guessed_at(past):
-    """FAILED by name of the version, with topic and offset."""
-    then = await past()
-    manifest = await tamper(then.here, then.snapshots, RecordKind.MANIFEST, of_version(2))
-    status = await then.here.failure()
-    assert status.error.kind == "UnknownFormatError"
-    assert f"{then.snapshots}-0 offset {manifest.offset}" in status.error.message
-    assert "format version 2, but this build knows only 1" in status.error.message
-
-
-async def test_a_snapshot_of_another_state_schema_is_refused(past):
-    """Both versions are named."""
-    then = await past()
-    newer = apps.ledger(then.here.app.app_id, schema_version=2)
-    status = await then.here.failure(newer)
-    assert status.error.kind == "SchemaDiffers"
-    assert "schema_version 1, but the app has 2" in status.error.message
-
-
-async def test_another_state_schema_is_refused_before_there_is_a_snapshot(stage, unique):
-    """Every increment carries it, so the new code never adds its units to old ones."""
-    here = await stage(apps.ledger(unique("schema")))
-    await here.feed(20)
-    async with here.running() as service:
-        await processed(service, {0: here.sent})
-    newer = apps.ledger(here.app.app_id, schema_version=2)
-    status = await here.failure(newer)
-    assert status.error.kind == "SchemaDiffers"
-    assert "schema_version 1, but the app has 2" in status.error.message
+@pytest.mark.parametrize("has_snapshots", [True, False])
+async def test_another_state_schema_is_refused(past, recovered, cut, has_snapshots):
+    """Both versions are named. Every increment carries it, so the new code never adds its units to old ones."""
+    world = await past()
+    if not has_snapshots:
+        cut(world, "increments", RecordKind.CHANGES, 2)
+        world.cluster.logs["memory-snapshots"].records.clear()
+    newer = replace(world, app=apps.ledger("memory", memory.book, schema_version=2))
+    error = (await recovered(newer)).error
+    assert type(error).__name__ == "SchemaDiffers"
+    assert "schema_version 1, but the app has 2" in error.message

@@ -1,0 +1,128 @@
+"""What becomes of our clients when their broker dies: a broker of one's own, killed again and again."""
+
+import asyncio
+import gc
+import time
+
+import psutil
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from snapreplay.app.record import Output
+from snapreplay.devbroker.broker import LocalBroker
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.kafka_errors import CommitInDoubt, Unreachable
+from snapreplay.service.kafka import shutdown
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.config import producer_arguments
+from snapreplay.service.kafka.shutdown import cut_producer
+from snapreplay.service.ports import LogRecord, NewTopic, TopicPartition
+from tests.support.kafka import client_tasks, sockets_to, values_of
+from tests.support.overtaken import overtaken
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(scope="module")
+def broker_of_our_own():
+    with LocalBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def mortal(broker_of_our_own):
+    """It runs when a test begins."""
+    if not psutil.pid_exists(broker_of_our_own.pid):
+        broker_of_our_own.restart()
+    return broker_of_our_own
+
+
+def settings_for(mortal, **timeouts):
+    kafka = {"bootstrap.servers": mortal.bootstrap_servers, "request.timeout.ms": 500}
+    return Settings(kafka=kafka, timeouts=timeouts)
+
+
+async def test_a_read_goes_on_when_it_returns(mortal, unique):
+    """SIGKILL in the middle of a read: the same call ends with every record once, in order."""
+    cluster, source = KafkaCluster(settings_for(mortal)), TopicPartition(unique("read"), 0)
+    await cluster.create_topics([NewTopic(source.topic, 1)])
+    producer = await cluster.fence(unique("app"))
+    for _ in range(6):
+        await producer.commit(0, [], [LogRecord(source.topic, b"x" * 300_000)] * 6)
+    await producer.discard()
+    reader, offsets = await cluster.reader(), []
+    restart: asyncio.Task[None] | None = None
+    async for records in reader.read(source, 0, 42):
+        offsets += [record.offset for record in records]
+        if restart is None:
+            await asyncio.to_thread(mortal.kill)
+            restart = asyncio.create_task(asyncio.to_thread(mortal.restart))
+    assert restart is not None
+    await restart
+    assert offsets == [offset for offset in range(42) if offset % 7 != 6]
+    assert (await reader.bounds(source)).end_offset == 42
+    await reader.close()
+
+
+async def test_a_transaction_leaves_neither_task_nor_socket_nor_record(mortal, unique):
+    """SIGKILL between send and commit: doubt at the deadline; after the restart the fence aborts it."""
+    settings, topic, app = settings_for(mortal, commit_ms=1500), unique("cut"), unique("app")
+    cluster, tasks = KafkaCluster(settings), len(client_tasks())
+    await cluster.create_topics([NewTopic(topic, 1)])
+    producer = await overtaken(cluster, settings, app, lambda: asyncio.sleep(0))
+    await producer.commit(0, [], [LogRecord(topic, b"kept")])
+    producer.meanwhile = lambda: asyncio.to_thread(mortal.kill)
+    started = time.monotonic()
+    output = Output(topic, b"k", b"v", None, False, None)
+    with pytest.raises(CommitInDoubt):
+        await producer.commit(0, [output], [LogRecord(topic, b"lost")])
+    assert time.monotonic() - started < 10
+    with pytest.raises(Unreachable):
+        await cluster.fence(app)
+    assert len(client_tasks()) == tasks
+    assert sockets_to(mortal.bootstrap_servers) == []
+    await asyncio.to_thread(mortal.restart)
+    renewed = await cluster.fence(app)
+    await renewed.commit(0, [], [LogRecord(topic, b"after")])
+    await renewed.discard()
+    assert await values_of(cluster, topic) == [b"kept", b"after"]
+
+
+async def cut_in_the_middle_of_everything(mortal, settings, topic):
+    """A transaction is open, a send answered, one not, a commit waits, and the broker is dead."""
+    producer = AIOKafkaProducer(**producer_arguments(settings, topic))
+    await producer.start()
+    await producer.begin_transaction()
+    await producer.send_and_wait(topic, b"1", partition=0)
+    await asyncio.to_thread(mortal.kill)
+    unanswered = await producer.send(topic, b"2", partition=1)
+    commit = asyncio.create_task(producer.commit_transaction())
+    await asyncio.wait([unanswered, commit], timeout=0.5)
+    # Cancelled alone, the sender would wait for its requests and, cancelled again, leave all but one behind.
+    assert len(shutdown._tasks(producer._sender.sender_task)) > 1
+    started = time.monotonic()
+    await cut_producer(producer)
+    assert time.monotonic() - started < 1
+    for waiter in (unanswered, commit):
+        with pytest.raises(KafkaError, match="discarded"):
+            await asyncio.wait_for(waiter, 1)
+
+
+async def test_cutting_a_producer_ends_everything_at_once(mortal, unique):
+    """No task, no socket, no waiter and no complaint of asyncio is left, within a second."""
+    settings = settings_for(mortal)
+    settings = settings.model_copy(update={"kafka": {**settings.kafka, "request.timeout.ms": 5000}})
+    topic, complaints, loop = unique("all"), [], asyncio.get_running_loop()
+    await KafkaCluster(settings).create_topics([NewTopic(topic, 2)])
+    tasks = len(client_tasks())
+    loop.set_exception_handler(lambda _, context: complaints.append(context))
+    try:
+        await cut_in_the_middle_of_everything(mortal, settings, topic)
+        assert len(client_tasks()) == tasks
+        assert sockets_to(mortal.bootstrap_servers) == []
+        gc.collect()
+        await asyncio.sleep(0)
+    finally:
+        loop.set_exception_handler(None)
+    assert complaints == []
