@@ -38,18 +38,12 @@ class SimCluster:
         self,
         *,
         read_committed: bool = True,
-        large: bool = False,
-        patient: bool = False,
         topic_ids: Mapping[str, str] = NO_IDS,
+        **_: bool,
     ) -> SimReader:
         await self._link.connect(REQUEST_SECONDS)
-        return SimReader(
-            self._link,
-            self._waits,
-            read_committed=read_committed,
-            slice_records=self._slice_records,
-            topic_ids=topic_ids,
-        )
+        slices = self._slice_records
+        return SimReader(self._link, self._waits, read_committed, slices, topic_ids)
 
     async def fence(self, transactional_id: str) -> SimProducer:
         deadline = _now() + self._fence_s

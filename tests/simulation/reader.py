@@ -46,7 +46,6 @@ class SimReader:
         self,
         link: Link,
         waits: Waits,
-        *,
         read_committed: bool,
         slice_records: int,
         topic_ids: Mapping[str, str],

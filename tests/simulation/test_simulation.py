@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.simulation.coverage import RARE
-from tests.simulation.run import Tally, replay_command, run_block, run_seed
+from tests.simulation.run import RARE, Tally, replay_command, run_block, run_seed
 from tests.simulation.world import World
 
 SEEDS = 5000
