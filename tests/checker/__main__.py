@@ -7,10 +7,10 @@ import json
 import resource
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 from tests.checker.judge import verify
-from tests.checker.verdict import Verdict
 
 
 def arguments() -> argparse.Namespace:
@@ -44,23 +44,9 @@ def main() -> int:
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     sys.stdout.write(f"{verdict}\n\n  {seconds:.1f} s, {peak_mib} MiB at most\n")
     if given.report:
-        given.report.write_text(json.dumps(as_json(verdict, seconds, peak_mib), indent=1) + "\n")
+        told = {**asdict(verdict), "good": verdict.good, "seconds": seconds, "peak_mib": peak_mib}
+        given.report.write_text(json.dumps(told, indent=1) + "\n")
     return 0 if verdict.good else 1
-
-
-def as_json(verdict: Verdict, seconds: float, peak_mib: int) -> dict[str, object]:
-    return {
-        "good": verdict.good,
-        "violations": [
-            {"check": each.check, "where": each.where, "what": each.what}
-            for each in verdict.violations
-        ],
-        "totals": dict(verdict.totals),
-        "counts": dict(verdict.counts),
-        "unchecked": verdict.unchecked,
-        "seconds": seconds,
-        "peak_mib": peak_mib,
-    }
 
 
 if __name__ == "__main__":

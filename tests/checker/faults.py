@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.checker.forged import Body, Draft, Fault, Forgery, Owner, digest, pack, record, sent_hash
+from tests.checker.forged import (
+    CLAIMED,
+    Body,
+    Draft,
+    Fault,
+    Forgery,
+    Owner,
+    digest,
+    pack,
+    record,
+    sent_hash,
+)
 from tests.checker.verdict import Check
 from tests.checker.wire import CHUNK, CLAIM
 
@@ -22,8 +32,8 @@ class Case(NamedTuple):
     unchecked: str = ""
 
 
-def _case(*breaks: Check, unchecked: str = "", **fault: object) -> Case:
-    return Case(Fault(**fault), frozenset(breaks), unchecked)  # type: ignore[arg-type] # one fault's fields
+def _case(stage: str, *breaks: Check, unchecked: str = "", **fault: object) -> Case:
+    return Case(Fault(stage, **fault), frozenset(breaks), unchecked)  # type: ignore[arg-type] # one fault's fields
 
 
 def _fields(**fields: object) -> Callable[[Draft], object]:
@@ -37,27 +47,16 @@ def _add(name: str, number: int) -> Callable[[Draft], object]:
 # ------------------------------------------------------------------------------- outputs
 
 
-def _second_output(draft: Draft) -> None:
-    draft.outputs.append(draft.outputs[0])
-
-
-def _other_content(draft: Draft) -> None:
-    draft.outputs[1][1]["sum"] += 1
-
-
-def _nobodys_output(draft: Draft) -> None:
-    draft.outputs[0][1]["id"] = "elsewhere-0-0"
-
-
 def _swapped(draft: Draft) -> None:
-    draft.outputs[0], draft.outputs[1] = draft.outputs[1], draft.outputs[0]
+    draft.outputs.insert(0, draft.outputs.pop(1))
 
 
 def _early_and_again(draft: Draft) -> None:
     """The second record's output first, then one of an earlier batch, then the first record's."""
-    again = dict(draft.outputs[0][1]), f"payments-{draft.owner.app_id}-{draft.owner.number}-0"
+    again = {"id": f"payments-{draft.owner.app_id}-{draft.owner.number}-0"}
+    _, value = draft.outputs[0]
     _swapped(draft)
-    draft.outputs.insert(1, (draft.outputs[0][0], again[0] | {"id": again[1]}))
+    draft.outputs.insert(1, (draft.outputs[0][0], value | again))
 
 
 def _record_left_out(draft: Draft) -> None:
@@ -65,10 +64,6 @@ def _record_left_out(draft: Draft) -> None:
     topic, start, end, _ = draft.increment["ranges"][1]
     draft.increment["ranges"][1] = [topic, start + 1, end, end - start - 1]
     draft.increment["record_count"] -= 1
-
-
-def _without_an_output(draft: Draft) -> None:
-    del draft.outputs[2]
 
 
 def _position_too_far(draft: Draft) -> None:
@@ -84,8 +79,7 @@ def _position_too_far(draft: Draft) -> None:
 def _other_changes(draft: Draft) -> None:
     """Intact and counted right, and yet another value than was put out."""
     entries = draft.changes[0]["stores"]["default"]
-    key = min(entries)
-    entries[key] = entries[key][:-1] + bytes([entries[key][-1] ^ 1])
+    entries[min(entries)] = _flipped(entries[min(entries)])
 
 
 def _dead_lettered(draft: Draft) -> None:
@@ -105,28 +99,6 @@ def _dead_lettered(draft: Draft) -> None:
     draft.increment["outputs_xxh64"] = sent
 
 
-def _lean(draft: Draft) -> None:
-    draft.changes, draft.lean = [], True
-
-
-def _stray_changes(draft: Draft) -> None:
-    draft.changes = [{"batch": draft.increment["batch"], "part": 0, "stores": {"default": {}}}]
-
-
-def _decision(draft: Draft) -> None:
-    draft.increment |= {"decision": {"finding": "f"}, "previous_offset": draft.owner.epoch}
-
-
-def _behind_a_cut(finding: str) -> Callable[[Draft], object]:
-    """The log is shorter than this owner knows, and the next one begins the chain anew."""
-
-    def draft(draft: Draft) -> None:
-        draft.increment["previous_offset"] = 5000
-        draft.owner.fault = Fault(stage="batch4", draft=_decided(finding), journal=_no_restores)
-
-    return draft
-
-
 def _decided(finding: str) -> Callable[[Draft], object]:
     def draft(draft: Draft) -> None:
         draft.increment |= {"decision": {"finding": finding}, "previous_offset": draft.owner.epoch}
@@ -134,10 +106,14 @@ def _decided(finding: str) -> Callable[[Draft], object]:
     return draft
 
 
-def _begun_anew_too_early(draft: Draft) -> None:
-    """Under a claim that lies before what it is to explain."""
-    draft.increment["previous_offset"] = 5000
-    draft.owner.fault = Fault(stage="batch6", draft=_decided("increments-replaced-1"))
+def _cut(then: str, finding: str) -> Callable[[Draft], object]:
+    """The log is shorter than this owner knows, and `then` the chain begins anew."""
+
+    def draft(draft: Draft) -> None:
+        draft.increment["previous_offset"] = 5000
+        draft.owner.fault = Fault(stage=then, draft=_decided(finding), journal=_no_restores)
+
+    return draft
 
 
 def _snapshots_made_again(draft: Draft) -> None:
@@ -153,8 +129,14 @@ def _gone_with_its_topic(draft: Draft) -> None:
     draft.owner.fault = Fault(stage="batch4", draft=_snapshots_made_again)
 
 
-def _genesis_elsewhere(draft: Draft) -> None:
-    draft.increment["positions"][f"payments-{draft.owner.app_id}"] = 1
+def _moved(by: int) -> Callable[[Draft], object]:
+    """The position in the first input is another."""
+
+    def draft(draft: Draft) -> None:
+        topic = next(iter(draft.increment["positions"]))
+        draft.increment["positions"][topic] += by
+
+    return draft
 
 
 def _empty_range(draft: Draft) -> None:
@@ -162,49 +144,30 @@ def _empty_range(draft: Draft) -> None:
     draft.increment["ranges"].append([topic, end, end, 0])
 
 
-def _falling_position(draft: Draft) -> None:
-    topic = next(iter(draft.increment["positions"]))
-    draft.increment["positions"][topic] -= 1
+def _flipped(value: bytes) -> bytes:
+    return value[:-1] + bytes([value[-1] ^ 1])
 
 
 def _flip_last(values: list[bytes]) -> list[bytes]:
-    return [*values[:-1], values[-1][:-1] + bytes([values[-1][-1] ^ 1])]
+    return [*values[:-1], _flipped(values[-1])]
 
 
 # ----------------------------------------------------------------------------- snapshots
 
-
-def _other_entries(values: list[bytes]) -> list[bytes]:
-    """Slices whose declared sums are their own, so that only the digest of the whole can tell."""
-    entries = {b"\xa1x": b"\x01"}
-    sums = digest(entries)[1:]
-    chunk = {"snapshot_id": "snapshot2", "sequence": 0, "store": "default"}
-    return [pack(CHUNK, chunk | {"slices": [[0, *sums, entries]]}), values[1]]
+_ENTRIES = {b"\xa1x": b"\x01"}
 
 
-def _other_sums(values: list[bytes]) -> list[bytes]:
-    chunk = {"snapshot_id": "snapshot2", "sequence": 0, "store": "default"}
-    return [pack(CHUNK, chunk | {"slices": [[0, 1, 2, {b"\xa1x": b"\x01"}]]}), values[1]]
+def _chunk(**fields: object) -> bytes:
+    return pack(CHUNK, {"snapshot_id": "snapshot2", "sequence": 0, "store": "default"} | fields)
 
 
-def _of_another_batch(manifest: Body) -> None:
-    manifest["batch"] -= 1
-
-
-def _of_another_state(manifest: Body) -> None:
-    manifest["digest"] = manifest["entries_digest"] = [1, 2, 3]
-
-
-def _one_entry_more(manifest: Body) -> None:
-    manifest["entry_count"] += 1
+def _first_chunk(a: int, b: int) -> Callable[[list[bytes]], list[bytes]]:
+    """Other entries, and these sums."""
+    return lambda values: [_chunk(slices=[[0, a, b, _ENTRIES]]), values[1]]
 
 
 def _pointing(**fields: int) -> Callable[[Draft], object]:
     return lambda draft: draft.increment["pointers"][0].update(fields)
-
-
-def _exchanged(draft: Draft) -> None:
-    draft.increment["pointers"].reverse()
 
 
 # ----------------------------------------------------------------------- what was told
@@ -220,17 +183,12 @@ def _all_committed(lines: list[Body]) -> list[Body]:
     ]
 
 
-def _refused(lines: list[Body]) -> list[Body]:
-    return [*lines[:-1], lines[-1] | {"result": "refused", "offset": None}]
+def _last_told(**fields: object) -> Callable[[list[Body]], list[Body]]:
+    return lambda lines: [*lines[:-1], lines[-1] | fields]
 
 
-def _elsewhere(lines: list[Body]) -> list[Body]:
-    return [*lines[:-1], lines[-1] | {"crc32": zlib.crc32(b"another record")}]
-
-
-def _nowhere(lines: list[Body]) -> list[Body]:
-    """At the offset of a transaction marker."""
-    return [*lines[:-1], lines[-1] | {"offset": lines[-1]["offset"] + 1}]
+def _at_its_marker(lines: list[Body]) -> list[Body]:
+    return _last_told(offset=lines[-1]["offset"] + 1)(lines)
 
 
 def _no_restores(lines: list[Body]) -> list[Body]:
@@ -246,141 +204,135 @@ def _restored(**fields: object) -> Callable[[list[Body]], list[Body]]:
 
 def _as_an_owner_trims(forgery: Forgery, owner: Owner) -> None:
     oldest = owner.pointers[-1]
-    forgery.trim(f"{forgery.app_id}-increments", owner.number, oldest["increment_offset"])
-    forgery.trim(f"{forgery.app_id}-snapshots", owner.number, oldest["first_chunk_offset"])
+    forgery.trim(owner, "increments", oldest["increment_offset"])
+    forgery.trim(owner, "snapshots", oldest["first_chunk_offset"])
 
 
 def _one_too_far(forgery: Forgery, owner: Owner) -> None:
-    oldest = owner.pointers[-1]
-    forgery.trim(f"{forgery.app_id}-snapshots", owner.number, oldest["first_chunk_offset"] + 1)
+    forgery.trim(owner, "snapshots", owner.pointers[-1]["first_chunk_offset"] + 1)
 
 
 def _input_too(forgery: Forgery, owner: Owner) -> None:
     _as_an_owner_trims(forgery, owner)
-    forgery.trim(f"payments-{forgery.app_id}", owner.number, 4)
-
-
-def _up_to_claim(forgery: Forgery, owner: Owner) -> None:
-    forgery.trim(f"{forgery.app_id}-increments", owner.number, owner.offsets["claim3"])
-
-
-def _all(forgery: Forgery, owner: Owner) -> None:
-    forgery.trim(f"{forgery.app_id}-increments", owner.number, owner.last_offset + 1)
-
-
-def _some_outputs(forgery: Forgery, owner: Owner) -> None:
-    forgery.trim(f"accounts-{forgery.app_id}", owner.number, 8)
-
-
-_CHUNK = pack(CHUNK, {"snapshot_id": "x", "sequence": 0, "store": "default", "slices": []})
-
-
-def _left_open(forgery: Forgery, owner: Owner) -> None:
-    forgery.leave_open(f"{forgery.app_id}-increments", owner.number)
+    forgery.trim(owner, "payments", 4)
 
 
 CASES: dict[str, Case] = {
-    "nothing": _case(),
-    "second output": _case(ONCE, stage="batch2", draft=_second_output),
-    "output missing": _case(ONCE, ATOMIC, stage="batch2", draft=_without_an_output),
-    "output of another content": _case(ONCE, ATOMIC, stage="batch2", draft=_other_content),
-    "hash of other outputs": _case(ATOMIC, stage="batch2", draft=_fields(outputs_xxh64={})),
-    "output of nobody": _case(ONCE, ATOMIC, stage="batch2", draft=_nobodys_output),
-    "outputs swapped": _case(ORDER, stage="batch2", draft=_swapped),
+    "nothing": _case(""),
+    "second output": _case("batch2", ONCE, draft=lambda d: d.outputs.append(d.outputs[0])),
+    "output missing": _case("batch2", ONCE, ATOMIC, draft=lambda d: d.outputs.pop(2)),
+    "output of another content": _case(
+        "batch2", ONCE, ATOMIC, draft=lambda d: d.outputs[1][1].update(sum=-1)
+    ),
+    "hash of other outputs": _case("batch2", ATOMIC, draft=_fields(outputs_xxh64={})),
+    "output of nobody": _case(
+        "batch2", ONCE, ATOMIC, draft=lambda d: d.outputs[0][1].update(id="elsewhere-0-0")
+    ),
+    "outputs swapped": _case("batch2", ORDER, draft=_swapped),
     "record in no range": _case(
-        ONCE, CHAIN, ATOMIC, STATE, ORDER, stage="batch2", draft=_record_left_out
+        "batch2", ONCE, CHAIN, ATOMIC, STATE, ORDER, draft=_record_left_out
     ),
-    "early, and again": _case(ORDER, ONCE, stage="batch2", draft=_early_and_again),
-    "position behind the input": _case(ONCE, stage="batch7", draft=_position_too_far),
-    "outputs aborted": _case(ONCE, ATOMIC, stage="batch2", aborted=frozenset({"outputs"})),
-    "increment aborted": _case(ATOMIC, stage="batch7", aborted=frozenset({"log"})),
-    "batch left out": _case(CHAIN, stage="batch7", draft=_add("batch", 1)),
-    "fork": _case(CHAIN, stage="batch2", draft=_add("previous_offset", -2)),
+    "early, and again": _case("batch2", ORDER, ONCE, draft=_early_and_again),
+    "position behind the input": _case("batch7", ONCE, draft=_position_too_far),
+    "outputs aborted": _case("batch2", ONCE, ATOMIC, aborted=frozenset({"outputs"})),
+    "increment aborted": _case("batch7", ATOMIC, aborted=frozenset({"log"})),
+    "batch left out": _case("batch7", CHAIN, draft=_add("batch", 1)),
+    "fork": _case("batch2", CHAIN, draft=_add("previous_offset", -2)),
     "other genesis": _case(
-        CHAIN,
-        stage="batch7",
-        draft=lambda draft: draft.increment["genesis"].update(start_offsets={}),
+        "batch7", CHAIN, draft=lambda d: d.increment["genesis"].update(start_offsets={})
     ),
-    "genesis missing": _case(CHAIN, stage="batch0", values=lambda v: []),
-    "genesis with a past": _case(CHAIN, stage="batch0", draft=_fields(previous_offset=0)),
-    "genesis elsewhere": _case(
-        CHAIN, ONCE, ATOMIC, STATE, stage="batch0", draft=_genesis_elsewhere
+    "genesis missing": _case("batch0", CHAIN, values=lambda v: []),
+    "genesis with a past": _case("batch0", CHAIN, draft=_fields(previous_offset=0)),
+    "genesis elsewhere": _case("batch0", CHAIN, ONCE, ATOMIC, STATE, draft=_moved(1)),
+    "empty range": _case("batch2", CHAIN, draft=_empty_range),
+    "records miscounted": _case("batch2", CHAIN, draft=_add("record_count", 1)),
+    "pointers forgotten": _case("batch4", CHAIN, draft=_fields(pointers=[])),
+    "pointers exchanged": _case("batch7", CHAIN, draft=lambda d: d.increment["pointers"].reverse()),
+    "damaged increment": _case("batch7", CHAIN, ATOMIC, values=_flip_last),
+    "increment of another app": _case("batch2", FENCE, draft=_fields(origin={"app_id": "y"})),
+    "changes of no batch": _case(
+        "batch6", CHAIN, draft=lambda d: d.changes.append({"batch": 6, "part": 0, "stores": {}})
     ),
-    "empty range": _case(CHAIN, stage="batch2", draft=_empty_range),
-    "records miscounted": _case(CHAIN, stage="batch2", draft=_add("record_count", 1)),
-    "pointers forgotten": _case(CHAIN, stage="batch4", draft=_fields(pointers=[])),
-    "pointers exchanged": _case(CHAIN, stage="batch7", draft=_exchanged),
-    "damaged increment": _case(CHAIN, ATOMIC, stage="batch7", values=_flip_last),
-    "increment of another app": _case(FENCE, stage="batch2", draft=_fields(origin={"app_id": "y"})),
-    "changes of no batch": _case(CHAIN, stage="batch6", draft=_stray_changes),
-    "chunk among increments": _case(CHAIN, stage="batch2", values=lambda v: [_CHUNK, *v]),
-    "foreign record": _case(stage="batch2", values=lambda v: [b"foreign", *v]),
-    "foreign record among chunks": _case(stage="snapshot2", values=lambda v: [*v, b"foreign"]),
-    "changes record missing": _case(CHAIN, STATE, stage="batch2", values=lambda v: v[1:]),
-    "changes twice": _case(CHAIN, stage="batch2", values=lambda v: [v[0], *v]),
+    "chunk among increments": _case("batch2", CHAIN, values=lambda v: [_chunk(slices=[]), *v]),
+    "foreign record": _case("batch2", values=lambda v: [b"foreign", *v]),
+    "foreign record among chunks": _case("snapshot2", values=lambda v: [*v, b"foreign"]),
+    "changes record missing": _case("batch2", CHAIN, STATE, values=lambda v: v[1:]),
+    "changes twice": _case("batch2", CHAIN, values=lambda v: [v[0], *v]),
     "changes without increment": _case(
-        ONCE, ATOMIC, CHAIN, STATE, ORDER, stage="batch2", values=lambda v: v[:1]
+        "batch2", ONCE, ATOMIC, CHAIN, STATE, ORDER, values=lambda v: v[:1]
     ),
-    "older owner": _case(FENCE, stage="batch4", draft=_fields(owner_epoch=0)),
-    "older owner once more": _case(FENCE, stage="batch5", draft=_fields(owner_epoch=0)),
-    "owner of the future": _case(FENCE, stage="batch5", draft=_fields(owner_epoch=1000)),
-    "claim aborted": _case(FENCE, STATE, stage="claim3", aborted=frozenset({"log"})),
+    "older owner": _case("batch4", FENCE, draft=_fields(owner_epoch=0)),
+    "older owner once more": _case("batch5", FENCE, draft=_fields(owner_epoch=0)),
+    "owner of the future": _case("batch5", FENCE, draft=_fields(owner_epoch=1000)),
+    "claim aborted": _case("claim3", FENCE, STATE, aborted=frozenset({"log"})),
     "claim of another app": _case(
-        FENCE,
-        stage="claim3",
-        values=lambda _: [pack(CLAIM, {"claim_id": "c", "app_id": "z", "process_id": "p"})],
+        "claim3", FENCE, values=lambda _: [pack(CLAIM, CLAIMED | {"app_id": "z"})]
     ),
-    "dead letter": _case(stage="batch7", draft=_dead_lettered),
-    "lean batch": _case(stage="batch5", draft=_lean),
-    "decision": _case(stage="batch6", draft=_decision, unchecked="an operator's decision"),
-    "behind a cut": _case(CHAIN, ATOMIC, stage="batch7", draft=_fields(previous_offset=5000)),
+    "dead letter": _case("batch7", draft=_dead_lettered),
+    "lean batch": _case("batch5", draft=lambda d: d.changes.clear()),
+    "decision": _case("batch6", draft=_decided("f"), unchecked="an operator's decision"),
+    "behind a cut": _case("batch7", CHAIN, ATOMIC, draft=_fields(previous_offset=5000)),
     "behind a cut, begun anew": _case(
-        stage="batch3", draft=_behind_a_cut("increments-replaced-1"), unchecked="its owner begins"
+        "batch3", draft=_cut("batch4", "increments-replaced-1"), unchecked="its owner begins"
     ),
     "behind a cut, accepted": _case(
-        CHAIN, stage="batch3", draft=_behind_a_cut("input-gap-1"), unchecked="an operator's"
+        "batch3", CHAIN, draft=_cut("batch4", "input-gap-1"), unchecked="an operator's"
     ),
     "begun anew too early": _case(
-        CHAIN, stage="batch5", draft=_begun_anew_too_early, unchecked="its owner begins"
+        "batch5", CHAIN, draft=_cut("batch6", "increments-replaced-1"), unchecked="its owner begins"
     ),
-    "snapshots made again": _case(stage="batch4", draft=_snapshots_made_again),
-    "snapshot gone with its topic": _case(stage="batch3", draft=_gone_with_its_topic),
-    "other digest": _case(STATE, stage="batch4", draft=_fields(digest=[4, 1, 2])),
-    "other changes": _case(STATE, stage="batch4", draft=_other_changes),
-    "falling position": _case(ORDER, CHAIN, stage="batch6", draft=_falling_position),
-    "restored an older increment": _case(STATE, journal=_restored(batch=2)),
-    "restored at another offset": _case(STATE, journal=_restored(offset=1)),
-    "restored another state": _case(STATE, journal=_restored(digest="1:0:0")),
+    "snapshots made again": _case("batch4", draft=_snapshots_made_again),
+    "snapshot gone with its topic": _case("batch3", draft=_gone_with_its_topic),
+    "other digest": _case("batch4", STATE, draft=_fields(digest=[4, 1, 2])),
+    "other changes": _case("batch4", STATE, draft=_other_changes),
+    "falling position": _case("batch6", ORDER, CHAIN, draft=_moved(-1)),
+    "restored an older increment": _case("", STATE, journal=_restored(batch=2)),
+    "restored at another offset": _case("", STATE, journal=_restored(offset=1)),
+    "restored another state": _case("", STATE, journal=_restored(digest="1:0:0")),
     "told committed, aborted": _case(
-        OUTCOMES, ATOMIC, stage="batch7", aborted=frozenset({"log"}), journal=_all_committed
+        "batch7", OUTCOMES, ATOMIC, aborted=frozenset({"log"}), journal=_all_committed
     ),
-    "told refused, visible": _case(OUTCOMES, journal=_refused),
-    "told committed, another record": _case(OUTCOMES, journal=_elsewhere),
-    "told committed, nothing there": _case(OUTCOMES, journal=_nowhere),
-    "chunk missing": _case(SNAPSHOTS, stage="snapshot2", values=lambda v: v[:1]),
-    "chunk damaged": _case(SNAPSHOTS, stage="snapshot2", values=_flip_last),
-    "chunk of another state": _case(SNAPSHOTS, stage="snapshot2", values=_other_entries),
-    "chunk with other sums": _case(SNAPSHOTS, stage="snapshot2", values=_other_sums),
-    "chunks exchanged": _case(SNAPSHOTS, stage="snapshot2", values=lambda v: v[::-1]),
-    "manifest of another batch": _case(SNAPSHOTS, stage="snapshot2", manifest=_of_another_batch),
-    "manifest of another state": _case(SNAPSHOTS, stage="snapshot5", manifest=_of_another_state),
-    "manifest miscounts": _case(SNAPSHOTS, stage="snapshot5", manifest=_one_entry_more),
-    "pointer to nothing": _case(SNAPSHOTS, stage="batch3", draft=_pointing(manifest_offset=50)),
-    "pointer to another chunk": _case(
-        SNAPSHOTS, stage="batch3", draft=_pointing(first_chunk_offset=1)
+    "told refused, visible": _case("", OUTCOMES, journal=_last_told(result="refused", offset=None)),
+    "told committed, another record": _case("", OUTCOMES, journal=_last_told(crc32=1)),
+    "told committed, nothing there": _case("", OUTCOMES, journal=_at_its_marker),
+    "chunk missing": _case("snapshot2", SNAPSHOTS, values=lambda v: v[:1]),
+    "chunk damaged": _case("snapshot2", SNAPSHOTS, values=_flip_last),
+    "chunk of another state": _case(
+        "snapshot2", SNAPSHOTS, values=_first_chunk(*digest(_ENTRIES)[1:])
     ),
+    "chunk with other sums": _case("snapshot2", SNAPSHOTS, values=_first_chunk(1, 2)),
+    "chunks exchanged": _case("snapshot2", SNAPSHOTS, values=lambda v: v[::-1]),
+    "manifest of another batch": _case(
+        "snapshot2", SNAPSHOTS, manifest=lambda m: m.update(batch=m["batch"] - 1)
+    ),
+    "manifest of another state": _case(
+        "snapshot5",
+        SNAPSHOTS,
+        manifest=lambda m: m.update(digest=[1, 2, 3], entries_digest=[1, 2, 3]),
+    ),
+    "manifest miscounts": _case(
+        "snapshot5", SNAPSHOTS, manifest=lambda m: m.update(entry_count=m["entry_count"] + 1)
+    ),
+    "pointer to nothing": _case("batch3", SNAPSHOTS, draft=_pointing(manifest_offset=50)),
+    "pointer to another chunk": _case("batch3", SNAPSHOTS, draft=_pointing(first_chunk_offset=1)),
     "pointer to the future": _case(
-        SNAPSHOTS, CHAIN, stage="batch3", draft=_pointing(increment_offset=1000)
+        "batch3", SNAPSHOTS, CHAIN, draft=_pointing(increment_offset=1000)
     ),
-    "trimmed one too far": _case(SNAPSHOTS, after=_one_too_far),
+    "trimmed one too far": _case("", SNAPSHOTS, after=_one_too_far),
     "trimmed as an owner does": _case(
-        after=_as_an_owner_trims, unchecked="the chain before it was trimmed"
+        "", after=_as_an_owner_trims, unchecked="the chain before it was trimmed"
     ),
-    "input trimmed": _case(after=_input_too, unchecked="were trimmed: outputs of what"),
+    "input trimmed": _case("", after=_input_too, unchecked="were trimmed: outputs of what"),
     "trimmed up to a claim": _case(
-        after=_up_to_claim, unchecked="the log begins with batch 4; the chain before it was trimmed"
+        "",
+        after=lambda f, o: f.trim(o, "increments", o.offsets["claim3"]),
+        unchecked="the log begins with batch 4; the chain before it was trimmed",
     ),
-    "everything trimmed": _case(CHAIN, after=_all),
-    "left open": _case(after=_left_open, unchecked="above the last stable one"),
-    "outputs trimmed": _case(after=_some_outputs),
+    "everything trimmed": _case(
+        "", CHAIN, after=lambda f, o: f.trim(o, "increments", o.last_offset + 1)
+    ),
+    "left open": _case(
+        "", after=lambda f, o: f.leave_open(o), unchecked="above the last stable one"
+    ),
+    "outputs trimmed": _case("", after=lambda f, o: f.trim(o, "accounts", 8)),
 }

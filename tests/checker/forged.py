@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.checker.wire import CHANGES, CHUNK, CLAIM, INCREMENT, MANIFEST
+from tests.support.reference import book
 
 STAGES = ("claim", "batch0", "batch1", "batch2", "snapshot2", "batch3", "claim3", "batch4",
           "batch5", "snapshot5", "batch6", "batch7")  # fmt: skip
@@ -28,18 +29,17 @@ EMPTY_BATCHES = (0, 6)
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 ANSWER_S = 60.0
 Body = dict[str, Any]
+CLAIMED = {"claim_id": "c", "process_id": "p", "pid": 1}
 
 
 @dataclass
 class Draft:
-    """A batch before it is written. `outputs` are (key, value); `increment["changes"]` is made from `changes`, unless
-    the batch is `lean`."""
+    """A batch before it is written. `outputs` are (key, value); `increment["changes"]` is made from `changes`."""
 
     owner: Owner
     changes: list[Body]
     increment: Body
     outputs: list[tuple[str, Body]]
-    lean: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,7 @@ class Owner:
             topic = f"{name}-{self.app_id}"
             for offset in range(self.positions[topic], self.positions[topic] + count):
                 key, amount = record(name, offset)
-                account = self.accounts.setdefault(key, {"n": 0, "sum": 0})
-                account["n"] += 1
-                account["sum"] += -amount if name == "refunds" else amount
+                account = book(self.accounts, key, -amount if name == "refunds" else amount)
                 yield key, {"id": f"{topic}-{self.number}-{offset}", **account}
             self.positions[topic] += count
 
@@ -177,16 +175,11 @@ class Forgery:
         self.owners = [Owner(app_id, number, fault) for number, fault in enumerate(faults)]
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
         # `flush` does not wait for the linger time: one batch per partition and stage.
-        common = self._common = {
-            "bootstrap.servers": bootstrap_servers,
-            "linger.ms": 1000,
-            "log_level": 0,
-        }
+        common = {"bootstrap.servers": bootstrap_servers, "linger.ms": 1000, "log_level": 0}
+        self._common = common
         self._producer = Producer(common | {"transactional.id": f"{app_id}-forger"})
         self._plain = Producer(common | {"enable.idempotence": True})
-        names = ("increments", "snapshots")
-        topics = [f"{app_id}-{n}" for n in names]
-        topics += [f"{n}-{app_id}" for n in ("payments", "refunds", "accounts")]
+        topics = [self.topic(n) for n in ("increments", "snapshots", *PER_BATCH, "accounts")]
         made = self._admin.create_topics([NewTopic(n, len(faults), 1, config=KEPT) for n in topics])
         for each in made.values():
             each.result(ANSWER_S)
@@ -205,25 +198,28 @@ class Forgery:
         for owner in self.owners:
             owner.fault.after(self, owner)
 
-    def leave_open(self, topic: str, number: int) -> None:
+    def topic(self, name: str) -> str:
+        own = name in ("increments", "snapshots")
+        return f"{self.app_id}-{name}" if own else f"{name}-{self.app_id}"
+
+    def leave_open(self, owner: Owner) -> None:
         """Somebody else's transaction, with a record and no end. The broker aborts it after a minute."""
         somebody = Producer(self._common | {"transactional.id": f"{self.app_id}-somebody"})
         somebody.init_transactions(ANSWER_S)
         somebody.begin_transaction()
-        somebody.produce(topic, b"open", partition=number)
+        somebody.produce(self.topic("increments"), b"open", partition=owner.number)
         assert somebody.flush(ANSWER_S) == 0
 
-    def trim(self, topic: str, number: int, before_offset: int) -> None:
-        deleted = self._admin.delete_records([TopicPartition(topic, number, before_offset)])
-        for each in deleted.values():
-            each.result(ANSWER_S)
+    def trim(self, owner: Owner, name: str, before_offset: int) -> None:
+        before = TopicPartition(self.topic(name), owner.number, before_offset)
+        self._admin.delete_records([before])[before].result(ANSWER_S)
 
     def _feed(self, name: str, count: int) -> None:
         for owner in self.owners:
             for offset in range(count):
                 key, amount = record(name, offset)
                 value = json.dumps({"amount": amount})
-                self._plain.produce(f"{name}-{self.app_id}", value, key, partition=owner.number)
+                self._plain.produce(self.topic(name), value, key, partition=owner.number)
         assert self._plain.flush(ANSWER_S) == 0
 
     def _transactions(self, stage: str) -> None:
@@ -251,12 +247,11 @@ class Forgery:
     def _packed(self, stage: str, owner: Owner) -> tuple[list[bytes], list[tuple[str, Body]]]:
         fault = _at(owner, stage)
         if stage.startswith("claim"):
-            claim = {"claim_id": stage, "app_id": self.app_id, "process_id": "p"}
-            return fault.values([pack(CLAIM, claim)]), []
+            return fault.values([pack(CLAIM, CLAIMED | {"app_id": self.app_id})]), []
         draft = owner.next_batch()
         fault.draft(draft)
         values = [pack(CHANGES, each) for each in draft.changes]
-        if draft.outputs and not draft.lean:
+        if draft.outputs and draft.changes:
             draft.increment["changes"] = {
                 "record_count": len(values),
                 "entry_count": sum(len(each["stores"]["default"]) for each in draft.changes),
@@ -329,15 +324,12 @@ class Forgery:
     ) -> None:
         noted = _noted(offsets[owner.number])
         for value in values:
-            producer.produce(
-                f"{self.app_id}-{kind}", value, partition=owner.number, on_delivery=noted
-            )
+            producer.produce(self.topic(kind), value, partition=owner.number, on_delivery=noted)
 
     def _send(self, owner: Owner, outputs: Sequence[tuple[str, Body]]) -> None:
         for key, value in outputs:
-            self._producer.produce(
-                f"accounts-{self.app_id}", json.dumps(value), key, partition=owner.number
-            )
+            target = self.topic("accounts")
+            self._producer.produce(target, json.dumps(value), key, partition=owner.number)
 
 
 def record(name: str, offset: int) -> tuple[str, int]:

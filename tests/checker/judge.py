@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from tests.checker import journal
 from tests.checker.healing import last_increment, wait_healed
-from tests.checker.journal import Told
+from tests.checker.honesty import Told, read_journals
 from tests.checker.partition import Names, PartitionJudge
 from tests.checker.reading import LogMoved, Logs
 from tests.checker.verdict import Verdict
@@ -53,7 +52,7 @@ def verify(
         names = _names(logs, app_id, inputs, outputs)
         if healed:
             wait_healed(logs, names, urls, deadline_seconds, verdict)
-        told = journal.read(outcomes, verdict)  # last: whoever had to come back has told by now
+        told = read_journals(outcomes, verdict)  # last: whoever had to come back has told by now
         for partition in range(names.partitions):
             _merge(verdict, _partition(logs, names, partition, told.get(partition, Told())))
     return verdict

@@ -6,6 +6,7 @@ import json
 import random
 import threading
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from confluent_kafka import Producer
@@ -68,13 +69,10 @@ def send(
     """`count` records at once; returns when all are acknowledged."""
     producer = _producer(bootstrap_servers)
     records = draw(app_id, partitions, seed, keys)
-    for _ in range(count):
-        while True:
-            try:
-                producer.produce(**next(records))
-                break
-            except BufferError:
-                producer.poll(0.1)
+    for record in islice(records, count):
+        while len(producer) > 50_000:
+            producer.poll(0.1)
+        producer.produce(**record)
     flush(producer)
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from tests.checker import wire
 from tests.checker.chain import Chain
 from tests.checker.fold import Fold
-from tests.checker.honesty import Honesty
-from tests.checker.journal import Told
+from tests.checker.honesty import Honesty, Told
 from tests.checker.outputs import Outputs
 from tests.checker.reading import Logs, Record
 from tests.checker.snapshots import Point, SnapshotLog

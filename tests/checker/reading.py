@@ -46,12 +46,12 @@ class Bounds(NamedTuple):
 
 
 class Record(NamedTuple):
-    """`committed` False: in an aborted or open transaction. `headers` as the client gives them: pairs, or None."""
+    """`committed` False: in an aborted or open transaction."""
 
     offset: int
     key: bytes | None
     value: bytes | None
-    headers: Any
+    headers: tuple[tuple[str, bytes], ...]
     committed: bool = True
 
 
@@ -120,7 +120,8 @@ class Logs:
                     elif offset >= end:
                         return
                     else:
-                        yield Record(offset, message.key(), message.value(), message.headers())
+                        headers: Any = tuple(message.headers() or ())
+                        yield Record(offset, message.key(), message.value(), headers)
 
     def both(
         self, topic: str, partition: int, bounds: Bounds, on_odd: Callable[[int, str], None]

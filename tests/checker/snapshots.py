@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.checker import wire
-from tests.checker.digest import Digest, Sums
 from tests.checker.reading import Bounds, Logs
 from tests.checker.verdict import Check, Verdict
+from tests.checker.wire import Digest, Sums
 
 
 class ChunkFacts(NamedTuple):

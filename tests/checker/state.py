@@ -9,8 +9,8 @@ from typing import NamedTuple
 import msgpack
 
 from tests.checker import wire
-from tests.checker.digest import Digest, Sums, terms
 from tests.checker.verdict import Check, Verdict
+from tests.checker.wire import Digest, Sums, terms
 
 STORE = "default"
 

@@ -8,7 +8,7 @@ from tests.checker.reading import Cursor, Record, both
 
 
 def log(*offsets: int, value: bytes = b"v") -> list[Record]:
-    return [Record(offset, None, value, None) for offset in offsets]
+    return [Record(offset, None, value, ()) for offset in offsets]
 
 
 def test_what_only_one_reader_sees_is_not_committed() -> None:

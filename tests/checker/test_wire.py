@@ -38,7 +38,7 @@ def test_any_other_byte_is_damage(path: Path) -> None:
 
 def test_foreign_records_are_told_apart() -> None:
     """Without our magic and without our headers a record is somebody else's."""
-    assert wire.is_foreign(b"filler", None)
+    assert wire.is_foreign(b"filler", ())
     assert wire.is_foreign(None, [("other", b"")])
     assert not wire.is_foreign(b"filler", [("snapreplay.kind", b"claim")])
-    assert not wire.is_foreign(wire.MAGIC, None)
+    assert not wire.is_foreign(wire.MAGIC, ())

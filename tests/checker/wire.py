@@ -1,20 +1,68 @@
-"""docs/FORMAT.md "Envelope" and "Bodies", read by a second reader: msgpack, zstandard, zlib, no code of the service."""
+"""docs/FORMAT.md "Envelope", "Bodies" and "Digest" read by a second reader, without code of the service."""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgpack
+import xxhash
 import zstandard
-
-from tests.checker.digest import Digest
 
 MAGIC = b"SNRP"
 HEADER_BYTES = 12
 BODY_BYTES_MAX = 16 * 1024 * 1024
+LIMITS = {f"max_{what}_len": BODY_BYTES_MAX for what in ("str", "bin", "array", "map")}
 CLAIM, CHANGES, INCREMENT, CHUNK, MANIFEST = 1, 2, 3, 4, 5
 KINDS = {1: "claim", 2: "changes", 3: "increment", 4: "chunk", 5: "manifest"}
+
+
+MASK = (1 << 64) - 1
+
+
+class Digest(NamedTuple):
+    """How many entries, and the two sums, mod 2^64."""
+
+    entries: int
+    a: int
+    b: int
+
+    def __str__(self) -> str:
+        """As statuses show it: "count:a:b", the sums in 16 hexadecimal digits."""
+        return f"{self.entries}:{self.a:016x}:{self.b:016x}"
+
+
+class Sums:
+    """A digest that entries are put into and taken from."""
+
+    def __init__(self) -> None:
+        self.count = self.a = self.b = 0
+
+    def put(self, key: bytes, value: bytes) -> None:
+        a, b = terms(key, value)
+        self.add(1, a, b)
+
+    def take(self, key: bytes, value: bytes) -> None:
+        a, b = terms(key, value)
+        self.add(-1, -a, -b)
+
+    def add(self, count: int, a: int, b: int) -> None:
+        self.count += count
+        self.a = (self.a + a) & MASK
+        self.b = (self.b + b) & MASK
+
+    @property
+    def digest(self) -> Digest:
+        return Digest(self.count, self.a, self.b)
+
+
+def terms(key: bytes, value: bytes) -> tuple[int, int]:
+    """What an entry adds to both sums."""
+    a = xxhash.xxh64_intdigest(value, xxhash.xxh64_intdigest(key, 42))
+    b = xxhash.xxh64_intdigest(key, xxhash.xxh64_intdigest(value, 42))
+    return a, b
 
 
 class Damaged(Exception):
@@ -25,6 +73,7 @@ class Claim(NamedTuple):
     claim_id: str
     app_id: str
     process_id: str
+    pid: int
 
 
 class Changes(NamedTuple):
@@ -121,7 +170,7 @@ Entry = Claim | Changes | Increment | Chunk | Manifest
 
 def is_foreign(value: bytes | None, headers: Any) -> bool:
     """Neither our magic nor our headers: somebody else's record, to be left alone."""
-    named = any(name.startswith("snapreplay.") for name, _ in headers or ())
+    named = any(name.startswith("snapreplay.") for name, _ in headers)
     return not (value or b"").startswith(MAGIC) and not named
 
 
@@ -132,14 +181,7 @@ def decode(value: bytes) -> Entry:
     """
     kind, body = _opened(value)
     try:
-        fields = msgpack.unpackb(
-            body,
-            max_str_len=BODY_BYTES_MAX,
-            max_bin_len=BODY_BYTES_MAX,
-            max_array_len=BODY_BYTES_MAX,
-            max_map_len=BODY_BYTES_MAX,
-        )
-        entry: Entry = _READERS[kind](fields)
+        entry: Entry = _READERS[kind](msgpack.unpackb(body, **LIMITS))
     except (ValueError, KeyError, TypeError, IndexError, msgpack.UnpackException) as error:
         raise Damaged(f"body of a {KINDS[kind]}: {type(error).__name__}: {error}") from error
     return entry
@@ -167,68 +209,45 @@ def _plain(packed: bytes) -> bytes:
         raise Damaged(f"compressed body: {error}") from error
 
 
-def _claim(f: Any) -> Claim:
-    return Claim(f["claim_id"], f["app_id"], f["process_id"])
-
-
-def _changes(f: Any) -> Changes:
-    return Changes(f["batch"], f["part"], f["stores"])
+def _named(kind: Any, fields: Any, **others: object) -> Any:
+    """Fields of the names that FORMAT.md gives them, but for `others`."""
+    return kind(**{name: fields[name] for name in kind._fields if name not in others}, **others)
 
 
 def _increment(f: Any) -> Increment:
     ref = f["changes"]
-    return Increment(
-        f["origin"]["app_id"],
-        f["owner_epoch"],
-        f["batch"],
-        f["previous_offset"],
-        [Range(*each[:4]) for each in f["ranges"]],
-        f["positions"],
-        f["record_count"],
-        [(topic, start, end) for topic, start, end, *_ in f["skipped"]],
-        [_pointer(each) for each in f["pointers"]],
-        ref and ChangesRef(ref["record_count"], ref["entry_count"], ref["crc32"]),
-        f["outputs"],
-        f.get("outputs_xxh64", {}),
-        _digest(f["digest"]),
-        f["genesis"]["start_offsets"],
-        f.get("decision"),
-        f.get("topic_ids", {}),
+    increment: Increment = _named(
+        Increment,
+        f,
+        app_id=f["origin"]["app_id"],
+        ranges=[Range(*each[:4]) for each in f["ranges"]],
+        skipped=[(topic, start, end) for topic, start, end, *_ in f["skipped"]],
+        pointers=[_named(Pointer, each, digest=_digest(each["digest"])) for each in f["pointers"]],
+        changes=ref and ChangesRef(ref["record_count"], ref["entry_count"], ref["crc32"]),
+        outputs_xxh64=f.get("outputs_xxh64", {}),
+        digest=_digest(f["digest"]),
+        start_offsets=f["genesis"]["start_offsets"],
+        decision=f.get("decision"),
+        topic_ids=f.get("topic_ids", {}),
     )
+    return increment
 
 
-def _pointer(f: Any) -> Pointer:
-    return Pointer(
-        f["snapshot_id"],
-        f["manifest_offset"],
-        f["first_chunk_offset"],
-        f["batch"],
-        f["increment_offset"],
-        _digest(f["digest"]),
-    )
+def _chunk(f: Any) -> Any:
+    return _named(Chunk, f, slices=[(a, b, entries) for _, a, b, entries, *_ in f["slices"]])
 
 
-def _chunk(f: Any) -> Chunk:
-    slices = [(a, b, entries) for _, a, b, entries, *_ in f["slices"]]
-    return Chunk(f["snapshot_id"], f["sequence"], slices)
-
-
-def _manifest(f: Any) -> Manifest:
-    entries_digest = _digest(f["entries_digest"])
-    if entries_digest is None:
+def _manifest(f: Any) -> Any:
+    if f["entries_digest"] is None:
         raise ValueError("entries_digest is nil")
-    return Manifest(
-        f["origin"]["app_id"],
-        f["snapshot_id"],
-        f["owner_epoch"],
-        f["batch"],
-        f["increment_offset"],
-        f["positions"],
-        [ChunkRef(*each[:4]) for each in f["chunks"]],
-        f["entry_count"],
-        _digest(f["digest"]),
-        entries_digest,
-        f.get("topic_ids", {}),
+    return _named(
+        Manifest,
+        f,
+        app_id=f["origin"]["app_id"],
+        chunks=[ChunkRef(*each[:4]) for each in f["chunks"]],
+        digest=_digest(f["digest"]),
+        entries_digest=_digest(f["entries_digest"]),
+        topic_ids=f.get("topic_ids", {}),
     )
 
 
@@ -236,9 +255,9 @@ def _digest(f: Any) -> Digest | None:
     return None if f is None else Digest(*f[:3])
 
 
-_READERS: dict[int, Any] = {
-    CLAIM: _claim,
-    CHANGES: _changes,
+_READERS: dict[int, Callable[[Any], Any]] = {
+    CLAIM: partial(_named, Claim),
+    CHANGES: partial(_named, Changes),
     INCREMENT: _increment,
     CHUNK: _chunk,
     MANIFEST: _manifest,

@@ -6,7 +6,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import msgspec
 import zstandard
 
 from snapreplay.snapshots.format.envelope import (
@@ -47,50 +46,6 @@ REGIONS = {
 def of_kind(slots: Slots, kind: RecordKind) -> Slots:
     """In order, as long as nothing is damaged yet."""
     return [slot for slot in slots if kind_of(slot.value or b"") is kind]
-
-
-def change(kind: RecordKind, number: int, how: Change) -> Edit:
-    """Of the records of this kind the one with this index."""
-
-    def edit(slots: Slots) -> None:
-        slot = of_kind(slots, kind)[number]
-        slot.value = how(slot.value or b"")
-
-    return edit
-
-
-def drop(kind: RecordKind, number: int) -> Edit:
-    """Nothing is left at its offset."""
-    return lambda slots: slots.remove(of_kind(slots, kind)[number])
-
-
-def replace_by_foreign(kind: RecordKind, number: int) -> Edit:
-    """Somebody else's record lies at its offset."""
-
-    def edit(slots: Slots) -> None:
-        slot = of_kind(slots, kind)[number]
-        slot.key, slot.value, slot.headers = b"k", b"hello", ()
-
-    return edit
-
-
-def exchange(kind: RecordKind, first: int, second: int) -> Edit:
-    """Two records have changed places."""
-
-    def edit(slots: Slots) -> None:
-        one, other = of_kind(slots, kind)[first], of_kind(slots, kind)[second]
-        one.value, other.value = other.value, one.value
-
-    return edit
-
-
-def overwrite(kind: RecordKind, number: int, by: RecordKind) -> Edit:
-    """The bytes of a record of another kind, whole, lie where this one's were."""
-
-    def edit(slots: Slots) -> None:
-        of_kind(slots, kind)[number].value = of_kind(slots, by)[0].value
-
-    return edit
 
 
 # ------------------------------------------------------------------------- bytes of one value
@@ -142,16 +97,6 @@ def sealed(
     described = bytes(old if new is None else new for new, old in given) + value[7:8]
     checksum = zlib.crc32(body, zlib.crc32(described))
     return MAGIC + described + checksum.to_bytes(4, "big") + body
-
-
-def with_fields(**fields: object) -> Change:
-    """The same record with other contents, intact: what a defect would write. The body is not compressed."""
-
-    def how(value: bytes) -> bytes:
-        body = msgspec.msgpack.decode(value[HEADER_BYTES:])
-        return sealed(value, msgspec.msgpack.encode({**body, **fields}))
-
-    return how
 
 
 def _xor(value: bytes, at: int) -> bytes:

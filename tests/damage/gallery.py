@@ -3,27 +3,16 @@ table with what comes of it: a test makes the table anew and compares."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
+from snapreplay.service.control.status import RestoreStatus
 from snapreplay.snapshots.format.envelope import RecordKind
 from tests.damage import edits
-from tests.damage.edits import Change, Edit
+from tests.damage.edits import Change, Edit, Slot, Slots, of_kind
 
 INCREMENTS, SNAPSHOTS = "increments", "snapshots"
-
-
-@dataclass(frozen=True)
-class Case:
-    """One row. `edits` are alternatives that must all come to the same end; each is a list of (topic, edit), and
-    "trim" in the place of an edit trims the topic below the record of that kind and index. `says`: words that the
-    status must have."""
-
-    record: str
-    damage: str
-    edits: tuple[tuple[tuple[str, Edit | Trim], ...], ...]
-    says: str = ""
-    changes: bool = True
 
 
 @dataclass(frozen=True)
@@ -34,142 +23,185 @@ class Trim:
     number: int = -1
 
 
+Edits = tuple[tuple[str, Edit | Trim], ...]
+"""Of topics, in this order."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row. `edits` are alternatives that must all come to the same end. `says`: words that the status must have."""
+
+    record: str
+    damage: str
+    edits: tuple[Edits, ...]
+    says: str = ""
+    changes: bool = True
+
+
+@dataclass(frozen=True)
+class Target:
+    """A record: the one with this index among those of its kind."""
+
+    name: str
+    kind: RecordKind
+    number: int = -1
+
+    @property
+    def topic(self) -> str:
+        in_snapshots = self.kind in (RecordKind.CHUNK, RecordKind.MANIFEST)
+        return SNAPSHOTS if in_snapshots else INCREMENTS
+
+    def case(self, damage: str, says: str, *alternatives: Edit, changes: bool = True) -> Case:
+        each = tuple(((self.topic, edit),) for edit in alternatives)
+        return Case(self.name, damage, each, says, changes)
+
+    def bytes(self, says: str) -> Iterator[Case]:
+        yield self.case("any byte flipped", says, *self.changed(edits.flips()))
+        yield self.case("cut, emptied, lengthened", says, *self.changed(edits.cuts()))
+        yield self.case("would fill the memory", says, *self.changed(edits.bombs()))
+
+    def newer(self, says: str) -> Case:
+        return self.case("of a newer format", says, *self.changed(edits.from_the_future()))
+
+    def of(self, slots: Slots) -> Slot:
+        return of_kind(slots, self.kind)[self.number]
+
+    def changed(self, ways: Iterable[Change]) -> Iterator[Edit]:
+        for way in ways:
+
+            def edit(slots: Slots, way: Change = way) -> None:
+                slot = self.of(slots)
+                slot.value = way(slot.value or b"")
+
+            yield edit
+
+    def flipped(self, slots: Slots) -> None:
+        next(self.changed(edits.flips()))(slots)
+
+    def dropped(self, slots: Slots) -> None:
+        """Nothing is left at its offset."""
+        slots.remove(self.of(slots))
+
+    def foreign(self, slots: Slots) -> None:
+        """Somebody else's record lies at its offset."""
+        slot = self.of(slots)
+        slot.key, slot.value, slot.headers = b"k", b"hello", ()
+
+    def exchanged(self, slots: Slots) -> None:
+        """It and the one before have changed places."""
+        one, other = self.of(slots), of_kind(slots, self.kind)[self.number - 1]
+        one.value, other.value = other.value, one.value
+
+    def overwritten(self, by: RecordKind) -> Edit:
+        """The bytes of a record of another kind, whole, lie where this one's were."""
+        return lambda slots: setattr(self.of(slots), "value", of_kind(slots, by)[0].value)
+
+
+CHUNK = Target("chunk of the newest snapshot", RecordKind.CHUNK)
+MANIFEST = Target("manifest of the newest snapshot", RecordKind.MANIFEST)
+CHANGES = Target("changes of the last batch", RecordKind.CHANGES)
+BEHIND = Target("increment behind the newest snapshot", RecordKind.INCREMENT, -2)
+LAST = Target("last increment", RecordKind.INCREMENT)
+CLAIM = Target("claim of an earlier owner", RecordKind.CLAIM, 0)
+CHUNKS = Target("chunks of both snapshots", RecordKind.CHUNK)
+KNOWN, PLACE, PREDECESSOR = "this build knows", "-0 offset", "as its predecessor"
+
+
 def cases() -> Iterator[Case]:
     """All rows, in the order of the table."""
-    yield from _snapshots()
-    yield from _changes()
+    yield from CHUNK.bytes("its manifest says")
+    yield CHUNK.newer("crc")
+    yield CHUNK.case("gone", "lacks 1 of", CHUNK.dropped)
+    yield CHUNK.case("another program's record in its place", "crc32", CHUNK.foreign)
+    yield CHUNK.case("exchanged with its neighbour", "crc32", CHUNK.exchanged)
+    yield from MANIFEST.bytes(SNAPSHOTS + PLACE)
+    yield MANIFEST.newer(KNOWN)
+    yield MANIFEST.case("gone", "holds nothing at manifest offset", MANIFEST.dropped)
+    yield MANIFEST.case("exchanged with the one before", "pointer names", MANIFEST.exchanged)
+    yield from CHANGES.bytes("the changes records have crc32")
+    yield CHANGES.newer("crc32")
+    yield CHANGES.case("gone", "changes record, but before it there are 0", CHANGES.dropped)
+    yield CHANGES.case("exchanged with those before", "crc32", CHANGES.exchanged)
     yield from _increments()
-    yield from _last()
-    yield from _others()
-
-
-def _snapshots() -> Iterator[Case]:
-    chunk, manifest = "chunk of the newest snapshot", "manifest of the newest snapshot"
-    yield from _bytes(chunk, SNAPSHOTS, RecordKind.CHUNK, -1, "its manifest says")
-    yield _one(
-        chunk, "of a newer format", SNAPSHOTS, RecordKind.CHUNK, -1, edits.from_the_future(), "crc"
-    )
-    yield Case(chunk, "gone", _each(SNAPSHOTS, edits.drop(RecordKind.CHUNK, -1)), "lacks 1 of")
-    foreign = edits.replace_by_foreign(RecordKind.CHUNK, -1)
-    yield Case(chunk, "another program's record in its place", _each(SNAPSHOTS, foreign), "crc32")
-    swapped = edits.exchange(RecordKind.CHUNK, -1, -2)
-    yield Case(chunk, "exchanged with its neighbour", _each(SNAPSHOTS, swapped), "crc32")
-    yield from _bytes(manifest, SNAPSHOTS, RecordKind.MANIFEST, -1, f"{SNAPSHOTS}-0 offset")
-    future = edits.from_the_future()
-    says = "this build knows"
-    yield _one(manifest, "of a newer format", SNAPSHOTS, RecordKind.MANIFEST, -1, future, says)
-    gone = edits.drop(RecordKind.MANIFEST, -1)
-    yield Case(manifest, "gone", _each(SNAPSHOTS, gone), "holds nothing at manifest offset")
-    swapped = edits.exchange(RecordKind.MANIFEST, -1, -2)
-    yield Case(
-        manifest, "exchanged with the one before", _each(SNAPSHOTS, swapped), "pointer names"
-    )
-
-
-def _changes() -> Iterator[Case]:
-    record = "changes of the last batch"
-    kind = RecordKind.CHANGES
-    yield from _bytes(record, INCREMENTS, kind, -1, "the changes records have crc32")
-    yield _one(record, "of a newer format", INCREMENTS, kind, -1, edits.from_the_future(), "crc32")
-    gone = edits.drop(kind, -1)
-    yield Case(record, "gone", _each(INCREMENTS, gone), "changes record, but before it there are 0")
-    swapped = edits.exchange(kind, -1, -2)
-    yield Case(record, "exchanged with those before", _each(INCREMENTS, swapped), "crc32")
+    yield CLAIM.case("any byte flipped, cut", "", *CLAIM.changed((*edits.flips(), *edits.cuts())))
+    yield CHUNKS.case("a byte flipped", "crc32", _both_chunks)
+    yield from _trimmed()
 
 
 def _increments() -> Iterator[Case]:
-    record, kind = "increment behind the newest snapshot", RecordKind.INCREMENT
-    yield from _bytes(record, INCREMENTS, kind, -2, f"{INCREMENTS}-0 offset")
-    says = "this build knows"
-    yield _one(record, "of a newer format", INCREMENTS, kind, -2, edits.from_the_future(), says)
-    gone = _each(INCREMENTS, edits.drop(kind, -2), edits.replace_by_foreign(kind, -2))
-    yield Case(record, "gone, or another program's in its place", gone, "as its predecessor")
-    swapped = _each(INCREMENTS, edits.exchange(kind, -2, -3))
-    yield Case(record, "exchanged with the one before", swapped, "as its predecessor")
-    both = _each(
-        INCREMENTS, _all(*(edits.change(k, -2, _flip) for k in (kind, RecordKind.CHANGES)))
-    )
-    yield Case(record, "a byte flipped, and in its changes", both, "neither mode")
-    without = _all(edits.drop(RecordKind.CHANGES, -2), edits.change(kind, -2, _flip))
-    gone = _each(INCREMENTS, without)
-    yield Case(record, "a byte flipped, and its changes gone", gone, "neither mode")
-    lean = _each(INCREMENTS, edits.change(kind, -2, _flip))
-    yield Case(
-        record, "a byte flipped, changelog.enabled = false", lean, "neither mode", changes=False
-    )
+    elsewhere = "gone, or another program's in its place"
+    changes = Target("", RecordKind.CHANGES, -2)
+    yield from BEHIND.bytes(INCREMENTS + PLACE)
+    yield BEHIND.newer(KNOWN)
+    yield BEHIND.case(elsewhere, PREDECESSOR, BEHIND.dropped, BEHIND.foreign)
+    yield BEHIND.case("exchanged with the one before", PREDECESSOR, BEHIND.exchanged)
+    neither = "neither mode"
+    both = _all(BEHIND.flipped, changes.flipped)
+    yield BEHIND.case("a byte flipped, and in its changes", neither, both)
+    without = _all(changes.dropped, BEHIND.flipped)
+    yield BEHIND.case("a byte flipped, and its changes gone", neither, without)
+    lean = "a byte flipped, changelog.enabled = false"
+    yield BEHIND.case(lean, neither, BEHIND.flipped, changes=False)
+    yield from LAST.bytes(INCREMENTS + PLACE)
+    yield LAST.newer(KNOWN)
+    yield LAST.case("exchanged with the one before", PREDECESSOR, LAST.exchanged)
+    others = [LAST.overwritten(by) for by in (RecordKind.CLAIM, RecordKind.CHANGES)]
+    yield LAST.case("a claim or changes in its place", INCREMENTS + PLACE, *others)
+    yield LAST.case("gone, its changes are there", INCREMENTS + PLACE, LAST.dropped, LAST.foreign)
 
 
-def _last() -> Iterator[Case]:
-    record, kind = "last increment", RecordKind.INCREMENT
-    yield from _bytes(record, INCREMENTS, kind, -1, f"{INCREMENTS}-0 offset")
-    says = "this build knows"
-    yield _one(record, "of a newer format", INCREMENTS, kind, -1, edits.from_the_future(), says)
-    swapped = _each(INCREMENTS, edits.exchange(kind, -1, -2))
-    yield Case(record, "exchanged with the one before", swapped, "as its predecessor")
-    others = [edits.overwrite(kind, -1, by) for by in (RecordKind.CLAIM, RecordKind.CHANGES)]
-    says = f"{INCREMENTS}-0 offset"
-    yield Case(record, "a claim or changes in its place", _each(INCREMENTS, *others), says)
-    gone = _each(INCREMENTS, edits.drop(kind, -1), edits.replace_by_foreign(kind, -1))
-    yield Case(record, "gone, its changes are there", gone, says)
-
-
-def _others() -> Iterator[Case]:
-    flipped = [edits.change(RecordKind.CLAIM, 0, how) for how in (*edits.flips(), *edits.cuts())]
-    yield Case("claim of an earlier owner", "any byte flipped, cut", _each(INCREMENTS, *flipped))
-    chunks = _all(
-        edits.change(RecordKind.CHUNK, -1, _flip), edits.change(RecordKind.CHUNK, 0, _flip)
-    )
-    yield Case("chunks of both snapshots", "a byte flipped", _each(SNAPSHOTS, chunks), "crc32")
-    trimmed = (((SNAPSHOTS, chunks), (INCREMENTS, Trim(RecordKind.INCREMENT, 1))),)
-    yield Case(
-        "the same", "and T-ZengLiang trimmed", trimmed, "no snapshot can be used to restore batch 8"
-    )
-    first = (
-        ((SNAPSHOTS, Trim(RecordKind.MANIFEST, 0)), (INCREMENTS, Trim(RecordKind.INCREMENT, 1))),
-    )
-    yield Case("both topics", "trimmed below what the newest snapshot needs", first)
-    half = (((SNAPSHOTS, Trim(RecordKind.MANIFEST, -1)),),)
-    yield Case("T-QuanLiang", "trimmed into the newest snapshot", half, "which now starts at")
-    cut = (((INCREMENTS, Trim(RecordKind.INCREMENT, -1)),),)
-    yield Case(
-        "T-ZengLiang",
-        "trimmed to the last increment",
-        cut,
-        "no snapshot can be used to restore batch 8",
-    )
-    everything = (((INCREMENTS, Trim(None)),),)
-    yield Case("T-ZengLiang", "trimmed to its end", everything, "not even the genesis")
-
-
-def _bytes(record: str, topic: str, kind: RecordKind, number: int, says: str) -> Iterator[Case]:
-    yield _one(record, "any byte flipped", topic, kind, number, edits.flips(), says)
-    yield _one(record, "cut, emptied, lengthened", topic, kind, number, edits.cuts(), says)
-    yield _one(record, "would fill the memory", topic, kind, number, edits.bombs(), says)
-
-
-def _one(
-    record: str,
-    damage: str,
-    topic: str,
-    kind: RecordKind,
-    number: int,
-    changes: Iterable[Change],
-    says: str,
-) -> Case:
-    each = [edits.change(kind, number, how) for how in changes]
-    return Case(record, damage, _each(topic, *each), says)
-
-
-def _each(topic: str, *alternatives: Edit) -> tuple[tuple[tuple[str, Edit | Trim], ...], ...]:
-    return tuple(((topic, edit),) for edit in alternatives)
+def _trimmed() -> Iterator[Case]:
+    nothing = "no snapshot can be used to restore batch 8"
+    log = (INCREMENTS, Trim(RecordKind.INCREMENT, 1))
+    yield Case("the same", "and T-ZengLiang trimmed", (((SNAPSHOTS, _both_chunks), log),), nothing)
+    first = ((SNAPSHOTS, Trim(RecordKind.MANIFEST, 0)), log)
+    yield Case("both topics", "trimmed below what the newest snapshot needs", (first,))
+    half = ((SNAPSHOTS, Trim(RecordKind.MANIFEST)),)
+    says = "which now starts at"
+    yield Case("T-QuanLiang", "trimmed into the newest snapshot", (half,), says)
+    cut = ((INCREMENTS, Trim(RecordKind.INCREMENT)),)
+    yield Case("T-ZengLiang", "trimmed to the last increment", (cut,), nothing)
+    everything = ((INCREMENTS, Trim(None)),)
+    yield Case("T-ZengLiang", "trimmed to its end", (everything,), "not even the genesis")
 
 
 def _all(*together: Edit) -> Edit:
-    def edit(slots: edits.Slots) -> None:
+    def edit(slots: Slots) -> None:
         for each in together:
             each(slots)
 
     return edit
 
 
-_flip: Callable[[bytes], bytes | None] = next(edits.flips())
+_both_chunks = _all(CHUNK.flipped, Target("", RecordKind.CHUNK, 0).flipped)
+
+
+# ------------------------------------------------------------------- the table in docs/results.md
+
+
+def ends(restore: RestoreStatus, snapshots: list[str], error: str | None) -> str:
+    """`snapshots`: the ids that the last increment points to, newest first; `error`: what made it FAILED."""
+    if error is not None:
+        return f"FAILED, `{error}`"
+    used = restore.snapshot.snapshot_id if restore.snapshot else None
+    place = snapshots.index(used) if used else len(snapshots)
+    where = ("newest snapshot", "snapshot before", "genesis")[place]
+    return f"LIVE from the {where}, by {restore.mode}"
+
+
+def row(case: Case, ended: str) -> str:
+    """A line of the table. `restore-status --watch` ends with 0 where all is LIVE, else with 1."""
+    proof, code = ("equal", 0) if ended.startswith("LIVE") else ("–", 1)
+    return f"| {case.record} | {case.damage} | {ended} | {proof} | {code} | {case.says} |"
+
+
+def table(document: str) -> list[str]:
+    """The rows of the damage table in the document."""
+    _, _, rest = document.partition("| record | damage |")
+    lines = rest.partition("\n\n")[0].splitlines()
+    return lines[2:]
+
+
+def told(restore: RestoreStatus, error: Any) -> str:
+    """All that the status says about the damage."""
+    return f"{restore.fallback_reason or ''} {error.message if error else ''}"

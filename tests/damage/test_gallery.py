@@ -10,8 +10,7 @@ import pytest
 
 from tests.damage import memory
 from tests.damage.edits import of_kind
-from tests.damage.ends import ends, row, table, told
-from tests.damage.gallery import Case, Trim, cases
+from tests.damage.gallery import Case, Trim, cases, ends, row, table, told
 from tests.damage.memory import Outcome, World
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs/results.md"
@@ -19,9 +18,9 @@ CASES = {f"{case.record}, {case.damage}": case for case in cases()}
 
 
 @pytest.fixture(scope="module")
-async def worlds() -> dict[bool, World]:
+def worlds() -> dict[bool, World]:
     """With and without changes in the log."""
-    return {changes: await memory.world(changes=changes) for changes in (True, False)}
+    return {changes: memory.world(changes=changes) for changes in (True, False)}
 
 
 def damaged(world: World, edits: Any) -> World:
@@ -29,14 +28,12 @@ def damaged(world: World, edits: Any) -> World:
     copy = world.copy()
     for part, edit in edits:
         topic = f"{copy.app.app_id}-{part}"
-        slots = copy.cluster.slots(topic)
-        log = copy.cluster.logs[topic]
+        slots, log = copy.slots(topic), copy.log(topic)
         if isinstance(edit, Trim):
-            at = of_kind(slots, edit.kind)[edit.number].offset if edit.kind else len(log.records)
-            log.start_offset = at
+            log.trim(of_kind(slots, edit.kind)[edit.number].offset if edit.kind else log.end)
         else:
             edit(slots)
-            copy.cluster.rewrite(topic, slots)
+            copy.rewrite(topic, slots)
     return copy
 
 
@@ -54,15 +51,15 @@ def checked(world: World, outcome: Outcome, case: Case) -> str:
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_every_damage_ends_as_the_document_says(worlds, name):
+def test_every_damage_ends_as_the_document_says(worlds, name):
     """All its variants end in the same way, with the words of the table in the status; LIVE only with the right state
     and proof."""
     case = CASES[name]
     world = worlds[case.changes]
     found = set()
     for edits in case.edits:
-        outcome = await memory.recovered(damaged(world, edits))
-        found.add(row(case.record, case.damage, checked(world, outcome, case), case.says))
+        outcome = memory.recovered(damaged(world, edits))
+        found.add(row(case, checked(world, outcome, case)))
     (told_row,) = found
     assert told_row in table(DOCUMENT.read_text())
 
@@ -73,10 +70,10 @@ def test_the_document_has_no_row_that_is_not_tried():
     assert rows == [[f"| {case.record}", case.damage] for case in cases()]
 
 
-async def test_undamaged_it_recovers_from_the_newest_snapshot(worlds):
+def test_undamaged_it_recovers_from_the_newest_snapshot(worlds):
     """What the others are compared with."""
     for world in worlds.values():
-        outcome = await memory.recovered(world.copy())
+        outcome = memory.recovered(world.copy())
         assert (outcome.error, outcome.restore.fallback_reason) == (None, None)
         assert outcome.entries == world.entries
         assert outcome.restore.snapshot

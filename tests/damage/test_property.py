@@ -5,7 +5,6 @@ An example is a seed: what it does is drawn by a `Random` of its own, so that a 
 
 from __future__ import annotations
 
-import asyncio
 import random
 import zlib
 from functools import cache
@@ -17,7 +16,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from snapreplay.errors import DamagedError, SnapreplayError, UnknownFormatError
-from snapreplay.snapshots.format.changes import check_changes, split_changes
 from snapreplay.snapshots.format.chunks import ChunkWriter, open_chunk, read_chunk, reading_back
 from snapreplay.snapshots.format.envelope import (
     HEADER_BYTES,
@@ -31,20 +29,15 @@ from snapreplay.state.steps import all_of
 from snapreplay.state.store import store_of
 from tests.damage import memory
 from tests.damage.edits import Slot, bombs, cuts, flips, from_the_future, of_kind, sealed
-from tests.damage.memory import Outcome, World
+from tests.damage.memory import OWN, World
 from tests.support import apps
 
-HANG_SECONDS = 60.0
 QUICK, THOROUGH = 100, 5000
 INCREMENT = headers_for(RecordKind.INCREMENT)[0]
 GALLERY = [*flips(), *cuts(), *bombs(), *from_the_future()]
 SEEDS = st.integers(0, 2**32)
 
-quick = settings(
-    max_examples=QUICK,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-thorough = settings(quick, max_examples=THOROUGH)
+quick = settings(max_examples=QUICK, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def damaged(draw: random.Random, value: bytes) -> bytes | None:
@@ -68,8 +61,8 @@ def damaged(draw: random.Random, value: bytes) -> bytes | None:
 
 
 @cache
-def written_chunk() -> tuple[bytes, ChunkRef, Any]:
-    """A chunk of 50 entries as the topic has it, its reference, and as it is read."""
+def written_chunk() -> tuple[bytes, Any]:
+    """A chunk of 50 entries as the topic has it, and as it is read."""
     store: Any = store_of(apps.accounts())
     store.begin()
     for number in range(50):
@@ -81,26 +74,14 @@ def written_chunk() -> tuple[bytes, ChunkRef, Any]:
     body = ChunkWriter("s").body(all_of(store.mark().slicing(1_000_000)))
     value = enveloped(RecordKind.CHUNK, body, compress=True)
     ref = ChunkRef(0, 0, len(value), zlib.crc32(value))
-    return value, ref, read_chunk(value, ref, "s")
-
-
-@given(SEEDS)
-@quick
-def test_a_damaged_chunk_is_refused_or_is_the_chunk(seed: int) -> None:
-    """Whoever reads it by its reference gets what was written, or DamagedError or UnknownFormatError."""
-    value, ref, chunk = written_chunk()
-    try:
-        read = read_chunk(damaged(random.Random(seed), value) or b"", ref, "s", verify_sums=True)
-    except (DamagedError, UnknownFormatError):
-        return
-    assert read == chunk
+    return value, read_chunk(value, ref, "s")
 
 
 @given(SEEDS)
 @quick
 def test_a_damaged_chunk_that_its_reference_vouches_for_is_found_by_hashing(seed: int) -> None:
     """Size and checksums are those of the damaged bytes: what is read has no entry that was not written."""
-    value, _, chunk = written_chunk()
+    value, chunk = written_chunk()
     body = damaged(random.Random(seed), open_envelope(value).body) or b""
     fake = sealed(value, body, compression=0)
     ref = ChunkRef(0, 0, len(fake), zlib.crc32(fake))
@@ -120,52 +101,24 @@ def entries(chunk: Any) -> dict[bytes, bytes]:
     return {key: value for part in chunk.slices for key, value in part.entries.items()}
 
 
-@given(SEEDS)
-@quick
-def test_damaged_changes_are_refused_before_any_is_applied(seed: int) -> None:
-    """Several records: some damaged, left out, repeated or exchanged. All as written, or nothing at all."""
-    draw = random.Random(seed)
-    changes = {f"k{n}".encode(): bytes(300) for n in range(20)}
-    written, ref = split_changes(7, changes, record_bytes_max=1500)
-    assert len(written) > 2
-    values = written[:]
-    if draw.random() < 0.5:
-        values = draw.choices(written, k=draw.randint(0, len(written) + 1))
-    for number, value in enumerate(values):
-        if draw.random() < 0.25:
-            values[number] = damaged(draw, value) or b""
-    try:
-        read = [stores["default"] for stores in check_changes(ref, values)]
-    except (DamagedError, UnknownFormatError):
-        return
-    assert values == written
-    assert {k: v for group in read for k, v in group.items()} == changes
-
-
 # ------------------------------------------------------------------------- the whole recovery
 
 
 @pytest.fixture(scope="module")
 def worlds() -> list[World]:
     """Preferring changes, preferring replay, without changes."""
-    making = (memory.world(), memory.world(mode="replay"), memory.world(changes=False))
-    return [asyncio.run(each) for each in making]
+    return [memory.world(), memory.world(mode="replay"), memory.world(changes=False)]
 
 
 @pytest.fixture(scope="module")
 def unproven() -> World:
     """With a state that is no map: no digest after each batch, only that of a snapshot's entries."""
-    return asyncio.run(memory.world(app=apps.tape("memory")))
+    return memory.world(app=apps.tape("memory"))
 
 
 def assert_declared_or_right(world: World) -> None:
     """The property. Anything but an error of ours is raised, a hang too."""
-
-    async def bounded() -> Outcome:
-        async with asyncio.timeout(HANG_SECONDS):
-            return await memory.recovered(world)
-
-    outcome = asyncio.run(bounded())
+    outcome = memory.recovered(world)
     if outcome.error is not None:
         assert isinstance(outcome.error, SnapreplayError)
         assert outcome.error.message
@@ -180,12 +133,12 @@ def from_damaged_topics(worlds: list[World], seed: int) -> None:
     """One to four records anywhere in both topics: damaged, gone, foreign, exchanged."""
     draw = random.Random(seed)
     world = draw.choice(worlds).copy()
-    newest = _last_of(world.cluster.slots("memory-increments")).value
+    newest = _last_of(world.slots("memory-increments")).value
     for _ in range(draw.randint(1, 4)):
-        topic = draw.choice(["memory-increments", "memory-snapshots"])
-        slots = world.cluster.slots(topic)
+        topic = draw.choice(OWN)
+        slots = world.slots(topic)
         _damage(draw, slots, newest)
-        world.cluster.rewrite(topic, slots)
+        world.rewrite(topic, slots)
     assert_declared_or_right(world)
 
 
@@ -217,15 +170,15 @@ def from_forged_records(worlds: list[World], seed: int) -> None:
     others are held against."""
     draw = random.Random(seed)
     world = draw.choice(worlds).copy()
-    topic = draw.choice(["memory-increments", "memory-snapshots"])
-    slots = world.cluster.slots(topic)
+    topic = draw.choice(OWN)
+    slots = world.slots(topic)
     last = of_kind(slots, RecordKind.INCREMENT)[-1:]
     slot = draw.choice([each for each in slots if each not in last])
     value = slot.value or b""
     body = msgspec.msgpack.decode(open_envelope(value).body)
     _change_one(draw, body)
     slot.value = sealed(value, msgspec.msgpack.encode(body), compression=0)
-    world.cluster.rewrite(topic, slots)
+    world.rewrite(topic, slots)
     assert_declared_or_right(world)
 
 
@@ -265,18 +218,10 @@ def test_a_recovery_from_forged_records_is_right_or_fails(worlds: list[World], s
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @given(seed=SEEDS)
-@thorough
-def test_many_damaged_topics_end_right_or_fail(
+@settings(quick, max_examples=THOROUGH)
+def test_many_damaged_and_forged_topics_end_right_or_fail(
     worlds: list[World], unproven: World, seed: int
 ) -> None:
     """The same for the night."""
     from_damaged_topics([*worlds, unproven], seed)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-@given(seed=SEEDS)
-@thorough
-def test_many_forged_records_end_right_or_fail(worlds: list[World], seed: int) -> None:
-    """The same for the night."""
     from_forged_records(worlds, seed)

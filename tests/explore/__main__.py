@@ -6,7 +6,6 @@ import argparse
 import sys
 import time
 
-from tests.explore.between import Rules
 from tests.explore.explore import explore
 from tests.explore.world import beginning
 
@@ -21,7 +20,7 @@ def main() -> int:
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=bound)
     given = vars(parser.parse_args())
     states_max, began = given.pop("states"), time.monotonic()
-    explored = explore(beginning(**given), Rules(), states_max)
+    explored = explore(beginning(**given), states_max)
     print(f"{explored.states:,} states in {time.monotonic() - began:.0f} s, {given}")
     if explored.problem:
         print("\n".join((*explored.story, f"PROBLEM: {explored.problem}")))

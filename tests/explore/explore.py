@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from snapreplay.service.core.recovery import Recovery
 from snapreplay.service.core.retained import RetainedState
 from snapreplay.snapshots.format.records import Increment
-from tests.explore.between import Rules
 from tests.explore.moves import moves
 from tests.explore.world import Owner, World, problems
 
@@ -70,14 +69,14 @@ def _kept(kept: RetainedState | None) -> object:
     return kept.last_offset, _increment(kept.doubtful), kept.lineage, kept.unbroken
 
 
-def explore(beginning: World, rules: Rules, states_max: int) -> Explored:
+def explore(beginning: World, states_max: int) -> Explored:
     """Until a problem, `states_max`, or the end."""
     start = key_of(beginning)
     came: dict[Key, tuple[Key, str] | None] = {start: None}
     waiting = deque([(start, beginning)])
     while waiting:
         key, world = waiting.popleft()
-        for words, after in moves(world, rules):
+        for words, after in moves(world):
             problem = after.broken or next(problems(after), "")
             if problem:
                 return Explored(len(came), False, problem, (*_story(came, key), words))

@@ -5,38 +5,128 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import msgspec
+
+from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import ownership as machine
-from tests.explore.between import Move, Rules, ask, with_owner
-from tests.explore.processing import process
+from snapreplay.service.core.chain import Chain
+from snapreplay.service.core.lineage import Lineage
+from snapreplay.service.core.retained import Ending, RetainedState
+from snapreplay.snapshots.format.records import Increment, Pointer
+from snapreplay.snapshots.retention import retention_floors
 from tests.explore.recovering import begin, perform
-from tests.explore.world import NAMES, Owner, World
+from tests.explore.turn import FENCED, IN_DOUBT, Move, Turn, ended, follow
+from tests.explore.world import KEPT, MARKER, NAMES, Entry, Owner, World
 
 
-def moves(world: World, rules: Rules) -> Iterator[Move]:
+def moves(world: World) -> Iterator[Move]:
     """Every next world, and in words what happened."""
     for number, owner in enumerate(world.owners):
-        name = NAMES[number]
-        for what, after in _moves_of(world, number, owner, rules):
+        name, turn = NAMES[number], Turn(world, number, owner)
+        for what, after in _moves_of(turn):
             yield f"{name} {what}", after
-        started = owner.recovery is not None or owner.is_live
-        if world.crashes and started:
-            fresh = Owner(
-                replace(owner.ownership, stage=machine.Stage.OWNING), None, claims=owner.claims
-            )
-            yield (
-                f"{name} is killed and starts again",
-                with_owner(replace(world, crashes=world.crashes - 1), number, fresh),
-            )
+        if world.crashes and (owner.recovery is not None or owner.chain is not None):
+            anew = replace(owner.ownership, stage=machine.Stage.OWNING)
+            killed = turn._replace(owner=Owner(anew, None, claims=owner.claims))
+            yield f"{name} is killed and starts again", killed.on(crashes=world.crashes - 1).done()
 
 
-def _moves_of(world: World, number: int, owner: Owner, rules: Rules) -> Iterator[Move]:
-    if owner.is_live:
-        yield from process(world, number, owner, rules)
+def _moves_of(turn: Turn) -> Iterator[Move]:
+    owner = turn.owner
+    if owner.chain is not None:
+        yield from _process(turn, owner.chain)
     elif owner.asks:
-        yield from ask(world, number, owner)
+        yield from _ask(turn)
     elif owner.stands_back:
-        yield "is given the partition", begin(world, number, replace(owner, stands_back=False))
+        yield "is given the partition", begin(turn.now(stands_back=False))
     elif owner.doing is None:
-        yield "begins to recover", begin(world, number, owner)
+        yield "begins to recover", begin(turn)
     else:
-        yield from perform(world, number, owner, owner.doing, rules)
+        yield from perform(turn, owner.doing)
+
+
+def _ask(turn: Turn) -> Iterator[Move]:
+    """Whether somebody has claimed since; a broker that lags behind does not know."""
+    newer = turn.world.newer_claim(turn.owner.ownership.owner_epoch)
+    idle, asks = turn.now(asks=False), "who has claimed since:"
+    words = "nobody" if newer is None else newer.instance_id
+    yield f"asks the log {asks} {words}", follow(idle, machine.OwnerAnswered(newer))
+    if newer is not None and turn.world.faults:
+        nobody = machine.OwnerAnswered(None)
+        yield f"asks a stale leader {asks} nobody", follow(idle.faulty(), nobody)
+
+
+# ---------------------------------------------------------------------- a LIVE owner
+
+
+def _process(turn: Turn, chain: Chain) -> Iterator[Move]:
+    world = turn.world
+    position = chain.last.positions["in"]
+    empty = chain.next_increment(None, None, 0)
+    if position < world.batches:
+        batch = msgspec.structs.replace(empty, positions={"in": position + 1}, record_count=1)
+        yield from _commit(turn, chain, batch)
+    elif chain.new_pointer is not None:
+        yield from _commit(turn, chain, empty)
+    if world.snapshots_left and chain.new_pointer is None and chain.batch:
+        yield from _snapshot(turn, chain)
+    yield from _trim(world, chain)
+
+
+def _commit(turn: Turn, chain: Chain, increment: Increment) -> Iterator[Move]:
+    what = f"commits batch {increment.batch}"
+    if turn.is_fenced:
+        yield f"{what}: fenced", _doubtful(turn, chain, increment, FENCED)
+        return
+    offset = len(turn.world.log)
+    written = turn.writes(Entry(increment=increment), MARKER)
+    yield f"{what} at {offset}", written.now(chain=chain.committed(increment, offset)).done()
+    for how, after, error in (
+        (f" at {offset}, and gets no answer", written, IN_DOUBT),
+        (", which does not arrive", turn, IN_DOUBT),
+        (": a stale coordinator refuses it", turn, FENCED),
+    ):
+        if turn.world.faults:
+            yield what + how, _doubtful(after.faulty(), chain, increment, error)
+
+
+def _doubtful(turn: Turn, chain: Chain, increment: Increment, error: SnapreplayError) -> World:
+    kept = RetainedState(
+        chain.last,
+        chain.last_offset,
+        increment,
+        ending=Ending(asked=True),
+        lineage=Lineage(1, turn.owner.producer_epoch),
+    )
+    return ended(turn.now(kept=kept, chain=None), error, increment, chain.owner_epoch)
+
+
+def _snapshot(turn: Turn, chain: Chain) -> Iterator[Move]:
+    world, batch = turn.world, chain.batch
+    at = len(world.snapshots)
+    pointer = Pointer(f"s{batch}", at, at, batch, chain.last_offset, chain.last.digest)
+    pointing = turn.on(snapshots_left=world.snapshots_left - 1).now(
+        chain=chain.pointing_to(pointer)
+    )
+    written = pointing.on(snapshots=(*world.snapshots, batch))
+    what = f"writes a snapshot of batch {batch}"
+    yield what, written.done()
+    if world.faults:
+        unanswered = written._replace(owner=turn.owner)
+        yield f"{what}, and gets no answer", unanswered.faulty().done()
+        lost = (
+            pointing if not world.rules.waits_for_pointer else pointing._replace(owner=turn.owner)
+        )
+        yield f"{what}, which does not arrive", lost.faulty().done()
+
+
+def _trim(world: World, chain: Chain) -> Iterator[Move]:
+    floors = retention_floors(chain.last, chain.last_offset, KEPT)
+    if floors is None:
+        return
+    too_far = 2 if world.rules.trims_too_far else 0
+    log_start = max(world.log_start, floors.increments_offset + too_far)
+    snapshots_start = max(world.snapshots_start, floors.snapshots_offset + too_far // 2)
+    trimmed = replace(world, log_start=log_start, snapshots_start=snapshots_start)
+    if trimmed != world:
+        yield f"trims up to {log_start}", trimmed

@@ -16,157 +16,126 @@ from snapreplay.service.core.recovery import Recovery, step
 from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.snapshots.format.records import NO_OFFSET, Pointer
 from snapreplay.snapshots.plan import FromSnapshot
-from tests.explore.between import FENCED, IN_DOUBT, Move, Rules, after_fault, ended, with_owner
+from tests.explore.turn import FENCED, IN_DOUBT, Move, Turn, ended
 from tests.explore.world import IDS, KEPT, MARKER, NAMES, ORIGIN, Entry, Owner, World, claim_of
 
 UNREACHABLE = Unreachable("no answer")
 
 
-def begin(world: World, number: int, owner: Owner) -> World:
+def begin(turn: Turn) -> World:
+    owner = turn.owner
     recovery = Recovery(owner.ownership.expected, RestoreMode.CHANGES, kept=owner.kept)
-    return _happened(world, number, replace(owner, recovery=recovery, view=None), events.Begin())
+    return _happened(turn.now(recovery=recovery, view=None), events.Begin())
 
 
-def _happened(world: World, number: int, owner: Owner, event: events.Event) -> World:
+def _happened(turn: Turn, event: events.Event) -> World:
     """The core hears of it, and says what is next."""
-    if owner.recovery is None:
-        raise AssertionError("it does not recover")
-    recovery, effect = step(owner.recovery, event)
+    assert turn.owner.recovery is not None
+    recovery, effect = step(turn.owner.recovery, event)
     recovery = replace(recovery, attempt=min(recovery.attempt, 1))
-    owner = replace(owner, recovery=recovery, kept=recovery.kept)
+    turn = turn.now(recovery=recovery, kept=recovery.kept)
     match effect:
         case effects.GoLive():
-            return _go_live(world, number, owner, effect)
+            return _go_live(turn, effect)
         case effects.StepDown(newer):
-            return ended(world, number, owner, Superseded(newer, 0))
+            return ended(turn, Superseded(newer, 0))
         case effects.Fail(error):
-            return _failed(world, number, owner, error)
+            return _failed(turn, error, recovery.owner_epoch)
         case effects.Wait():
-            return begin(world, number, owner)
+            return begin(turn)
         case _:
-            return with_owner(world, number, replace(owner, doing=effect))
+            return turn.now(doing=effect).done()
 
 
-def _failed(world: World, number: int, owner: Owner, error: SnapreplayError) -> World:
+def _failed(turn: Turn, error: SnapreplayError, epoch: int) -> World:
     """What looks like a lost log may be what a successor wrote and trimmed: it is asked first who has claimed since."""
-    epoch = owner.recovery.owner_epoch if owner.recovery is not None else -1
-    newer = world.newer_claim(epoch, len(world.log)) if epoch >= 0 else None
+    newer = turn.world.newer_claim(epoch) if epoch >= 0 else None
     if newer is not None:
-        return ended(world, number, owner, Superseded(newer, 0))
-    what = f"it stops: {type(error).__name__}: {error.message}"
-    return replace(with_owner(world, number, owner), broken=what)
+        return ended(turn, Superseded(newer, 0))
+    return turn.done(broken=f"it stops: {type(error).__name__}: {error.message}")
 
 
-def _go_live(world: World, number: int, owner: Owner, live: effects.GoLive) -> World:
-    chain = Chain(ORIGIN, live.owner_epoch, live.last.increment, live.last.offset, KEPT + 1)
-    after = with_owner(
-        world, number, replace(owner, recovery=None, doing=None, chain=chain, kept=None)
-    )
-    true = world.found(0, len(world.log))
-    if true is not None and owner.producer_epoch == world.epoch and true.offset != live.last.offset:
-        return replace(
-            after,
-            broken=f"LIVE at batch {live.last.increment.batch}, the last one is {true.increment.batch}",
-        )
-    return after
+def _go_live(turn: Turn, live: effects.GoLive) -> World:
+    last, true = live.last, turn.world.found(0, len(turn.world.log))
+    chain = Chain(ORIGIN, live.owner_epoch, last.increment, last.offset, KEPT + 1)
+    after = turn.now(recovery=None, doing=None, chain=chain, kept=None)
+    if true is None or turn.is_fenced or true.offset == last.offset:
+        return after.done()
+    ends = f"LIVE at batch {last.increment.batch}, the last one is {true.increment.batch}"
+    return after.done(broken=ends)
 
 
-def perform(
-    world: World, number: int, owner: Owner, effect: effects.Action, rules: Rules
-) -> Iterator[Move]:
+def perform(turn: Turn, effect: effects.Action) -> Iterator[Move]:
     match effect:
         case effects.Fence():
-            yield from _fence(world, number, owner, rules)
+            yield from _fence(turn)
         case effects.WriteClaim():
-            yield from _claim(world, number, owner, rules)
+            yield from _claim(turn)
         case effects.SeeClaim():
-            yield from _see(world, number, owner, effect, rules)
-        case effects.BeginAnew() | effects.WriteState() if owner.producer_epoch != world.epoch:
+            yield from _see(turn, effect)
+        case effects.BeginAnew() | effects.WriteState() if turn.is_fenced:
             refused = events.EffectFailed(FENCED)
-            yield "cannot write its state: fenced", _happened(world, number, owner, refused)
+            yield "cannot write its state: fenced", _happened(turn, refused)
         case effects.BeginAnew() | effects.WriteState():
             words = "writes its state, although nothing was lost"
-            yield words, replace(world, broken=words)
+            yield words, replace(turn.world, broken=words)
         case _:
-            words, event = _read(world, owner, effect)
-            yield words, _happened(world, number, owner, event)
+            words, event = _read(turn.world, turn.owner, effect)
+            yield words, _happened(turn, event)
 
 
-def _fence(world: World, number: int, owner: Owner, rules: Rules) -> Iterator[Move]:
+def _fence(turn: Turn) -> Iterator[Move]:
+    world, kept = turn.world, turn.owner.kept
     if not world.fences:
         return
-    world = replace(world, fences=world.fences - 1)
-    kept = owner.kept
+    turn = turn.on(fences=world.fences - 1)
     alone = kept is None or kept.lineage is None or kept.lineage == Lineage(1, world.epoch)
-    if not rules.fences:
-        done = replace(owner, producer_epoch=world.epoch)
-        yield (
-            "does not fence",
-            _happened(world, number, done, events.FenceDone(Lineage(1, world.epoch))),
-        )
+    if not world.rules.fences:
+        done = events.FenceDone(Lineage(1, world.epoch))
+        yield "does not fence", _happened(turn.now(producer_epoch=world.epoch), done)
         return
-    fenced = replace(world, epoch=world.epoch + 1)
-    done = replace(owner, producer_epoch=fenced.epoch)
-    event = events.FenceDone(Lineage(1, fenced.epoch), unbroken=alone)
-    yield "fences", _happened(fenced, number, done, event)
+    epoch = world.epoch + 1
+    turn = turn.on(epoch=epoch)
+    fenced = turn.now(producer_epoch=epoch)
+    yield "fences", _happened(fenced, events.FenceDone(Lineage(1, epoch), unbroken=alone))
     if world.faults:
         lost = events.EffectFailed(UNREACHABLE)
-        yield "fences, and gets no answer", _happened(after_fault(fenced), number, owner, lost)
+        yield "fences, and gets no answer", _happened(turn.faulty(), lost)
 
 
-def _claim(world: World, number: int, owner: Owner, rules: Rules) -> Iterator[Move]:
-    if not rules.claims:
-        acknowledged = events.ClaimAcknowledged("", len(world.log))
-        yield "does not claim", _happened(world, number, owner, acknowledged)
-        return
-    if owner.producer_epoch != world.epoch:
-        yield "cannot claim: fenced", _happened(world, number, owner, events.EffectFailed(FENCED))
-        return
-    claim = claim_of(NAMES[number], owner.claims)
+def _claim(turn: Turn) -> Iterator[Move]:
+    world, owner, refused = turn.world, turn.owner, events.EffectFailed(FENCED)
     offset = len(world.log)
-    written = replace(world, log=(*world.log, Entry(claim=claim), MARKER))
-    done = replace(owner, claims=owner.claims + 1)
-    yield (
-        f"claims at {offset}",
-        _happened(written, number, done, events.ClaimAcknowledged(claim.claim_id, offset)),
-    )
+    if not world.rules.claims:
+        yield "does not claim", _happened(turn, events.ClaimAcknowledged("", offset))
+        return
+    if turn.is_fenced:
+        yield "cannot claim: fenced", _happened(turn, refused)
+        return
+    claim = claim_of(NAMES[turn.number], owner.claims)
+    written = turn.writes(Entry(claim=claim), MARKER).now(claims=owner.claims + 1)
+    acknowledged = events.ClaimAcknowledged(claim.claim_id, offset)
+    yield f"claims at {offset}", _happened(written, acknowledged)
     if world.faults:
         doubt = events.EffectFailed(IN_DOUBT)
-        yield (
-            f"claims at {offset}, and gets no answer",
-            _happened(after_fault(written), number, done, doubt),
-        )
-        refused = events.EffectFailed(FENCED)
-        yield (
-            "cannot claim: a stale coordinator",
-            _happened(after_fault(world), number, owner, refused),
-        )
+        yield f"claims at {offset}, and gets no answer", _happened(written.faulty(), doubt)
+        yield "cannot claim: a stale coordinator", _happened(turn.faulty(), refused)
 
 
-def _see(
-    world: World, number: int, owner: Owner, effect: effects.SeeClaim, rules: Rules
-) -> Iterator[Move]:
-    end = len(world.log)
-    seen = end > effect.offset or not rules.claims
-    newer = world.newer_claim(effect.offset, end) if seen else None
-    if newer is not None and newer.instance_id == NAMES[number]:
+def _see(turn: Turn, effect: effects.SeeClaim) -> Iterator[Move]:
+    world, at = turn.world, effect.offset
+    newer = world.newer_claim(at) if len(world.log) > at or not world.rules.claims else None
+    if newer is not None and newer.instance_id == NAMES[turn.number]:
         newer = None
-    current = replace(owner, view=None)
-    yield (
-        "sees its claim",
-        _happened(world, number, current, events.ClaimSeen(world.log_start, newer)),
-    )
-    if world.faults and not rules.waits_for_claim:
-        for view in range(4, effect.offset + 1, 2):
-            stale = replace(owner, view=view)
-            event = events.ClaimSeen(world.log_start, None)
-            yield (
-                f"believes a broker that knows {view} offsets",
-                _happened(after_fault(world), number, stale, event),
-            )
+    seen = events.ClaimSeen(world.log_start, newer)
+    yield "sees its claim", _happened(turn.now(view=None), seen)
+    if world.faults and not world.rules.waits_for_claim:
+        for view in range(4, at + 1, 2):
+            stale, believed = turn.now(view=view), events.ClaimSeen(world.log_start, None)
+            words = f"believes a broker that knows {view} offsets"
+            yield words, _happened(stale.faulty(), believed)
     elif world.faults:
-        hidden = events.ClaimHidden(effect.offset, effect.offset, 0)
-        yield "meets a stale leader", _happened(after_fault(world), number, owner, hidden)
+        yield "meets a stale leader", _happened(turn.faulty(), events.ClaimHidden(at, at, 0))
 
 
 def _read(world: World, owner: Owner, effect: effects.Action) -> tuple[str, events.Event]:

@@ -57,9 +57,16 @@ class Owner:
     stands_back: bool = False
     asks: bool = False
 
-    @property
-    def is_live(self) -> bool:
-        return self.chain is not None
+
+@dataclass(frozen=True)
+class Rules:
+    """What the protocol does; each can be broken, to see whether it is found."""
+
+    fences: bool = True
+    claims: bool = True
+    waits_for_claim: bool = True
+    waits_for_pointer: bool = True
+    trims_too_far: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,7 @@ class World:
     faults: int = 1
     crashes: int = 1
     fences: int = 4
+    rules: Rules = Rules()
     broken: str = field(default="", compare=False)
 
     @property
@@ -91,9 +99,10 @@ class World:
                 return FoundIncrement(increment, offset)
         return None
 
-    def newer_claim(self, after: int, end: int) -> Claim | None:
-        """The newest one in (after, end)."""
-        claims = [entry.claim for entry in self.log[after + 1 : end] if entry.claim is not None]
+    def newer_claim(self, after: int | None) -> Claim | None:
+        """The newest one behind it."""
+        behind = self.log[after + 1 :] if after is not None else ()
+        claims = [entry.claim for entry in behind if entry.claim is not None]
         return claims[-1] if claims else None
 
 

@@ -38,18 +38,24 @@ class Tail:
         self._producers: list[AIOKafkaProducer] = []
         self._own: AIOKafkaProducer | None = None
 
-    async def batch(self, changes: int = 0, between: bytes | None = None) -> int:
-        """One committed batch of ours: so many changes records, then the increment, whose offset it is. `between`: a
-        record of somebody else that arrives in the middle of it."""
+    async def build(self, steps: str) -> None:
+        """Methods of this class with their numbers: "batch 4, trim 6"."""
+        for step in filter(None, steps.split(", ")):
+            what, *numbers = step.split()
+            await getattr(self, what)(*map(int, numbers))
+
+    async def batch(self, changes: int = 0, between: int = 0) -> int:
+        """One committed batch of ours: so many changes records, then the increment, whose offset it is. `between`:
+        records of somebody else that arrive in the middle of it."""
         increment = self._next()
         self._own = self._own or await self._producer("own")
-        grown = changes + (between is not None) + 2
+        grown = changes + between + 2
         async with self._grows_by(grown), self._own.transaction():
             for part in range(changes):
                 record = ChangesRecord(increment.batch, part, {"default": {b"k": b"v"}})
                 await self._send(self._own, encode(record), headers_of(record))
-            if between is not None:
-                await self.plain(between)
+            for _ in range(between):
+                await self.plain()
             offset = await self._send(self._own, encode(increment), headers_of(increment))
         self._last = (increment, offset)
         return offset
@@ -62,9 +68,9 @@ class Tail:
         self._last = (increment, offset)
         return offset
 
-    async def plain(self, value: bytes = b"not ours") -> None:
+    async def plain(self) -> None:
         """A record of somebody else, outside any transaction."""
-        await self._send(await self._producer(), value)
+        await self._send(await self._producer(), b"not ours")
 
     async def foreign(self, records: int) -> None:
         """A committed transaction of somebody else."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from snapreplay.snapshots.format.records import Claim
+from tests.checker.wire import Claim
 from tests.scenarios.ground import PATIENCE_S
 from tests.support.history import History
 

@@ -73,6 +73,15 @@ class Broker:
             partition = TopicPartition(topic, number)
             logs[number] = self.logs[partition] = Log(partition)
 
+    def copy(self) -> Broker:
+        """The same logs, and no transaction: what is changed or appended there is not changed here."""
+        other = Broker(self._rng, slow_markers=self.slow_markers)
+        for topic, partition_count in self.partition_counts.items():
+            other.create(topic, partition_count)
+        for partition, log in self.logs.items():
+            other.logs[partition].copy(log, log.end)
+        return other
+
     def delete(self, topic: str) -> None:
         """Who waits for more of it is answered at once."""
         for number, log in self.by_id[self.topic_ids.pop(topic)].items():

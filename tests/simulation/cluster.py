@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
@@ -10,8 +11,10 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, Unreachable
 from snapreplay.service.core.lineage import LastFence
 from snapreplay.service.ports import NO_IDS, ClusterFacts, NewTopic, TopicFacts, TopicPartition
-from tests.simulation.broker import Concurrent
-from tests.simulation.network import Link
+from tests.simulation.broker import Broker, Concurrent
+from tests.simulation.faults import Faults
+from tests.simulation.loop import VirtualLoop
+from tests.simulation.network import Link, Network, Owner
 from tests.simulation.producer import REQUEST_SECONDS, SimAppender, SimProducer
 from tests.simulation.reader import SimReader, Waits
 
@@ -35,22 +38,14 @@ class SimCluster:
         self,
         *,
         read_committed: bool = True,
-        large: bool = False,
-        patient: bool = False,
         topic_ids: Mapping[str, str] = NO_IDS,
+        **_: bool,
     ) -> SimReader:
-        """See `ports.Cluster.reader`."""
         await self._link.connect(REQUEST_SECONDS)
-        return SimReader(
-            self._link,
-            self._waits,
-            read_committed=read_committed,
-            slice_records=self._slice_records,
-            topic_ids=topic_ids,
-        )
+        slices = self._slice_records
+        return SimReader(self._link, self._waits, read_committed, slices, topic_ids)
 
     async def fence(self, transactional_id: str) -> SimProducer:
-        """See `ports.Cluster.fence`."""
         deadline = _now() + self._fence_s
         start = partial(self._broker.init_producer, transactional_id, self._transaction_s)
         while True:
@@ -65,18 +60,15 @@ class SimCluster:
             return SimProducer(self._link, transactional_id, epoch, self._commit_s)
 
     async def last_fence(self, transactional_id: str) -> LastFence | None:
-        """See `ports.Cluster.last_fence`."""
         return await self._link.call(
             "admin", partial(self._broker.last_fence, transactional_id), ADMIN_SECONDS
         )
 
     async def appender(self) -> SimAppender:
-        """See `ports.Cluster.appender`."""
         await self._link.connect(self._commit_s)
         return SimAppender(self._link, self._commit_s)
 
     async def topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
-        """See `ports.Cluster.topics`."""
         await self._link.call("admin", _nothing, ADMIN_SECONDS)
         counts = self._broker.partition_counts
         return {
@@ -86,31 +78,25 @@ class SimCluster:
         }
 
     async def topic_ids(self, names: Collection[str]) -> dict[str, str]:
-        """See `ports.Cluster.topic_ids`."""
         known = self._broker.topic_ids
         return await self._link.call(
             "admin", lambda: {name: known[name] for name in names if name in known}, ADMIN_SECONDS
         )
 
     def topic_watch(self) -> SimTopicWatch:
-        """See `ports.Cluster.topic_watch`."""
         return SimTopicWatch(self)
 
     async def member_count(self, group_id: str) -> int:
-        """See `ports.Cluster.member_count`."""
         raise NotImplementedError(f"nobody creates topics of {group_id} here")
 
     async def topic_names(self) -> list[str]:
-        """See `ports.Cluster.topic_names`."""
         return sorted(self._broker.partition_counts)
 
     async def create_topics(self, topics: Sequence[NewTopic]) -> None:
-        """See `ports.Cluster.create_topics`."""
         for topic in topics:
             self._broker.create(topic.name, topic.partition_count)
 
     async def facts(self) -> ClusterFacts:
-        """See `ports.Cluster.facts`."""
         longest_ms = str(int(self._transaction_s * 1000))
         broker_config = {"transaction.max.timeout.ms": longest_ms}
         return ClusterFacts(self._broker.cluster_id, 1, broker_config)
@@ -120,7 +106,6 @@ class SimCluster:
         return None
 
     async def delete_records(self, partition: TopicPartition, before_offset: int) -> int:
-        """See `ports.Cluster.delete_records`."""
         log = self._broker.logs.get(partition)
         if log is None:
             raise Unreachable(f"no answer about {partition}")
@@ -144,7 +129,6 @@ class SimTopicWatch:
         self._cluster = cluster
 
     async def ids(self, names: Collection[str]) -> dict[str, str]:
-        """See `ports.TopicWatch.ids`."""
         return await self._cluster.topic_ids(names)
 
     async def close(self) -> None:
@@ -158,8 +142,14 @@ class SimGroup:
         self._link, self._asked = link, asked
 
     async def is_assigned_to_us(self, partition: int) -> bool:
-        """See `ports.Group.is_assigned_to_us`."""
         return await self._link.call("group", partial(self._asked, partition), ADMIN_SECONDS)
+
+
+def undisturbed(loop: VirtualLoop, broker: Broker, settings: Settings) -> SimCluster:
+    """For a program that nothing happens to."""
+    rng = random.Random(1)
+    network = Network(loop, broker, Faults(rng, 0, 0), rng)
+    return SimCluster(Link(network, Owner()), settings)
 
 
 def _nothing() -> None:

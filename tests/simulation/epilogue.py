@@ -22,15 +22,21 @@ async def play(world: World) -> None:
     Raises:
         Violation: a partition is LIVE with another state than before, or not at all.
     """
-    match world.scenario.epilogue:
-        case "restart":
-            await _restart(world, world.version)
-            _check_live(world)
-        case "changed code":
-            await _restart(world, program.CHANGED)
-            _check_changed(world)
-        case "none":
-            return
+    kind = world.scenario.epilogue
+    if kind == "none":
+        return
+    await _restart(world, program.CHANGED if kind == "changed code" else world.version)
+    world.look()
+    if (
+        kind == "changed code"
+    ):  # refused where it would have to replay; else the state is what it was
+        for status in world.processes[-1].board.all():
+            if status.phase is Phase.FAILED and status.error is not None:
+                world.network.met("changed code refused")
+        return
+    for number in range(world.scenario.partitions):
+        if world.store_of(number) is None and number not in world.refused:
+            raise Violation(f"partition {number}: nobody is LIVE after a restart")
 
 
 async def _restart(world: World, version: int) -> None:
@@ -52,19 +58,3 @@ async def _restart(world: World, version: int) -> None:
         if decided and len(statuses) == world.scenario.partitions and world.quiet:
             return
     world.network.misused(f"not started again after {STARTED_SECONDS} s: {process.board.all()}")
-
-
-def _check_live(world: World) -> None:
-    """Whoever restored has the state that was committed."""
-    world.look()
-    for number in range(world.scenario.partitions):
-        if world.store_of(number) is None and number not in world.refused:
-            raise Violation(f"partition {number}: nobody is LIVE after a restart")
-
-
-def _check_changed(world: World) -> None:
-    """Other handlers are refused where they would have to replay; else the state is what it was."""
-    world.look()
-    for status in world.processes[-1].board.all():
-        if status.phase is Phase.FAILED and status.error is not None:
-            world.network.met("changed code refused")

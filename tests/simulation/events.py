@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from snapreplay.app import names
 from snapreplay.service.ports import TopicPartition
-from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
-from snapreplay.snapshots.format.records import Chunk, ChunkRef, Increment, Manifest, Pointer
-from tests.simulation import program
+from snapreplay.snapshots.format.records import Increment, Manifest
+from tests.simulation import program, told
 from tests.simulation.log import Log, Transaction, TxnState
 from tests.simulation.network import NOWHERE
 from tests.simulation.process import Process
-from tests.simulation.replacing import replace_input
-from tests.simulation.replacing_own import AFTER, replace_own
+from tests.simulation.replacing import AFTER, replace_input, replace_own
 from tests.simulation.scenario import Event
 
 if TYPE_CHECKING:
@@ -161,8 +159,8 @@ def _trim_input(world: World, _: str, __: float) -> bool:
     if world.scenario.mode == "replay":
         if len(last.pointers) < world.scenario.kept:
             return False
-        oldest = last.pointers[-1]
-        manifest = decode(_value(world, oldest.manifest_offset, number))
+        snapshots = _log(world, TopicPartition(TOPICS["snapshots"], number))
+        manifest = told.at(snapshots, last.pointers[-1].manifest_offset)
         if not isinstance(manifest, Manifest):
             return False
         covered = manifest.positions
@@ -174,15 +172,7 @@ def _trim_input(world: World, _: str, __: float) -> bool:
 def last_increment(world: World, number: int) -> Increment | None:
     """As committed now; None also where the genesis has no marker yet, or in a new topic."""
     log = _log(world, TopicPartition(TOPICS["increments"], number))
-    increments = [
-        decode(record.value or b"")
-        for record in log.committed()
-        if kind_of(record.value or b"") is RecordKind.INCREMENT
-    ]
-    last = increments[-1] if increments else None
-    if last is not None and not isinstance(last, Increment):
-        raise TypeError(f"no increment: {last!r}")
-    return last
+    return next((each for _, each in told.newest(log, Increment, log.stable)), None)
 
 
 def is_written(world: World, number: int) -> bool:
@@ -192,7 +182,10 @@ def is_written(world: World, number: int) -> bool:
     increments = TOPICS["increments"]
     if last is None or last.topic_ids.get(increments) != world.broker.topic_ids[increments]:
         return False
-    return _is_there(world, last.pointers, number) or _needs_no_snapshot(world, number)
+    # The first chunks of the newest snapshot may have gone to the old T-QuanLiang.
+    snapshots = _log(world, TopicPartition(TOPICS["snapshots"], number))
+    there = last.pointers and told.chunks(snapshots, last.pointers[0]) is not None
+    return bool(there) or _needs_no_snapshot(world, number)
 
 
 def _needs_no_snapshot(world: World, number: int) -> bool:
@@ -200,36 +193,8 @@ def _needs_no_snapshot(world: World, number: int) -> bool:
     log = _log(world, TopicPartition(TOPICS["increments"], number))
     inputs = () if world.scenario.changes else program.INPUTS[: world.scenario.inputs]
     starts = [_log(world, TopicPartition(topic, number)).start for topic in inputs]
-    begun = any(
-        each.begins_anew
-        for record in log.committed()
-        if kind_of(record.value or b"") is RecordKind.INCREMENT
-        and isinstance(each := decode(record.value or b""), Increment)
-    )
+    begun = any(each.begins_anew for _, each in told.newest(log, Increment, log.stable))
     return not any((log.start, *starts, begun))
-
-
-def _is_there(world: World, pointers: Sequence[Pointer], number: int) -> bool:
-    """Whether the newest snapshot is in today's T-QuanLiang, whole: its first chunks may have gone to the old one."""
-    log = _log(world, TopicPartition(TOPICS["snapshots"], number))
-    if not pointers or pointers[0].manifest_offset >= log.end:
-        return False
-    value = _value(world, pointers[0].manifest_offset, number)
-    manifest = decode(value) if value else None  # trimmed
-    if not isinstance(manifest, Manifest) or manifest.snapshot_id != pointers[0].snapshot_id:
-        return False
-    return all(_is_chunk(world, each, manifest, number) for each in manifest.chunks)
-
-
-def _is_chunk(world: World, ref: ChunkRef, manifest: Manifest, number: int) -> bool:
-    value = _value(world, ref.offset, number)
-    chunk = decode(value) if value else None
-    return isinstance(chunk, Chunk) and chunk.snapshot_id == manifest.snapshot_id
-
-
-def _value(world: World, offset: int, number: int) -> bytes:
-    record = _log(world, TopicPartition(TOPICS["snapshots"], number)).records[offset]
-    return record.value or b"" if record is not None else b""
 
 
 def _rebalance(world: World, _: str, __: float) -> bool:

@@ -18,7 +18,7 @@ import contextlib
 import random
 from collections.abc import Callable
 from contextvars import Context
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core.kafka_errors import Unreachable
@@ -35,16 +35,17 @@ NOWHERE = Context()
 """The network's context: no process is running."""
 
 
-class Owner(Protocol):
-    """The process at one end."""
+class Owner:
+    """The process at one end; this one is not to be disturbed."""
 
-    name: str
-    dead: bool
-    packets_lost: bool
+    name = "somebody"
+    dead = packets_lost = False
 
-    def crash(self) -> None: ...
+    def crash(self) -> None:
+        raise AssertionError("no fault was asked for")
 
-    def stall(self) -> None: ...
+    def stall(self) -> None:
+        raise AssertionError("no fault was asked for")
 
 
 class Network:

@@ -15,10 +15,9 @@ import msgspec
 from snapreplay.app import names
 from snapreplay.app.record import RawRecord
 from snapreplay.service.ports import TopicPartition
-from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
-from snapreplay.snapshots.format.records import Chunk, Increment, Manifest, Pointer
+from snapreplay.snapshots.format.records import Claim, Increment, Pointer
 from snapreplay.state.digest import digest_of
-from tests.simulation import program
+from tests.simulation import program, told
 from tests.simulation.broker import Broker
 from tests.simulation.log import Log, Transaction
 from tests.simulation.program import Plain, Produced
@@ -50,7 +49,6 @@ class Oracle:
 
     def __init__(self, broker: Broker, scenario: Scenario) -> None:
         self._broker, self._scenario = broker, scenario
-        self._seen_pointers: dict[str, Pointer] = {}
 
     def history(self, number: int) -> History:
         """Follow the chain from its genesis.
@@ -62,17 +60,12 @@ class Oracle:
         outputs = _by_transaction(self._log(program.OUTPUT, number))
         letters = _by_transaction(self._log(names.dead_letters_topic(program.APP_ID), number))
         story = History(number, Plain(self._scenario.fat))
-        told = [
-            (each, found)
-            for each in self._broker.ids_of[topic]
-            for found in _increments(self._broker.by_id[each][number], number)
-        ]
-        for topic_id, (increment, record, owner) in told:
+        logs = [(each, self._broker.by_id[each][number]) for each in self._broker.ids_of[topic]]
+        found = [(name, its, each) for name, its in logs for each in _increments(its)]
+        for topic_id, log, (increment, offset, owner) in found:
             orphan = increment.topic_ids[topic] != topic_id
-            self._follow(
-                story, increment, record.offset, increment.owner_epoch if orphan else owner
-            )
-            transaction = self._broker.by_id[topic_id][number].transactions[record.offset]
+            self._follow(story, increment, offset, increment.owner_epoch if orphan else owner)
+            transaction = log.transactions[offset]
             _require(transaction is not None, f"{number}: batch outside of a transaction")
             skipped = self._check_batch(story, increment, outputs.pop(transaction, []))
             _check_letters(story, increment, skipped, letters.pop(transaction, []))
@@ -111,12 +104,15 @@ class Oracle:
     def _follow(self, story: History, increment: Increment, offset: int, owner: int) -> None:
         """The link to the batch before, and the fence."""
         where = f"partition {story.number} offset {offset}: batch {increment.batch}"
-        before = story.last.batch if story.last else -1
         if increment.begins_anew:
             self._begin_anew(story, increment, where, owner)
-            story.topic_ids = dict(increment.topic_ids)
-            story.last, story.last_offset = increment, offset
-            return
+        else:
+            self._check_link(story, increment, where, owner)
+        story.topic_ids = dict(increment.topic_ids)
+        story.last, story.last_offset = increment, offset
+
+    def _check_link(self, story: History, increment: Increment, where: str, owner: int) -> None:
+        before = story.last.batch if story.last else -1
         _require(increment.batch == before + 1, f"{where} follows batch {before}")
         linked = increment.previous_offset == story.last_offset
         _require(linked, f"{where} names {increment.previous_offset}, not {story.last_offset}")
@@ -127,8 +123,6 @@ class Oracle:
             story.topic_ids = dict(increment.topic_ids)
         for topic in story.positions:
             self._check_same_input(story, topic, increment)
-        story.topic_ids = dict(increment.topic_ids)
-        story.last, story.last_offset = increment, offset
 
     def _begin_anew(self, story: History, increment: Increment, where: str, owner: int) -> None:
         """Where the log was lost: with all that was committed before, and nothing else. An empty batch in doubt may
@@ -223,34 +217,19 @@ class Oracle:
     def _check_snapshot(self, story: History, pointer: Pointer) -> None:
         """A pointed snapshot is complete, and holds the state after its batch."""
         where = f"partition {story.number} snapshot {pointer.snapshot_id} of batch {pointer.batch}"
-        log, manifest = self._manifest(story.number, pointer)
-        if not isinstance(manifest, Manifest):
-            raise Violation(f"{where}: {manifest!r} is no manifest")
-        same = (manifest.snapshot_id, manifest.batch) == (pointer.snapshot_id, pointer.batch)
-        _require(same, f"{where}: the manifest is of {manifest.snapshot_id}")
+        ids = self._broker.ids_of[names.snapshots_topic(program.APP_ID)]
+        logs = [self._broker.by_id[each][story.number] for each in reversed(ids)]
+        # In whichever T-QuanLiang it was written to.
+        found = next(
+            (each for log in logs if (each := told.chunks(log, pointer)) is not None), None
+        )
+        if found is None:
+            raise Violation(f"{where}: it is nowhere whole")
         entries: dict[bytes, bytes] = {}
-        for ref in manifest.chunks:
-            chunk = _decoded(log, ref.offset, where)
-            if not isinstance(chunk, Chunk) or chunk.snapshot_id != pointer.snapshot_id:
-                raise Violation(f"{where}: no chunk at {ref.offset}")
-            for part in chunk.slices:
-                entries.update(part.entries)
+        for part in (part for chunk in found for part in chunk.slices):
+            entries.update(part.entries)
         expected = encoded(story.states[pointer.batch])
         _require(entries == expected, f"{where}: holds {entries}, not {expected}")
-
-    def _manifest(self, number: int, pointer: Pointer) -> tuple[Log, object]:
-        """In whichever T-QuanLiang it was written to."""
-        logs = [
-            self._broker.by_id[each][number]
-            for each in self._broker.ids_of[names.snapshots_topic(program.APP_ID)]
-        ]
-        for log in reversed(logs):
-            at = pointer.manifest_offset
-            record = log.records[at] if at < log.end else None
-            found = decode(record.value or b"") if record is not None else None
-            if isinstance(found, Manifest) and found.snapshot_id == pointer.snapshot_id:
-                return log, found
-        return logs[-1], None
 
     def _log(self, topic: str, number: int) -> Log:
         return self._broker.logs[TopicPartition(topic, number)]
@@ -261,20 +240,11 @@ def encoded(entries: dict[str, str]) -> dict[bytes, bytes]:
     return {_pack(key): _pack(value) for key, value in entries.items()}
 
 
-def _increments(log: Log, number: int) -> Iterator[tuple[Increment, RawRecord, int]]:
-    """Every committed increment with its record and the newest claim before it."""
-    owner = -1
-    # Not `committed`: the marker of what was decided after its topic was deleted is never written.
-    seen = (log.visible(offset, committed_only=True) for offset in range(log.end))
-    for record in filter(None, seen):
-        kind = kind_of(record.value or b"")
-        if kind is RecordKind.CLAIM:
-            owner = record.offset
-        elif kind is RecordKind.INCREMENT:
-            increment = decode(record.value or b"")
-            if not isinstance(increment, Increment):
-                raise Violation(f"{number}: {increment!r} at {record.offset}")
-            yield increment, record, owner
+def _increments(log: Log) -> Iterator[tuple[Increment, int, int]]:
+    """Every committed increment with its offset and that of the newest claim before it."""
+    claims = [offset for offset, _ in told.newest(log, Claim)]
+    for offset, increment in reversed(list(told.newest(log, Increment))):
+        yield increment, offset, next((claim for claim in claims if claim < offset), -1)
 
 
 def _by_transaction(log: Log) -> dict[Transaction | None, list[RawRecord]]:
@@ -300,13 +270,6 @@ def _check_letters(
         found.append((headers["topic"], int(headers["offset"])))
     where = f"partition {story.number} batch {increment.batch}"
     _require(found == skipped, f"{where}: dead letters {found}, skipped {skipped}")
-
-
-def _decoded(log: Log, offset: int, where: str) -> object:
-    record = log.records[offset] if 0 <= offset < log.end else None
-    if record is None:
-        raise Violation(f"{where}: nothing at offset {offset}")
-    return decode(record.value or b"")
 
 
 def _require(holds: bool, what: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import random
 import uuid
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from snapreplay.app.app import App
 from snapreplay.errors import RetryableError, UsageError
@@ -21,33 +21,20 @@ from snapreplay.service.runtime.tasks import cancel_and_wait
 from snapreplay.service.supervisor import Supervisor
 from tests.simulation.cluster import SimCluster, SimGroup
 from tests.simulation.loop import Host
-from tests.simulation.network import NOWHERE, Link, Network
+from tests.simulation.network import NOWHERE, Link, Owner
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
 
 STALL_SECONDS = (0.05, 0.3, 1.2, 2.5, 5.0)
 """Shorter and longer than the commit deadline (1 s), the session (1.5 s) and the transaction timeout (2 s)."""
 
 
-class Home(Protocol):
-    """What a process needs of the world around it."""
-
-    network: Network
-
-    def joined(self, process: Process) -> None: ...
-
-    def went_silent(self, process: Process, seconds: float) -> None: ...
-
-    def crashed(self, process: Process) -> None: ...
-
-    def stood_aside(self, process: Process) -> None: ...
-
-    def gives(self, process: Process, partition: int) -> bool: ...
-
-
-class Process(Host):
+class Process(Host, Owner):
     """Mirrors `embed.Service` without HTTP and threads. `begin` once."""
 
     def __init__(
-        self, home: Home, name: str, app: App[Any], settings: Settings, slice_records: int
+        self, home: World, name: str, app: App[Any], settings: Settings, slice_records: int
     ) -> None:
         super().__init__()
         self.name, self.app, self.settings = name, app, settings
@@ -105,7 +92,7 @@ class Process(Host):
         self._network.trace(self.name, f"stalls for {seconds:.2f} s")
         self.stalled = True
         self._network.loop.call_later(seconds, self._continue, context=NOWHERE)
-        self._home.went_silent(self, seconds)
+        self._home.group.silent(self, seconds)
 
     def wake(self) -> None:
         if self.stalled:
@@ -133,17 +120,13 @@ class Process(Host):
     async def _bring_up(self) -> None:
         view = await self._inspect()
         self.supervisor = Supervisor(
-            self.app,
-            self.settings,
-            self.cluster,
-            view,
-            self.identity,
-            self.board,
-            self._duplicate,
+            self.app, self.settings, self.cluster, view, self.identity, self.board, self._duplicate
         )
         self.supervisor.pulse = self.pulse
-        self.supervisor.group = SimGroup(self.link, lambda number: self._home.gives(self, number))
-        self._home.joined(self)
+        self.supervisor.group = SimGroup(
+            self.link, lambda number: self._home.group.gives(self, number)
+        )
+        self._home.group.join(self)
 
     @property
     def broken(self) -> list[BaseException]:
@@ -167,7 +150,7 @@ class Process(Host):
         self.stepped_down = True
         if self.supervisor is not None:
             self.supervisor.stand_aside(error)
-        self._home.stood_aside(self)
+        self._home.group.stand_aside(self)
 
     def retry(self, number: int) -> None:
         """As an operator asks for it: the FAILED partition recovers again."""

@@ -45,12 +45,10 @@ class SimProducer:
 
     @property
     def lineage(self) -> Lineage:
-        """See `ports.Producer.lineage`."""
         return Lineage(1, self._epoch)
 
     @property
     def ending(self) -> Ending:
-        """See `ports.Producer.ending`."""
         return self._ending
 
     @property
@@ -60,7 +58,6 @@ class SimProducer:
     async def commit(
         self, partition: int, outputs: Sequence[Output], records: Sequence[LogRecord]
     ) -> tuple[int, ...]:
-        """See `ports.Producer.commit`."""
         self._ending = Ending(asked=False)
         if self._discarded:
             self._link.network.misused(f"producer {self._id} was used after its end")
@@ -83,7 +80,6 @@ class SimProducer:
         return tuple(offsets)
 
     async def discard(self) -> None:
-        """See `ports.Producer.discard`."""
         self._discarded = True
 
     def _steps(
@@ -197,7 +193,6 @@ class SimAppender:
         self._link, self._deadline_s = link, deadline_s
 
     async def append(self, record: LogRecord, partition: int) -> int:
-        """See `ports.Appender.append`."""
         logs, target = self._link.network.broker.logs, TopicPartition(record.topic, partition)
         if target not in logs:
             await asyncio.sleep(self._deadline_s)

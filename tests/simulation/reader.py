@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from snapreplay.app.record import InputRecord
 from snapreplay.service.core.kafka_errors import (
@@ -45,7 +46,6 @@ class SimReader:
         self,
         link: Link,
         waits: Waits,
-        *,
         read_committed: bool,
         slice_records: int,
         topic_ids: Mapping[str, str],
@@ -60,7 +60,6 @@ class SimReader:
         self._stale: bool | None = None
 
     async def bounds(self, partition: TopicPartition) -> Bounds:
-        """See `ports.Reader.bounds`."""
         fault = self._link.draw("bounds")
         if fault == "renew":
             self.reconnect()
@@ -84,7 +83,6 @@ class SimReader:
     def read(
         self, partition: TopicPartition, start_offset: int, end_offset: int
     ) -> AsyncIterator[Sequence[InputRecord]]:
-        """See `ports.Reader.read`."""
         self._positions = {partition: start_offset}
         return _Slices(self, partition, end_offset)
 
@@ -100,14 +98,12 @@ class SimReader:
         return None
 
     async def follow(self, positions: Mapping[TopicPartition, int]) -> None:
-        """See `ports.Reader.follow`."""
         self._positions = dict(positions)
         self._ends.clear()
 
     async def poll(
         self, records_max: int, timeout_ms: int
     ) -> Mapping[TopicPartition, Sequence[InputRecord]]:
-        """See `ports.Reader.poll`."""
         fault = self._link.draw("poll")
         if fault == "empty":
             await asyncio.sleep(timeout_ms / 1000)
@@ -117,11 +113,9 @@ class SimReader:
         return await self._link.perform(fault, lambda: self._take(records_max), PATIENCE_SECONDS)
 
     def position(self, partition: TopicPartition) -> int:
-        """See `ports.Reader.position`."""
         return self._positions[partition]
 
     def end_offset(self, partition: TopicPartition) -> int | None:
-        """See `ports.Reader.end_offset`."""
         return self._ends.get(partition)
 
     async def close(self) -> None:
@@ -264,24 +258,18 @@ class _Slices:
 
 
 def _trimmed(partition: TopicPartition, offset: int, bounds: Bounds) -> OffsetTrimmed:
-    return OffsetTrimmed(
-        f"offset {offset} of {partition} is gone: the log starts at {bounds.start_offset}",
-        topic=partition.topic,
-        partition=partition.partition,
-        offset=offset,
-        **bounds._asdict(),
-    )
+    what = f"offset {offset} of {partition} is gone: the log starts at {bounds.start_offset}"
+    return OffsetTrimmed(what, **_where(partition, offset, bounds))
 
 
 def _beyond(partition: TopicPartition, offset: int, bounds: Bounds) -> OffsetBeyondEnd:
-    return OffsetBeyondEnd(
-        f"offset {offset} of {partition} is above its end {bounds.end_offset}: a stale leader,"
-        " or the log is shorter than it was",
-        topic=partition.topic,
-        partition=partition.partition,
-        offset=offset,
-        **bounds._asdict(),
-    )
+    what = f"offset {offset} of {partition} is above its end {bounds.end_offset}: a stale leader,"
+    where = _where(partition, offset, bounds)
+    return OffsetBeyondEnd(f"{what} or the log is shorter than it was", **where)
+
+
+def _where(partition: TopicPartition, offset: int, bounds: Bounds) -> dict[str, Any]:
+    return {**partition._asdict(), "offset": offset, **bounds._asdict()}
 
 
 def _stalled(partition: TopicPartition, position: int, seconds: float) -> ReadStalled:

@@ -1,13 +1,19 @@
-"""An input is deleted and created again: empty, then with the same records, with others, or with both."""
+"""An input is deleted and created again: empty, then with the same records, with others, or with both.
+
+So is T-ZengLiang or T-QuanLiang while it is owned, empty. What was in it is in the memory of its owners, who do not die
+any more: nothing may be lost, and nothing may happen twice.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from snapreplay.app import names
+from snapreplay.service.core.phase import Phase
 from snapreplay.service.ports import TopicPartition
-from snapreplay.snapshots.format.records import Increment
-from tests.simulation import program
+from snapreplay.snapshots.format.records import Claim, Increment
+from tests.simulation import program, told
 from tests.simulation.log import Log
 from tests.simulation.network import NOWHERE
 
@@ -90,3 +96,63 @@ def _others(world: World, log: Log, end: int) -> None:
         key = world.rng.choice(program.KEYS).encode()
         timestamp = 2_000_000 + int(world.loop.time() * 1000) + log.end
         log.append(key, str(world.rng.randrange(1000)).encode(), (), timestamp, None)
+
+
+# ------------------------------------------------------------------------ an own topic
+
+AFTER = ("stall", "rebalance", "cut", "trigger", "start", "replace")
+"""Events that may come after it."""
+
+LEADS_NOWHERE = ("BrokenChain", "LogShorter", "LogCut", "NoRestoreMode", "NoUsableSnapshot")
+"""What an owner without a state in memory makes of orphans."""
+
+OWN_GONE_SECONDS = (0.0, 0.0, 0.05, 0.5, 2.0, 6.0)
+INCREMENTS = names.increments_topic(program.APP_ID)
+
+
+def replace_own(world: World, topic: str) -> bool:
+    """False when it cannot happen now: somebody's state is not in the memory of a process that lives."""
+    broker = world.broker
+    hotfixes = world.scenario.poison > 0 and not world.scenario.dead_letter
+    if topic not in broker.topic_ids or world.replaced or broker.stale or hotfixes:
+        return False
+    late = ("fence.late", "fence.stall_before")
+    if any(world.network.faults.counts[each] for each in late):
+        return False  # one that comes late looks like a new owner's: ADR 11 says what was given up
+    if not all(_is_held(world, number) for number in range(world.scenario.partitions)):
+        return False
+    world.own_replaced.append(topic)
+    world.network.faults.spare_owners()
+    broker.delete(topic)
+    if topic == INCREMENTS:
+        world.group.topic_changed(gone=True)
+    gone = world.rng.choice(OWN_GONE_SECONDS)
+    world.loop.call_later(gone, create_own, world, topic, context=NOWHERE)
+    return True
+
+
+def create_own(world: World, topic: str) -> None:
+    """As `snapreplay topics ensure` does."""
+    if topic not in world.broker.topic_ids:
+        world.broker.create(topic, world.scenario.partitions)
+        if topic == INCREMENTS:
+            world.group.topic_changed(gone=False)
+
+
+def _is_held(world: World, number: int) -> bool:
+    """Whether the last one who claimed is alive and LIVE."""
+    log = world.broker.logs.get(TopicPartition(INCREMENTS, number))
+    claims = told.newest(log, Claim, log.stable) if log is not None else iter(())
+    last = next((claim.process_id for _, claim in claims), None)
+    for process in world.processes:
+        if any(
+            each is not process and each.instance_id == process.instance_id
+            for each in world.processes
+        ):
+            continue  # one of the two steps down, and is killed for it
+        status = process.board.get(number)
+        ours = last == process.identity.process_id
+        is_live = status is not None and status.phase is Phase.LIVE and not process.stopping
+        if ours and is_live and world.group.owner(number) is process:  # not about to let it go
+            return True
+    return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from snapreplay.service.config.settings import Settings
 
@@ -46,6 +46,10 @@ class Event:
     """How long it lasts, where it lasts."""
 
 
+KNOBS = ("changes", "mode", "dead_letter", "every_records", "kept", "records_max", "linger_ms")
+"""What differs in the settings of two scenarios."""
+
+
 @dataclass(frozen=True)
 class Scenario:
     """Counts, switches and events of one seed. Times in virtual seconds."""
@@ -72,18 +76,7 @@ class Scenario:
     slow_steps: bool  # of work on a batch or a snapshot: something may come between two of them
 
     def settings(self, instance_id: str) -> Settings:
-        return _settings(
-            instance_id,
-            _Knobs(
-                self.changes,
-                self.mode,
-                self.dead_letter,
-                self.every_records,
-                self.kept,
-                self.records_max,
-                self.linger_ms,
-            ),
-        )
+        return _settings(instance_id, **{name: getattr(self, name) for name in KNOBS})
 
 
 def draw(rng: random.Random) -> Scenario:
@@ -131,35 +124,33 @@ def _events(rng: random.Random, chaos_seconds: float) -> tuple[Event, ...]:
     return tuple(sorted(drawn, key=lambda event: event.at))
 
 
-class _Knobs(NamedTuple):
-    """What differs in the settings of two scenarios."""
-
-    changes: bool
-    mode: Literal["changes", "replay"]
-    dead_letter: bool
-    every_records: int
-    kept: int
-    records_max: int
-    linger_ms: int
-
-
 @lru_cache(maxsize=4096)
-def _settings(instance_id: str, knobs: _Knobs) -> Settings:
+def _settings(
+    instance_id: str,
+    *,
+    changes: bool,
+    mode: str,
+    dead_letter: bool,
+    every_records: int,
+    kept: int,
+    records_max: int,
+    linger_ms: int,
+) -> Settings:
     """Checking them takes longer than a small history."""
     return Settings.model_validate(
         {
             "kafka": {"request.timeout.ms": 200},
             "instance_id": instance_id,
-            "changelog": {"enabled": knobs.changes},
-            "batch": {"records_max": knobs.records_max, "linger_ms": knobs.linger_ms},
+            "changelog": {"enabled": changes},
+            "batch": {"records_max": records_max, "linger_ms": linger_ms},
             "snapshot": {
-                "every_records": knobs.every_records,
+                "every_records": every_records,
                 "every_seconds": 0,
                 "chunk_bytes_max": 10_000,
             },
-            "restore": {"mode": knobs.mode, "retry_backoff_ms": 20, "retry_backoff_max_ms": 1000},
+            "restore": {"mode": mode, "retry_backoff_ms": 20, "retry_backoff_max_ms": 1000},
             "errors": {
-                "policy": "dead_letter" if knobs.dead_letter else "fail",
+                "policy": "dead_letter" if dead_letter else "fail",
                 "dead_letters_percent_max": 100,
             },
             "timeouts": {
@@ -172,6 +163,6 @@ def _settings(instance_id: str, knobs: _Knobs) -> Settings:
                 "revoke_ms": 2000,
                 "shutdown_ms": 25_000,
             },
-            "retention": {"snapshots_kept": knobs.kept},
+            "retention": {"snapshots_kept": kept},
         }
     )

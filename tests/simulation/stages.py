@@ -1,4 +1,18 @@
-"""The two stages for `histories`: one in memory, one on a real broker. What is observed is noted the same way."""
+"""Small scripted histories of one topic with one partition, told through the ports: in memory, and on a real broker.
+
+    commit NAME N       a new producer of this transactional id commits N records
+    keep, use NAME N    a producer of this id is started and kept; it commits N records
+    begin NAME          a new producer of this id joins the partition in a transaction, and writes nothing yet
+    write NAME N        within it
+    end NAME HOW        it is to be committed, or aborted
+    fence NAME
+    append N            outside of any transaction
+    delete OFFSET       DeleteRecords below it
+    decided             until no transaction is open: the last one has outlived its timeout
+    look                everything that a reader can observe now
+
+What each step gives, or the class of its error, is noted in the same way by both stages.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +26,18 @@ from snapreplay.errors import SnapreplayError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.errors import CLIENT_ERRORS, commit_error
-from snapreplay.service.ports import Cluster, LogRecord, Reader, TopicPartition
-from tests.simulation.broker import Broker, InvalidTxnState
+from snapreplay.service.ports import Cluster, LogRecord, NewTopic, Reader, TopicPartition
+from tests.simulation.broker import Broker, InvalidTxnState, Writable
 from tests.simulation.cluster import SimCluster
-from tests.simulation.histories import Open
+from tests.support.kafka import decided, until
 
 TOPIC = "t"
 Note = Any
 LOOK_SECONDS = 10.0
 
 
-class Noting:
-    """What both stages share: everything goes through the ports, and is noted by value or by class of error."""
+class Stage:
+    """What both stages share: everything goes through the ports."""
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self.notes: list[Note] = []
@@ -31,46 +45,63 @@ class Noting:
         self._log = TopicPartition(topic, 0)
         self._names: dict[str, str] = {}
         self._sent = 0
-        self._producers: list[Any] = []
+        self._started: list[Any] = []
+        self._kept: dict[str, Any] = {}
+        self._open: dict[str, Any] = {}
+
+    async def play(self, history: str) -> list[Note]:
+        try:
+            for step in history.split(", "):
+                what, *arguments = step.split()
+                await getattr(self, what)(*(int(a) if a.isdigit() else a for a in arguments))
+        finally:
+            for producer in self._started:
+                await producer.discard()
+        return self.notes
 
     async def commit(self, name: str, count: int) -> None:
-        producer = await self.keep(name)
-        await self.use(producer, count)
+        producer = await self._start(name)
+        await self._commit(producer, count)
         await producer.discard()
 
-    async def keep(self, name: str) -> Any:
-        self._producers.append(await self._cluster.fence(self.id_of(name)))
-        return self._producers[-1]
+    async def keep(self, name: str) -> None:
+        self._kept[name] = await self._start(name)
 
-    async def close(self) -> None:
-        for producer in self._producers:
-            await producer.discard()
-
-    async def use(self, producer: Any, count: int) -> None:
-        records = [LogRecord(self._topic, value) for value in self.values(count)]
-        self.notes.append(await outcome(producer.commit(0, (), records)))
+    async def use(self, name: str, count: int) -> None:
+        await self._commit(self._kept[name], count)
 
     async def fence(self, name: str) -> None:
-        await (await self.keep(name)).discard()
+        await self._start(name)
 
     async def append(self, count: int) -> None:
         appender = await self._cluster.appender()
-        for value in self.values(count):
+        for value in self._values(count):
             self.notes.append(await appender.append(LogRecord(self._topic, value), 0))
         await appender.close()
 
     async def delete(self, before_offset: int) -> None:
-        self.notes.append(await outcome(self._cluster.delete_records(self._log, before_offset)))
+        self.notes.append(await _outcome(self._cluster.delete_records(self._log, before_offset)))
 
-    def id_of(self, name: str) -> str:
+    async def look(self) -> None:
+        self.notes.append(await self._observed())
+
+    async def _start(self, name: str) -> Any:
+        self._started.append(await self._cluster.fence(self._id(name)))
+        return self._started[-1]
+
+    async def _commit(self, producer: Any, count: int) -> None:
+        records = [LogRecord(self._topic, value) for value in self._values(count)]
+        self.notes.append(await _outcome(producer.commit(0, (), records)))
+
+    def _id(self, name: str) -> str:
         """Unique to this history."""
         return self._names.setdefault(name, f"{name}-{uuid.uuid4().hex[:8]}")
 
-    def values(self, count: int) -> list[bytes]:
+    def _values(self, count: int) -> list[bytes]:
         self._sent += count
         return [b"%d" % number for number in range(self._sent - count, self._sent)]
 
-    async def observed(self) -> Note:
+    async def _observed(self) -> Note:
         """Bounds, all records, single records around both ends, and errors out of range; both isolations."""
         found: list[Note] = []
         beyond = 0
@@ -80,12 +111,12 @@ class Noting:
                 start, end = await reader.bounds(self._log)
                 found.append(((start, end), await self._records(reader, start, end)))
                 for offset in sorted({start - 1, end - 2, end} - {-1, -2}):
-                    record = await outcome(reader.read_at(self._log, offset))
+                    record = await _outcome(reader.read_at(self._log, offset))
                     found.append((offset, getattr(record, "value", record)))
                 beyond = max(beyond, end + 5)  # of the high watermark, for both
-                found.append(await outcome(self._records(reader, beyond, beyond + 1)))
+                found.append(await _outcome(self._records(reader, beyond, beyond + 1)))
                 if start > 0:
-                    found.append(await outcome(self._records(reader, start - 1, end)))
+                    found.append(await _outcome(self._records(reader, start - 1, end)))
             finally:
                 await reader.close()
         return found
@@ -93,14 +124,11 @@ class Noting:
     async def _records(
         self, reader: Reader, start: int, end: int
     ) -> list[tuple[int, bytes | None]]:
-        return [
-            (record.offset, record.value)
-            async for records in reader.read(self._log, start, end)
-            for record in records
-        ]
+        slices = [records async for records in reader.read(self._log, start, end)]
+        return [(record.offset, record.value) for records in slices for record in records]
 
 
-class MemoryStage(Noting):
+class MemoryStage(Stage):
     """The simulator's broker, without faults."""
 
     def __init__(self, cluster: SimCluster, broker: Broker) -> None:
@@ -108,10 +136,21 @@ class MemoryStage(Noting):
         self._broker = broker
         broker.create(TOPIC, 1)
 
-    async def begin(self, name: str) -> Open:
-        producer = await self.keep(name)
-        self._broker.add_partition(self.id_of(name), producer._epoch, self._log)
-        return _MemoryOpen(self, self._broker, self.id_of(name), producer._epoch)
+    async def begin(self, name: str) -> None:
+        self._open[name] = (await self._start(name))._epoch
+        self._broker.add_partition(self._id(name), self._open[name], self._log)
+
+    async def write(self, name: str, count: int) -> None:
+        batch: list[Writable] = [LogRecord(TOPIC, value) for value in self._values(count)]
+        self._broker.produce(self._id(name), self._open[name], self._log, batch)
+
+    async def end(self, name: str, how: str) -> None:
+        try:
+            self._broker.end_transaction(self._id(name), self._open[name], commit=how == "commit")
+        except (SnapreplayError, InvalidTxnState) as error:
+            self.notes.append(type(error).__name__)
+        else:
+            self.notes.append("ok")
 
     async def decided(self) -> None:
         log = self._broker.logs[self._log]
@@ -120,88 +159,55 @@ class MemoryStage(Noting):
             log.tell(change)
             await change
 
-    async def look(self) -> None:
-        self.notes.append(await self.observed())
 
-
-class _MemoryOpen:
-    def __init__(self, stage: MemoryStage, broker: Broker, name: str, epoch: int) -> None:
-        self._stage, self._broker, self._name, self._epoch = stage, broker, name, epoch
-
-    async def write(self, count: int) -> None:
-        batch = [LogRecord(TOPIC, value) for value in self._stage.values(count)]
-        self._broker.produce(self._name, self._epoch, self._stage._log, list(batch))
-
-    async def end(self, *, commit: bool) -> str:
-        try:
-            self._broker.end_transaction(self._name, self._epoch, commit=commit)
-        except (SnapreplayError, InvalidTxnState) as error:
-            self._stage.notes.append(type(error).__name__)
-            return type(error).__name__
-        self._stage.notes.append("ok")
-        return "ok"
-
-
-class BrokerStage(Noting):
+class BrokerStage(Stage):
     """A real one. `expected` are the notes of the other stage: markers come when they come, so a look waits for
     what is expected and notes what there is at last."""
 
     def __init__(self, settings: Settings, topic: str, expected: list[Note]) -> None:
-        super().__init__(KafkaCluster(settings), topic)
-        self._expected = expected
+        self._kafka, self._expected = KafkaCluster(settings), expected
+        super().__init__(self._kafka, topic)
 
-    async def begin(self, name: str) -> Open:
-        producer = await self.keep(name)
-        client = producer._producer
+    async def play(self, history: str) -> list[Note]:
+        await self._kafka.create_topics([NewTopic(self._topic, 1)])
+        return await super().play(history)
+
+    async def begin(self, name: str) -> None:
+        client = self._open[name] = (await self._start(name))._producer
         await client.client._wait_on_metadata(self._topic)
         await client.begin_transaction()
-        client._txn_manager.maybe_add_partition_to_txn(ClientPartition(self._topic, 0))
         joins = client._txn_manager
-        while joins.partitions_to_add():  # noqa: ASYNC110 - the client's own task, without an event
-            await asyncio.sleep(0.005)  # it asks the coordinator
-        return _BrokerOpen(self, producer)
+        joins.maybe_add_partition_to_txn(ClientPartition(self._topic, 0))
+        await until(lambda: not joins.partitions_to_add())  # the client asks the coordinator
+
+    async def write(self, name: str, count: int) -> None:
+        for value in self._values(count):
+            await self._open[name].send_and_wait(self._topic, value, partition=0)
+
+    async def end(self, name: str, how: str) -> None:
+        client = self._open[name]
+        try:
+            await (client.commit_transaction() if how == "commit" else client.abort_transaction())
+        except CLIENT_ERRORS as error:
+            self.notes.append(type(commit_error(error, "x")).__name__)
+        else:
+            self.notes.append("ok")
 
     async def decided(self) -> None:
-        plain = await self._cluster.reader(read_committed=False)
-        reader = await self._cluster.reader()
-        while (await plain.bounds(self._log)) != (await reader.bounds(self._log)):  # noqa: ASYNC110 - no event either
-            await asyncio.sleep(0.05)  # the broker looks for old transactions once a second
-        await plain.close()
-        await reader.close()
+        await decided(self._kafka, self._log)
 
     async def look(self) -> None:
         loop = asyncio.get_running_loop()
         at, deadline = len(self.notes), loop.time() + LOOK_SECONDS
         expected = self._expected[at] if at < len(self._expected) else None
-        found = await self.observed()
+        found = await self._observed()
         while found != expected and loop.time() < deadline:
             await asyncio.sleep(0.02)  # a marker comes some milliseconds after its answer
-            found = await self.observed()
+            found = await self._observed()
         self.notes.append(found)
 
 
-class _BrokerOpen:
-    def __init__(self, stage: BrokerStage, producer: Any) -> None:
-        self._stage, self._producer = stage, producer._producer
-
-    async def write(self, count: int) -> None:
-        for value in self._stage.values(count):
-            await self._producer.send_and_wait(self._stage._topic, value, partition=0)
-
-    async def end(self, *, commit: bool) -> str:
-        name = "ok"
-        try:
-            ended = (
-                self._producer.commit_transaction if commit else self._producer.abort_transaction
-            )
-            await ended()
-        except CLIENT_ERRORS as error:
-            name = type(commit_error(error, "x")).__name__
-        self._stage.notes.append(name)
-        return name
-
-
-async def outcome(call: Any) -> Note:
+async def _outcome(call: Any) -> Note:
     """What it returns, or the class of what it raises."""
     try:
         return await call

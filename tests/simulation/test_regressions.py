@@ -21,7 +21,7 @@ from tests.simulation import program, scenario
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import Link
 from tests.simulation.producer import SimAppender
-from tests.simulation.replacing_own import INCREMENTS, create_own, replace_own
+from tests.simulation.replacing import INCREMENTS, create_own, replace_own
 from tests.simulation.run import run_world
 from tests.simulation.scenario import Event, Scenario
 from tests.simulation.world import World
@@ -78,37 +78,41 @@ def play(drawn: Scenario, plan: dict[str, dict[int, str]]) -> tuple[str | None, 
     return run_world(loop, world, rng), script, world
 
 
-def test_a_history_without_faults() -> None:
-    """The scripted histories begin from one in which nothing happens, and nothing breaks."""
+# What must not be taken for what: a history, and the request with which it goes wrong.
+SCRIPTED = {
+    # An empty increment whose commit is not answered leaves nothing to merge ("no sealed batch to merge").
+    "a pointer in doubt for a batch in doubt": (QUIET, "end", "answer_lost", range(2, 14)),
+    # Between the end beyond the claim and the claim itself the reader may come to a stale leader: ask again.
+    "a connection that breaks into a stale leader for a foreign log": (
+        replace(QUIET, events=(Event(0.001, "stale broker", 2.0),)), "bounds", "renew", range(6),
+    ),
+    # What a newer owner wrote and trimmed meanwhile (LogCut, NoRestoreMode) is a newer owner.
+    "a successor's work for damage": (
+        replace(QUIET, processes=2, partitions=2, kept=2), "bounds", "stall_after", range(2, 6),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "nth"), [(name, nth) for name, (*_, every) in SCRIPTED.items() for nth in every]
+)
+def test_one_thing_is_not_taken_for_another(name: str, nth: int) -> None:
+    """Each history heals after the one fault that is in it."""
+    drawn, site, kind, _ = SCRIPTED[name]
+    problem, script, _ = play(drawn, {site: {nth: kind}})
+    assert script.played
+    assert problem is None
+
+
+def test_links_of_the_dead_are_silent() -> None:
+    """Nothing breaks where nothing happens; a crashed process sends nothing more, whatever its tasks still try."""
     problem, _, world = play(QUIET, {})
     assert problem is None
     assert world.network.faults.counts["mode changes"] > 0
-
-
-@pytest.mark.parametrize("nth", range(2, 14))
-def test_a_pointer_in_doubt_is_not_a_batch_in_doubt(nth: int) -> None:
-    """An empty increment whose commit is not answered leaves nothing to merge ("no sealed batch to merge")."""
-    problem, script, _ = play(QUIET, {"end": {nth: "answer_lost"}})
-    assert script.played
-    assert problem is None
-
-
-@pytest.mark.parametrize("nth", range(6))
-def test_a_connection_that_breaks_into_a_stale_leader_is_no_foreign_log(nth: int) -> None:
-    """Between the end beyond the claim and the claim itself the reader may come to a stale leader: ask again."""
-    stale = (Event(0.001, "stale broker", 2.0),)
-    problem, script, _ = play(replace(QUIET, events=stale), {"bounds": {nth: "renew"}})
-    assert script.played
-    assert problem is None
-
-
-@pytest.mark.parametrize("nth", [2, 3, 4, 5])
-def test_a_stalled_recovery_takes_its_successors_work_for_no_damage(nth: int) -> None:
-    """What a newer owner wrote and trimmed meanwhile (LogCut, NoRestoreMode) is a newer owner, not a damaged log."""
-    drawn = replace(QUIET, processes=2, partitions=2, kept=2)
-    problem, script, _ = play(drawn, {"bounds": {nth: "stall_after"}})
-    assert script.played
-    assert problem is None
+    dead = world.everybody[-1]
+    dead.dead = True
+    with pytest.raises(asyncio.CancelledError):
+        Link(world.network, dead).draw("end")
 
 
 def lose_the_log_and_take_away(world: World, then: Callable[[], None]) -> str | None:
@@ -220,12 +224,3 @@ def test_a_callback_that_fails_is_a_problem() -> None:
     world.loop.call_later(1.0, world.broker.topic_ids.pop, "gone")
     problem = run_world(world.loop, world, world.rng)
     assert "a callback failed: KeyError('gone')" in (problem or "")
-
-
-def test_links_of_the_dead_are_silent() -> None:
-    """A crashed process sends nothing more, whatever its tasks still try."""
-    _, _, world = play(QUIET, {})
-    dead = world.everybody[-1]
-    dead.dead = True
-    with pytest.raises(asyncio.CancelledError):
-        Link(world.network, dead).draw("end")

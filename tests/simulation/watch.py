@@ -7,13 +7,13 @@ from collections.abc import Callable
 from snapreplay.app import names
 from snapreplay.service.control.status import PartitionStatus
 from snapreplay.service.core.phase import Phase
-from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
 from snapreplay.snapshots.format.records import Increment
-from tests.simulation import program
+from tests.simulation import program, told
 from tests.simulation.log import Log
 from tests.simulation.network import Network
 from tests.simulation.process import Process
 
+INCREMENTS = names.increments_topic(program.APP_ID)
 Failed = Callable[[Process, PartitionStatus], None]
 
 
@@ -24,7 +24,6 @@ class Watch:
         self._network, self._failed = network, failed
         self._before: dict[tuple[str, int], PartitionStatus] = {}
         self._recovered: set[tuple[str, int, int | None]] = set()
-        self._increments: dict[tuple[str, int, int], Increment] = {}
 
     def attach(self, process: Process) -> None:
         process.board.subscribe(lambda status: self._look(process, status))
@@ -66,7 +65,7 @@ class Watch:
         truth = self._last(status.partition, epoch)
         if status.batch == self._written_at(status.partition, epoch):
             return  # the state in memory, because an input was gone
-        begun = len(self._network.broker.ids_of[names.increments_topic(program.APP_ID)]) > 1
+        begun = len(self._network.broker.ids_of[INCREMENTS]) > 1
         if status.batch != truth and not begun:  # else its chain may have begun anew behind it
             self._network.misused(
                 f"{process.name} went LIVE on partition {status.partition} at batch {status.batch},"
@@ -75,15 +74,9 @@ class Watch:
 
     def _written_at(self, number: int, epoch: int) -> int | None:
         """Batch of the increment that a recovery wrote itself, behind its claim: it has no records."""
-        topic = names.increments_topic(program.APP_ID)
-        topic_id = self._network.broker.ids_of[topic][-1]
-        log = self._network.broker.by_id[topic_id][number]
-        for offset in range(epoch + 1, log.end):
-            record = log.visible(offset, committed_only=True)
-            if record is not None and kind_of(record.value or b"") is RecordKind.INCREMENT:
-                found = self._decoded(topic_id, number, offset, record.value or b"")
-                return found.batch if found.owner_epoch == epoch and not found.ranges else None
-        return None
+        behind = [each for at, each in told.newest(self._logs(number)[-1], Increment) if at > epoch]
+        own = [each.batch for each in behind[-1:] if each.owner_epoch == epoch and not each.ranges]
+        return own[0] if own else None
 
     def _check_committed(self, process: Process, status: PartitionStatus) -> None:
         """Reported committed: it is."""
@@ -94,29 +87,17 @@ class Watch:
                 f" committed is {truth}"
             )
 
-    def _last(self, number: int, before_offset: int | None) -> int | None:
-        """Batch of the last committed increment below an offset, by a full scan from the end."""
-        broker, topic = self._network.broker, names.increments_topic(program.APP_ID)
-        ids = broker.ids_of[topic]
-        if before_offset is None:  # also in those that are gone
-            found = [self._last_in(broker.by_id[each][number], each, number, None) for each in ids]
-            return max((each for each in found if each is not None), default=None)
-        return self._last_in(broker.by_id[ids[-1]][number], ids[-1], number, before_offset)
+    def _last(self, number: int, below: int | None) -> int | None:
+        """Batch of the last committed increment below an offset of today's topic, or anywhere, also in topics that are
+        gone; by a full scan from the end."""
+        logs = self._logs(number)
+        scans = [
+            told.newest(log, Increment, below) for log in (logs if below is None else logs[-1:])
+        ]
+        found = [next((each.batch for _, each in scan), None) for scan in scans]
+        return max((each for each in found if each is not None), default=None)
 
-    def _last_in(self, log: Log, name: str, number: int, before_offset: int | None) -> int | None:
-        offset = log.end if before_offset is None else min(before_offset, log.end)
-        while offset > 0:
-            offset -= 1
-            record = log.visible(offset, committed_only=True)
-            if record is not None and kind_of(record.value or b"") is RecordKind.INCREMENT:
-                return self._decoded(name, number, offset, record.value or b"").batch
-        return None
-
-    def _decoded(self, name: str, number: int, offset: int, value: bytes) -> Increment:
-        found = self._increments.get((name, number, offset))
-        if found is None:
-            entry = decode(value)
-            if not isinstance(entry, Increment):
-                raise AssertionError(f"no increment: {entry!r}")
-            found = self._increments[name, number, offset] = entry
-        return found
+    def _logs(self, number: int) -> list[Log]:
+        """Of T-ZengLiang, in the order in which they were created."""
+        broker = self._network.broker
+        return [broker.by_id[each][number] for each in broker.ids_of[INCREMENTS]]

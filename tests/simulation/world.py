@@ -36,8 +36,7 @@ from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import Network
 from tests.simulation.oracle import History, Oracle, Violation
 from tests.simulation.process import Process, seeded_uuid
-from tests.simulation.replacing import REFUSED, Replacement, fill
-from tests.simulation.replacing_own import LEADS_NOWHERE, create_own
+from tests.simulation.replacing import LEADS_NOWHERE, REFUSED, Replacement, create_own, fill
 from tests.simulation.scenario import Scenario
 from tests.simulation.watch import Watch
 
@@ -80,24 +79,12 @@ class World:
 
     # ---------------------------------------------------------- for the processes
 
-    def joined(self, process: Process) -> None:
-        self.group.join(process)
-
-    def went_silent(self, process: Process, seconds: float) -> None:
-        self.group.silent(process, seconds)
-
     def crashed(self, process: Process) -> None:
         """Somebody starts it again, under the same name."""
         self.group.gone(process)
         if process in self.processes:
             self.processes.remove(process)
             self.loop.call_later(self.rng.choice((0.05, 0.5, 3.0)), self.replace, process)
-
-    def stood_aside(self, process: Process) -> None:
-        self.group.stand_aside(process)
-
-    def gives(self, process: Process, partition: int) -> bool:
-        return self.group.gives(process, partition)
 
     def failed(self, process: Process, status: PartitionStatus) -> None:
         """What an operator does about a FAILED partition: retry it, deploy the fix, or nothing, for it must not be."""

@@ -46,7 +46,6 @@ class Partition:
     last_offset: int = -1
     positions: dict[str, int] = field(default_factory=lambda: dict(GENESIS.start_offsets))
     pointers: list[Pointer] = field(default_factory=list)
-    pending: Manifest | None = None
     written: dict[str, list[int]] = field(default_factory=dict)
 
 

@@ -4,26 +4,20 @@ output and in the state. Shares no code with the service."""
 from __future__ import annotations
 
 import json
-import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Producer
 
+from tests.checker.reading import Logs, Record
 from tests.support.deadlines import scaled
 
 READ_SECONDS = scaled(30.0)
 
 
-class Read(NamedTuple):
-    """One record as another program sees it."""
-
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes], ...]
+Read = Record
 
 
 def send(
@@ -64,56 +58,17 @@ def committed(bootstrap_servers: str, topic: str, partitions: int) -> list[list[
     A commit is answered some milliseconds before its markers are written: what lies behind an open transaction is
     waited for.
     """
-    ends = _high_watermarks(bootstrap_servers, topic, partitions)
-    found: list[list[Read]] = [[] for _ in range(partitions)]
-    deadline = time.monotonic() + READ_SECONDS
-    with consumer_of(bootstrap_servers, "read_committed") as consumer:
-        consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-        open_ones = {number for number in range(partitions) if ends[number] > 0}
-        while open_ones:
-            assert time.monotonic() < deadline, f"{topic} {open_ones}: no end at {ends}"
-            message = consumer.poll(0.1)
-            if message is None:
-                continue
-            number, error = message.partition() or 0, message.error()
-            if error is None:
-                found[number].append(_read(message))
-            else:
-                assert error.code() == KafkaError._PARTITION_EOF, error
-                if (message.offset() or 0) >= ends[number]:
-                    open_ones.discard(number)
-    return found
+    with closing(Logs(bootstrap_servers)) as logs:
+        places = [(topic, number, logs.bounds(topic, number)) for number in range(partitions)]
+        return [[*logs.read(topic, n, bounds.start, bounds.high)] for topic, n, bounds in places]
 
 
-def _high_watermarks(bootstrap_servers: str, topic: str, partitions: int) -> list[int]:
-    with consumer_of(bootstrap_servers, "read_uncommitted") as consumer:
-        asked = [TopicPartition(topic, number) for number in range(partitions)]
-        return [consumer.get_watermark_offsets(one, READ_SECONDS)[1] for one in asked]
-
-
-@contextmanager
-def consumer_of(bootstrap_servers: str, isolation: str) -> Iterator[Any]:
-    """confluent-kafka's, without a group's offsets; tells the end of a partition by an error message."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": "reference",
-            "isolation.level": isolation,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "fetch.wait.max.ms": 10,
-        }
-    )
-    try:
-        yield consumer
-    finally:
-        consumer.close()
-
-
-def _read(message: Any) -> Read:
-    headers = tuple(message.headers() or ())
-    return Read(message.offset(), message.key(), message.value(), headers)
+def book(state: dict[str, dict[str, int]], key: str, amount: int) -> dict[str, int]:
+    """The account of the ledger after this record."""
+    account = state.setdefault(key, {"n": 0, "sum": 0})
+    account["n"] += 1
+    account["sum"] += amount
+    return account
 
 
 def balances(
@@ -132,10 +87,8 @@ def balances(
             key, value = (record.key or b"").decode(), json.loads(record.value or b"null")
             if skipped(value):
                 continue
-            account = dict(state.get(key, {"n": 0, "sum": 0}))
-            account["n"] += 1
+            account = book(state, key, 0)
             rule(value, account)
-            state[key] = account
             sent.append((key, {"id": f"{topic}-{partition}-{record.offset}", **account}))
         outputs.append(sent)
         states.append(state)
@@ -147,9 +100,7 @@ def booked(added: Iterable[int], subtracted: Iterable[int]) -> dict[str, dict[st
     state: dict[str, dict[str, int]] = {}
     for sign, numbers in ((1, added), (-1, subtracted)):
         for n in numbers:
-            account = state.setdefault(f"k{n % 20}", {"n": 0, "sum": 0})
-            account["n"] += 1
-            account["sum"] += sign * n
+            book(state, f"k{n % 20}", sign * n)
     return state
 
 
