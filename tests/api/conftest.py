@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 
 from snapreplay.api.app import create_app
 from snapreplay.api.server import HttpServer
+from tests.support.deadlines import scaled
 from tests.support.fake_control import NOW, FakeControl
 
 
