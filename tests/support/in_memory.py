@@ -25,11 +25,9 @@ from snapreplay.service.preflight import inspect
 from snapreplay.service.runtime.context import Context, Identity
 from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
 from tests.simulation.broker import Broker
-from tests.simulation.cluster import SimCluster
-from tests.simulation.faults import Faults
+from tests.simulation.cluster import SimCluster, undisturbed
 from tests.simulation.log import Log
 from tests.simulation.loop import VirtualLoop
-from tests.simulation.network import Link, Network
 from tests.support import apps, reference
 from tests.support.owner import Owner
 from tests.support.past import Past
@@ -40,18 +38,6 @@ OPEN_SECONDS = 3600.0
 FAILED_SECONDS = 300.0  # virtual: a leader that may be stale is asked again and again
 
 Rule = Callable[[Any, dict[str, int]], None]
-
-
-class Program:
-    """One to which nothing happens."""
-
-    name = "program"
-    dead = packets_lost = False
-
-    def crash(self) -> None:
-        raise AssertionError("no fault was asked for")
-
-    stall = crash
 
 
 class InMemory:
@@ -94,10 +80,8 @@ class InMemory:
         return self._cluster(self.settings())
 
     def _cluster(self, settings: Settings) -> SimCluster:
-        rng = random.Random(1)
         loop: Any = asyncio.get_running_loop()
-        network = Network(loop, self.broker, Faults(rng, 0, 0), rng)
-        return SimCluster(Link(network, Program()), settings)
+        return undisturbed(loop, self.broker, settings)
 
     async def context(
         self, instance_id: str = "one", app: App[Any] | None = None, **tables: Any
