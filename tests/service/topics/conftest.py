@@ -6,55 +6,74 @@ from typing import Any
 
 import pytest
 
-from snapreplay.snapshots.format.envelope import RecordKind, kind_of
+from snapreplay.service.ports import LogRecord, TopicPartition
+from snapreplay.snapshots.format.envelope import RecordKind
 from tests.damage import memory
-from tests.damage.edits import Edit
+from tests.damage.edits import Change
+from tests.damage.gallery import Target
 from tests.damage.memory import World
+from tests.service.partition.conftest import bench
+from tests.simulation.cluster import SimCluster
+from tests.support.in_memory import InMemory
+
+__all__ = ["bench"]
 
 
 @pytest.fixture(scope="module")
-async def lived() -> Callable[..., Awaitable[World]]:
-    """Made once for each kind of log."""
-    made: dict[bool, World] = {}
-
-    async def world(changes: bool = True) -> World:
-        if changes not in made:
-            made[changes] = await memory.world(changes=changes)
-        return made[changes].copy()
-
-    return world
+def lived() -> World:
+    """Made once."""
+    return memory.world()
 
 
 @pytest.fixture
-async def past(lived: Callable[..., Awaitable[World]]) -> Callable[..., Awaitable[World]]:
-    """`await past(increments=[edit], snapshots=[edit])` is a copy with these edits."""
+def past(lived: World) -> Callable[..., World]:
+    """`past((kind, number, change), …)` is a copy with the values of these records changed, one after the other."""
 
-    async def make(changes: bool = True, **edited: list[Edit]) -> World:
-        world = await lived(changes)
-        for part, edits in edited.items():
-            slots = world.cluster.slots(f"memory-{part}")
-            for edit in edits:
-                edit(slots)
-            world.cluster.rewrite(f"memory-{part}", slots)
+    def make(*changes: tuple[RecordKind, int, Change]) -> World:
+        world = lived.copy()
+        for kind, number, change in changes:
+            target = Target("", kind, number)
+            topic = f"memory-{target.topic}"
+            slots = world.slots(topic)
+            next(target.changed([change]))(slots)
+            world.rewrite(topic, slots)
         return world
 
     return make
 
 
 @pytest.fixture
-def recovered() -> Callable[[World], Awaitable[Any]]:
-    """`await recovered(world)` is the outcome; Any, as the test knows how it ends."""
+def recovered() -> Callable[[World], Any]:
+    """`recovered(world)` is the outcome; Any, as the test knows how it ends."""
     return memory.recovered
 
 
 @pytest.fixture
-def cut() -> Callable[[World, str, RecordKind, int], int]:
-    """`cut(world, "increments", kind, number)` ends the log before that record; where that is."""
+def cut(monkeypatch: pytest.MonkeyPatch) -> Callable[[World, RecordKind, int], int]:
+    """`cut(world, kind, number)` ends the log before that record, as all brokers agree; where that is."""
 
-    def end(world: World, part: str, kind: RecordKind, number: int) -> int:
-        records = world.cluster.logs[f"memory-{part}"].records
-        of_kind = [r.offset for r in records if r is not None and kind_of(r.value or b"") is kind]
-        del records[of_kind[number] :]
-        return of_kind[number]
+    async def agreed(cluster: Any, partition: TopicPartition) -> int:
+        end: int = cluster._broker.logs[partition].end
+        return end
+
+    def end(world: World, kind: RecordKind, number: int) -> int:
+        monkeypatch.setattr(SimCluster, "agreed_end_offset", agreed)
+        target = Target("", kind, number)
+        topic = f"memory-{target.topic}"
+        offset, log = target.of(world.slots(topic)).offset, world.log(topic)
+        del log.records[offset:], log.transactions[offset:]
+        return offset
 
     return end
+
+
+@pytest.fixture
+def commit(bench: InMemory) -> Callable[[LogRecord], Awaitable[int]]:
+    """`await commit(record)` in a transaction of its own; the record's offset."""
+
+    async def one(record: LogRecord) -> int:
+        producer = await bench.cluster.fence(bench.app.app_id)
+        (offset,) = await producer.commit(0, (), (record,))
+        return offset
+
+    return one

@@ -13,7 +13,7 @@ from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.state.digest import EMPTY
 from snapreplay.state.store import store_of
 from tests.damage import memory
-from tests.damage.edits import change, flips
+from tests.damage.edits import flips
 from tests.support import apps
 from tests.support.tampering import with_fields
 
@@ -21,10 +21,10 @@ CHUNK, MANIFEST = RecordKind.CHUNK, RecordKind.MANIFEST
 FLIP = next(flips())
 
 
-async def test_only_what_came_after_the_newest_snapshot_is_advanced(past, recovered):
+def test_only_what_came_after_the_newest_snapshot_is_advanced(past, recovered):
     """Its batch, entries and bytes are shown; three batches are compared."""
-    world = await past()
-    restore = (await recovered(world)).restore
+    world = past()
+    restore = recovered(world).restore
     assert (restore.snapshot.batch, restore.snapshot.entries) == (5, len(world.entries))
     assert restore.snapshot.size_bytes > 0
     assert (restore.proof.equal, restore.proof.batches_compared) == (True, 3)
@@ -38,24 +38,22 @@ async def test_only_what_came_after_the_newest_snapshot_is_advanced(past, recove
         ({"chunks": []}, "adds up to digest"),
     ],
 )
-async def test_a_snapshot_that_is_not_the_one_pointed_to_is_not_used(
-    past, recovered, fields, reason
-):
+def test_a_snapshot_that_is_not_the_one_pointed_to_is_not_used(past, recovered, fields, reason):
     """Intact records with other contents."""
-    world = await past(snapshots=[change(MANIFEST, -1, with_fields(**fields))])
-    assert passed_over(world, (await recovered(world)).restore, reason)
+    world = past((MANIFEST, -1, with_fields(**fields)))
+    assert passed_over(world, recovered(world).restore, reason)
 
 
 @pytest.mark.parametrize(
     ("kind", "reason"), [(MANIFEST, "holds nothing at manifest offset"), (CHUNK, "offset")]
 )
-async def test_a_log_that_ends_before_its_newest_snapshot_leads_to_the_one_before(
+def test_a_log_that_ends_before_its_newest_snapshot_leads_to_the_one_before(
     past, recovered, cut, kind, reason
 ):
     """By all brokers."""
-    world = await past()
-    cut(world, "snapshots", kind, -1)
-    assert passed_over(world, (await recovered(world)).restore, reason)
+    world = past()
+    cut(world, kind, -1)
+    assert passed_over(world, recovered(world).restore, reason)
 
 
 def passed_over(world, restore, reason):
@@ -65,31 +63,29 @@ def passed_over(world, restore, reason):
     return used == (before, newest) and reason in restore.fallback_reason
 
 
-async def test_a_snapshot_that_is_not_visible_is_waited_for_in_words(
-    past, cut, monkeypatch, caplog
-):
+def test_a_snapshot_that_is_not_visible_is_waited_for_in_words(past, cut, monkeypatch, caplog):
     """Status and log name it, its offset and how long it is waited for; all brokers that agree end that."""
     monkeypatch.setattr(stale_leader, "PATIENCE_SECONDS", 3600.0)
-    world = await past()
-    offset = cut(world, "snapshots", MANIFEST, -1)
+    world = past()
+    offset = cut(world, MANIFEST, -1)
     board, waits = StatusBoard(), set()
     board.subscribe(lambda status: waits.add(status.restore and status.restore.waiting_for))
     store = store_of(world.app.state())
-    await RecoveryDriver(world.context(), store, Reporter(board, 0)).recover()
+    world.run(lambda context: RecoveryDriver(context, store, Reporter(board, 0)).recover())
     (said,) = waits - {None, ""}
     newest = world.last.pointers[0].snapshot_id
     assert said == (
-        f"snapshot {newest} at offset {offset} of memory-snapshots-0 is not visible, the log ends at {offset};"
+        f"snapshot {newest} at offset {offset} of memory-snapshots-0 is not visible: the log ends at {offset};"
         " asking all brokers, 3600 s left"
     )
     assert sum(said in message for message in caplog.messages) == 1
 
 
-async def test_with_all_snapshots_unusable_and_a_trimmed_log_it_fails(past, recovered):
+def test_with_all_snapshots_unusable_and_a_trimmed_log_it_fails(past, recovered):
     """Both are named with their reasons; never silently empty."""
-    world = await past(snapshots=[change(CHUNK, number, FLIP) for number in (-1, 0)])
-    world.cluster.logs["memory-increments"].start_offset = 5
-    error = (await recovered(world)).error
+    world = past(*[(CHUNK, number, FLIP) for number in (-1, 0)])
+    world.log("memory-increments").trim(5)
+    error = recovered(world).error
     assert type(error).__name__ == "NoUsableSnapshot"
     newest, before, *_ = (pointer.snapshot_id for pointer in world.last.pointers)
     assert all(text in error.message for text in (newest, before, "crc32"))
@@ -97,13 +93,13 @@ async def test_with_all_snapshots_unusable_and_a_trimmed_log_it_fails(past, reco
 
 
 @pytest.mark.parametrize("has_snapshots", [True, False])
-async def test_another_state_schema_is_refused(past, recovered, cut, has_snapshots):
+def test_another_state_schema_is_refused(past, recovered, cut, has_snapshots):
     """Both versions are named. Every increment carries it, so the new code never adds its units to old ones."""
-    world = await past()
+    world = past()
     if not has_snapshots:
-        cut(world, "increments", RecordKind.CHANGES, 2)
-        world.cluster.logs["memory-snapshots"].records.clear()
+        cut(world, RecordKind.CHANGES, 2)
+        assert cut(world, CHUNK, 0) == 0
     newer = replace(world, app=apps.ledger("memory", memory.book, schema_version=2))
-    error = (await recovered(newer)).error
+    error = recovered(newer).error
     assert type(error).__name__ == "SchemaDiffers"
     assert "schema_version 1, but the app has 2" in error.message
