@@ -213,7 +213,7 @@ def test_a_python_that_cannot_do_it_is_named(checkout: Path) -> None:
     [
         ("test", "java", "there is no java command\n*apt-get install default-jre-headless*"),
         ("demo", "mvn", "there is no mvn command*apt-get install maven*"),
-        ("test", "mvn", "(Kafka 3.9.1) are not here yet, and there is no mvn command*"),
+        ("test", "mvn", "(Kafka 3.9.1) have not been fetched yet, and there is no mvn command*"),
     ],
 )
 def test_java_and_maven_are_missed_before_anything_is_downloaded(

@@ -62,7 +62,9 @@ def ensure(report: Say = to_stderr, version: str | None = None) -> KafkaFiles:
 def check(version: str | None = None) -> None:
     """Raises ToolsMissing if `ensure` could not succeed because java or mvn is missing."""
     with _unavailable():
-        cache.check(_WHAT, cache_dir(version), pom(version))
+        cache.check(
+            _WHAT, f"{_WHAT} (Kafka {version or kafka_version()})", cache_dir(version), pom(version)
+        )
 
 
 @contextmanager

@@ -86,10 +86,10 @@ def fill(root: Path, pom: bytes, filler: Callable[[Path], None]) -> bool:
     return True
 
 
-def check(user: str, root: Path, pom: bytes) -> None:
+def check(user: str, what: str, root: Path, pom: bytes) -> None:
     """
     Raises:
-        JavaUnavailable, JarsUnavailable: `user` lacks java, or the jars and the mvn to fetch them.
+        JavaUnavailable, JarsUnavailable: `user` lacks java, or the jars of `what` and the mvn to fetch them.
     """
     whole = is_whole(root, pom)
     try:
@@ -99,7 +99,7 @@ def check(user: str, root: Path, pom: bytes) -> None:
             error.hint += "; mvn is missing, too: `apt-get install maven`"
         raise
     if not whole:
-        find_maven(user)
+        find_maven(what)
 
 
 def size_of(lib: Path) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from snapreplay.app import names
@@ -92,15 +93,14 @@ def _told(error: BaseException) -> BaseException:
 
 @contextmanager
 def _session() -> Iterator[SparkSession]:
-    running = SparkSession.getActiveSession()
-    if running is not None:
-        yield running
-        return
-    spark = local_session("snapreplay audit", short_lived=True)
+    """The one of this process, whichever thread made it; stopped if it was made here."""
+    is_ours = SparkContext._active_spark_context is None  # noqa: SLF001 - Spark has no public way to ask
+    spark = SparkSession.getActiveSession() or local_session("snapreplay audit", short_lived=True)
     try:
         yield spark
     finally:
-        spark.stop()
+        if is_ours:
+            spark.stop()
 
 
 class _Audit:

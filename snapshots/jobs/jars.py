@@ -38,7 +38,7 @@ def check() -> None:
     Raises:
         JavaUnavailable, JarsUnavailable: `ensure` or a session would fail, because java or mvn is missing.
     """
-    cache.check("Spark", cache.jars_dir("spark", JARS_DIR_VARIABLE), _pom())
+    cache.check("Spark", _WHAT, cache.jars_dir("spark", JARS_DIR_VARIABLE), _pom())
 
 
 def _pom() -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from snapreplay.counted import counted
 from snapreplay.snapshots.format.records import Increment
 
 
@@ -62,7 +63,7 @@ def wrong_counts(found: Found) -> Iterator[str]:
     held = sum(each.record_count for each in increment.ranges)
     if increment.record_count > held or (not increment.skipped and increment.record_count != held):
         yield (
-            f"batch {increment.batch} applied {increment.record_count} records, but its ranges hold {held}"
+            f"batch {increment.batch} applied {counted(increment.record_count, 'record')}, but its ranges hold {held}"
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from snapreplay.app import names
+from snapreplay.counted import counted
 from snapreplay.snapshots.format.changes import joined_crc32
 from snapreplay.snapshots.format.records import ChangesRecord, Claim, Increment, Pointer
 from snapreplay.snapshots.proof.chain import (
@@ -211,14 +212,15 @@ def _wrong_changes(
         if (ref.record_count, ref.entry_count, ref.crc32) != (len(changes), entries, crc):
             yield (
                 offset,
-                f"batch {increment.batch} names {ref.record_count} changes records, {ref.entry_count} entries,"
-                f" crc32 {ref.crc32:08x}, but before it are {len(changes)}, {entries}, {crc:08x}",
+                f"batch {increment.batch} names {counted(ref.record_count, 'changes record')},"
+                f" {counted(ref.entry_count, 'entry')}, crc32 {ref.crc32:08x}, but before it are {len(changes)},"
+                f" {entries}, {crc:08x}",
             )
     for each in changes:
         entry = each.entry if isinstance(each.entry, ChangesRecord) else None
         part, batch = (entry.part, entry.batch) if entry is not None else (-1, increment.batch)
         if ref is None or batch != increment.batch or part >= ref.record_count:
-            named = "none" if ref is None else f"{ref.record_count} records"
+            named = "none" if ref is None else counted(ref.record_count, "record")
             yield (
                 each.offset,
                 f"changes of batch {batch} part {part} before the increment of batch {increment.batch}, which names"

@@ -298,7 +298,7 @@ class _Inputs:
             self._ahead[topic] = record
         if len(taken) != part.record_count:
             raise InputGone(
-                f"input {topic} holds {len(taken)} records in offsets {part.start_offset} to {part.end_offset}; when it"
+                f"input {topic} holds {counted(len(taken), 'record')} in offsets {part.start_offset} to {part.end_offset}; when it"
                 f" was processed it held {part.record_count}"
             )
         return taken

@@ -16,11 +16,11 @@ from snapreplay.api.cli import audit_command, client, options
 from snapreplay.api.cli.root import app as commands
 from snapreplay.errors import SnapreplayError
 from snapreplay.snapshots.proof.partition import Level
-from tests.api.conftest import control, url
+from tests.api.conftest import control, served, url
 from tests.hints.registry import carries_out
 from tests.support.fake_control import FAILED, LIVE, LOADING, NOW, FakeControl
 
-__all__ = ["control", "url"]
+__all__ = ["control", "served", "url"]
 
 JSON = {"Content-Type": "application/json"}
 

@@ -14,6 +14,7 @@ from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.ownership import Ended, Interrupted
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.refusals import DuplicateInstance
+from snapreplay.service.partition.incarnation import Incarnation
 from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.supervisor import Supervisor
 from snapreplay.service.topics.requirements import MissingInput
@@ -288,7 +289,7 @@ async def test_a_recovery_is_woken_when_a_topic_appears_and_not_each_second():
     """Else no back-off would last while it waits for something else."""
     runner, _, _ = runner_of()
     woken = []
-    runner._driver = SimpleNamespace(wake=lambda: woken.append(1))
+    runner._incarnation._driver = SimpleNamespace(wake=lambda: woken.append(1))
     for ids in ({"log": "A", "in": "B"}, {"log": "A"}, {"log": "A"}, {"log": "A"}):
         runner.topics_seen(ids)
     assert woken == []
@@ -324,10 +325,10 @@ async def test_a_defect_in_what_follows_an_end_fails_the_partition(monkeypatch):
     async def forgotten():
         return None
 
-    monkeypatch.setattr(runner, "_own", ended)
+    monkeypatch.setattr(Incarnation, "run", lambda _: ended())
     monkeypatch.setattr(runner, "_pause", broken)
     monkeypatch.setattr(runner._memory, "forget_if_proven", forgotten)
-    runner._stop.set()
+    runner._lifecycle.stopped.set()
     await runner._one()
     assert board.get(0).phase == Phase.FAILED
     assert board.get(0).error.kind == "ZeroDivisionError"
@@ -346,7 +347,7 @@ async def test_a_defect_while_it_fails_is_survived_once(monkeypatch):
             raise defects.pop(0)
         return Interrupted()
 
-    monkeypatch.setattr(runner, "_own", ended)
+    monkeypatch.setattr(Incarnation, "run", lambda _: ended())
     monkeypatch.setattr(runner, "_until_retried", broken)
     defects.pop()
     await runner._one()
@@ -372,10 +373,10 @@ async def test_a_holder_that_waits_for_the_log_goes_on_when_it_is_taken_back(mon
     never = asyncio.Event()
     monkeypatch.setattr(runner._memory, "until_proven", lambda *_: never.wait())
     runner.stop(final_snapshot=False)
-    runner._set(is_holding=True)
+    runner._lifecycle.update(is_holding=True)
     waiting = asyncio.create_task(runner._until_proven_if_held())
     await asyncio.sleep(0)
     assert runner.take_back()
     await asyncio.wait_for(waiting, 5)
     assert not runner._ownership.is_holding
-    assert not runner._stop.is_set()
+    assert not runner._lifecycle.stopped.is_set()

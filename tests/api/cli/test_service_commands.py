@@ -119,7 +119,7 @@ def test_topics_and_genesis_are_made_once(on_broker, app_id):
 @pytest.mark.usefixtures("input_topic")
 def test_run_serves_until_sigterm(on_broker, invoke, process):
     """The way round of a `dev` without Java: run prints its URL, becomes live, and ends with 0 at SIGTERM."""
-    *before, last = re.findall(r"'snapreplay ([a-z ]+) APP'", INSTEAD)
+    *before, last = re.findall(r"`snapreplay ([a-z ]+) APP`", INSTEAD)
     assert (len(before), last) == (2, "run")
     for command in before:
         assert on_broker(*command.split()).exit_code == 0

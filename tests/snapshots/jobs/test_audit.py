@@ -39,14 +39,14 @@ def test_a_whole_log_is_fine(spark, settings, told) -> None:
     story.topics.open_transaction(story.log, {0: [b"not yet"]})
     report = audit(settings, story.app_id, Level.CHANGES)
     assert report.findings == []
-    assert (report.app_id, report.partition_count) == (story.app_id, 2)
+    assert (report.app_id, report.partition_count) == (story.app_id, 3)
     written = [partition.written for partition in story.partitions]
     assert report.checked == {
-        "claims": 4,
-        "increments": 12,
-        "changes_records": 16,
-        "pointers": 4,
-        "manifests": 4,
+        "claims": 6,
+        "increments": 18,
+        "changes_records": 24,
+        "pointers": 6,
+        "manifests": 6,
         "chunks": sum(len(w["snapshot2"]) + len(w["snapshot4"]) for w in written),
         "input_records": 60,
         "batches_proven": 18,
@@ -68,7 +68,8 @@ def test_each_level_finds_its_faults(spark, settings, told) -> None:
         },
         4,
     )
-    by_level = {level: audit(settings, story.app_id, level) for level in Level}
+    levels = (Level.INTEGRITY, Level.CHANGES)
+    by_level = {level: audit(settings, story.app_id, level) for level in levels}
     found = {
         level: {(each.check, each.partition) for each in report.findings}
         for level, report in by_level.items()
