@@ -139,7 +139,7 @@ def disputed(
     )
     return StateDisputed(
         f"{increments}-{partition} does not lead to the state in this process's memory ({_described(kept.last)}):"
-        f" it {there}. Another process has owned the partition since, so its state may be newer than this one",
+        f" it {there}. Another process may have owned the partition since, and its state may be newer than this one",
         hint="if the other process still runs, it writes its own state by itself. Otherwise stop this process, which"
         f" gives up its state, and start it again: `snapreplay run {app}`. Its next hint names what can be accepted",
         batch=kept.last.batch,

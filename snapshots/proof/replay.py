@@ -298,7 +298,7 @@ class _Inputs:
             self._ahead[topic] = record
         if len(taken) != part.record_count:
             raise InputGone(
-                f"input {topic} holds {counted(len(taken), 'record')} in offsets {part.start_offset} to {part.end_offset}; when it"
-                f" was processed it held {part.record_count}"
+                f"input {topic} holds {counted(len(taken), 'record')} in offsets {part.start_offset} to"
+                f" {part.end_offset}; when it was processed it held {part.record_count}"
             )
         return taken
