@@ -22,16 +22,23 @@ BOOTSTRAP_VARIABLE = "SNAPREPLAY_TEST_BOOTSTRAP_SERVERS"
 
 SPARK_FILES = "snapshots/jobs/"
 
-# Half a minute and more each: what begins last must be short, or the other cores wait for it.
+# The longest: what begins last must be short, or the other cores wait for it.
 LONGEST_FILES = (
+    "snapshots/jobs/test_audit.py",  # and with it all that need Spark
     "simulation/test_simulation.py",
-    "checker/test_judge.py",
     "deploy/test_image.py",
-    "service/test_outage.py",
-    "test_setup.py",
-    "service/test_crashes.py",
-    "scenarios/test_e_expelled_at_work.py",
+    "checker/test_judge.py",
+    "service/test_access.py",
+    "attacks/test_a3_no_new_app_by_accident.py",
     "examples/demo/test_demo.py",
+    "checker/test_real.py",
+    "test_setup.py",
+    "snapreplay/devbroker/test_broker.py",
+    "scenarios/test_e_expelled_at_work.py",
+    "explore/test_explore.py",
+    "service/test_crashes.py",
+    "service/test_two_processes.py",
+    "service/test_outage.py",
 )
 
 # On a busy machine any example may take long; a failure elsewhere can be repeated from what it printed.

@@ -22,20 +22,21 @@ from snapreplay.service.core.retained import Ending, RetainedState
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import NO_OFFSET, Claim
 from snapreplay.snapshots.plan import FromSnapshot, LogStarts
-from tests.support.entries import increment, pointer
+from tests.support.entries import ORIGIN, increment, pointer
 
 INPUTS = frozenset({"payments", "refunds"})
 US = Expected("ledger", 1, "cluster-1", 2, 4, INPUTS, "log", "one", "p1", 1000)
 THEIRS = Claim("c2", "ledger", "cluster-1", "p2", "two", "host", 2, 2000)
 NAMESAKE = msgspec.structs.replace(THEIRS, instance_id="one")
+ANOTHER_APP = msgspec.structs.replace(ORIGIN, app_id="another")
 IDS, NEW_IDS = {"payments": "in", "log": "old"}, {"payments": "in", "log": "new"}
 
 
-def found(batch: int, offset: int) -> FoundIncrement:
+def found(batch: int, offset: int, owner_epoch: int = 20) -> FoundIncrement:
     """An increment of an owner before us."""
     made = increment(
         batch,
-        owner_epoch=20,
+        owner_epoch=owner_epoch,
         previous_offset=offset - 4,
         pointers=[pointer(7)],
         anchors={"payments": Anchor(8, 1, 2)},
@@ -44,28 +45,43 @@ def found(batch: int, offset: int) -> FoundIncrement:
 
 
 BEFORE, LAST, DOUBTFUL = found(8, 25), found(9, 29), found(10, 33)
+ANOTHERS = found(11, 37, owner_epoch=30)
+OF_A_LONGER_LOG = found(11, 37, owner_epoch=50)
+FOREIGN = FoundIncrement(increment(11, origin=ANOTHER_APP, owner_epoch=30, topic_ids=IDS), 37)
 ENDING = Ending(asked=True, output=("balances", 0, 7))
 KEPT = RetainedState(LAST.increment, 29, DOUBTFUL.increment, ending=ENDING, lineage=Lineage(1, 1))
 
 
-FAILED = [events.EffectFailed(RetryableError("r")), events.EffectFailed(StopError("s"))]
+FAILED = [
+    events.EffectFailed(error) for error in (RetryableError("r"), StopError("s"), DamagedError("d"))
+]
 WRITTEN = events.StateWritten(FoundIncrement(increment(11, pointers=[pointer(10)]), 50))
 ANSWERS: dict[type[effects.Effect], list[events.Event]] = {
     effects.Fence: [events.FenceDone(Lineage(1, 2), unbroken=alone) for alone in (True, False)],
     effects.WriteClaim: [events.ClaimAcknowledged("c1", 40)],
     effects.SeeClaim: [
-        events.ClaimHidden(40, 50, 5),
+        *(events.ClaimHidden(*seen) for seen in ((40, 50, 5), (40, 50, 10**9), (50, 50, 10**9))),
         *(events.ClaimSeen(0, newer) for newer in (None, THEIRS, NAMESAKE)),
+        events.ClaimSeen(40, None),
     ],
-    effects.ReadWindow: [events.WindowRead(each) for each in (None, BEFORE, LAST, DOUBTFUL)],
+    effects.ReadWindow: [
+        events.WindowRead(each)
+        for each in (None, BEFORE, LAST, DOUBTFUL, ANOTHERS, OF_A_LONGER_LOG, FOREIGN)
+    ],
     effects.ReadTopicIds: [
         *(events.TopicIdsRead(ids) for ids in (IDS, NEW_IDS, {})),
         events.TopicIdsRead(IDS, restorable=False),
     ],
     effects.ResolveDoubt: [events.DoubtResolved(committed) for committed in (True, False, None)],
     effects.Reenter: [events.Reentered(), events.RetainedUnusable()],
-    effects.ReadStarts: [events.StartsRead(LogStarts(start, 0, {})) for start in (0, 14)],
-    effects.CheckInputs: [events.InputsChecked(), events.InputsRefused(StopError("another log"))],
+    effects.ReadStarts: [
+        events.StartsRead(LogStarts(*starts)) for starts in ((0, 0, {}), (14, 0, {}), (14, 99, {}))
+    ],
+    effects.CheckInputs: [
+        events.InputsChecked(),
+        events.InputsRefused(StopError("another log")),
+        events.InputsRefused(RetryableError("missing")),
+    ],
     effects.BeginAnew: [WRITTEN],
     effects.WriteState: [WRITTEN],
 }
@@ -82,7 +98,8 @@ def answers(effect: effects.Effect) -> list[events.Event]:
         case effects.Load():
             return [events.StartLoaded(Base(-1, NO_OFFSET, 0, {})), *FAILED]
         case effects.Advance(mode=mode):
-            return [events.Advanced(), events.ModeUnavailable(mode, DamagedError("d")), *FAILED]
+            advanced = [events.Advanced(), events.Advanced(damage="an increment")]
+            return [*advanced, events.ModeUnavailable(mode, DamagedError("d")), *FAILED]
         case _:
             return [*ANSWERS[type(effect)], *FAILED]
 
