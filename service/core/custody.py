@@ -60,8 +60,9 @@ def verdict(
     """`found` is the last increment of the log, `increments` its topic, `topic_ids` are those of today; `restorable`:
     the logs still hold what our own last increment needs.
 
-    Owner epochs are offsets: they can be compared within one log only. In another one an increment that bears its id
-    belongs to a chain that began there; any other was written by an owner that did not know yet.
+    Owner epochs are offsets: they can be compared within one topic only. If the topic was replaced, an increment that
+    records the new id belongs to a chain that began there. One that records another id was written by an owner that had
+    not noticed the replacement.
     """
     if found is None:
         return _lost(kept)

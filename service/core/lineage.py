@@ -30,9 +30,9 @@ class LastFence(NamedTuple):
 def unbroken(ours: Lineage, last: LastFence | None) -> bool:
     """Whether nobody can have committed anything since our fence gave us `ours`.
 
-    `last` is None when the coordinator has forgotten the id: nobody has fenced for a week. One epoch more is no
-    other owner when our own transaction timed out, or when nothing was committed with it: the answer to a fence of
-    ours was lost, or its owner has not even claimed, and our next fence ends that.
+    `last` is None when the coordinator has forgotten the id: nobody has fenced for a week. An epoch that is one higher
+    is harmless in two cases: our own transaction timed out, or that epoch has committed nothing. The second is a fence
+    of ours whose answer was lost, or an owner that has not claimed yet: our next fence ends it.
     """
     if last is None or last.lineage == ours:
         return True

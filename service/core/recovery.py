@@ -92,8 +92,8 @@ class Limits:
 @dataclass(frozen=True)
 class Recovery:
     """One recovery. `attempt` counts from 1 and rises with every return to the fence. `kept` is the state in memory,
-    None when there is none or it does not lead to the last increment. `state_is_last`: what was read from
-    the log is the last increment's state."""
+    None when there is none or it does not lead to the last increment. `restorable`: the log still leads to it.
+    `state_is_last`: the store, filled from the log, has arrived at the last increment."""
 
     expected: Expected
     mode: RestoreMode
@@ -108,7 +108,7 @@ class Recovery:
     last: FoundIncrement | None = None
     starts: LogStarts | None = None
     healing: Healing | None = None
-    restorable: bool = True  # the state in memory, from the log
+    restorable: bool = True
     start: Start | None = None
     base: Base | None = None
     unusable: tuple[tuple[str, str], ...] = ()

@@ -166,7 +166,7 @@ class Committer:
 
     def kept(self, **since_snapshot: Any) -> RetainedState | None:
         """After `discard`: what the store holds, and what Kafka said of it. None when a part of a batch is in it for
-        good. `since_snapshot`: fields of `Kept` that a snapshot keeper knows."""
+        good. `since_snapshot`: fields of `RetainedState` that only the `SnapshotScheduler` knows."""
         undoable = self._store.can_drop
         if not undoable and (self._store.keeps_changes or self.doubtful is None):
             return None

@@ -99,7 +99,7 @@ class Memory:
         return None if outcome is None else outcome is Verdict.LEADS_ON
 
     async def until_proven(self, seconds: float = math.inf) -> None:
-        """Wait for that, at most this long: the operator, or the new owner, brings the log in order."""
+        """Wait until `is_proven`, at most this long: the operator, or the new owner, brings the log in order."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while not await self.is_proven() and loop.time() < deadline:  # noqa: ASYNC110 - it is in the cluster
@@ -164,7 +164,7 @@ class Memory:
 
     @property
     def lost(self) -> SnapreplayError | None:
-        """`unsaved`, if the process ended now and nothing more could be asked."""
+        """The error to report if the process ended now. None if the log has a proven copy, as far as is known."""
         return self.unsaved if self.kept is not None and not self._was_proven(self.kept) else None
 
     async def _outcome(self) -> Verdict | None:

@@ -209,7 +209,7 @@ class PartitionRunner:
         )
 
     async def _hold(self) -> None:
-        """The way of every ownership, but only until the state is in the log."""
+        """Runs ownerships as usual, but only until the state is in the log."""
         if not self._lifecycle.stopped.is_set():
             return  # it was taken back meanwhile
         if not self._ownership.is_holding:

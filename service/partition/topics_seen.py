@@ -53,13 +53,13 @@ class Owner(Protocol):
     def last(self) -> Increment: ...
 
     @property
-    def snapshots(self) -> Keeper: ...
+    def snapshots(self) -> Scheduler: ...
 
     def lose(self, error: SnapreplayError) -> None: ...
 
 
-class Keeper(Protocol):
-    """Keeps its snapshots."""
+class Scheduler(Protocol):
+    """Of its snapshots."""
 
     def topic_changed(self, change: TopicChange | None) -> None: ...
 

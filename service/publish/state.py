@@ -60,7 +60,7 @@ async def begin_anew(  # noqa: PLR0913 - an ownership, a state and what is said 
     """Write the whole state, then commit one empty increment that points to it and records the decision.
 
     Args:
-        producer: fenced in, its claim committed at `owner_epoch` and seen.
+        producer: has fenced every older one; its claim is committed at `owner_epoch` and seen.
         image: the state to go on with, nothing uncommitted in it.
         outputs: of a batch that is in the state and was not committed; they are committed now.
         standing: `image` is the state after this increment, with its batch, positions, anchors and digest; its
@@ -86,7 +86,7 @@ async def write_state(
     """Write the whole state, then commit one empty increment of this chain that points to it.
 
     Args:
-        producer: fenced in, its claim committed and seen.
+        producer: has fenced every older one; its claim is committed and seen.
         store: the state after `chain.last`, nothing uncommitted in it.
 
     Raises:

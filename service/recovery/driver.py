@@ -44,7 +44,7 @@ PIN_SLACK_MS = 15_000  # brokers look for transactions over their timeout every 
 
 @dataclass(frozen=True)
 class Recovered:
-    """A LIVE partition: its producer is fenced in, its store is the last committed state.
+    """A LIVE partition: its producer has fenced every older one, its store is the last committed state.
 
     `records_since_snapshot` were applied after the snapshot it started from; `snapshot_now` when that snapshot
     was not the newest, or the mode not the preferred one, so that the next recovery need not find the same damage.

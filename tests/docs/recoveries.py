@@ -75,7 +75,7 @@ ANSWERS: dict[type[effects.Effect], list[events.Event]] = {
     effects.ResolveDoubt: [events.DoubtResolved(committed) for committed in (True, False, None)],
     effects.Reenter: [events.Reentered(), events.RetainedUnusable()],
     effects.ReadStarts: [
-        events.StartsRead(LogStarts(*starts)) for starts in ((0, 0, {}), (14, 0, {}), (14, 99, {}))
+        events.StartsRead(LogStarts(*starts)) for starts in ((0, 0), (14, 0), (14, 99))
     ],
     effects.CheckInputs: [
         events.InputsChecked(),
