@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from snapreplay.errors import UsageError
+from snapreplay.service.blocking import BlockingReader
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.kafka.blocking import BlockingReader
 from snapreplay.snapshots.proof.partition import Level
 
 if TYPE_CHECKING:

@@ -55,7 +55,7 @@ def plan_start(
     reasons = passed_over(last, starts, unusable)
     if len(reasons) < len(last.pointers):
         return FromSnapshot(last.pointers[len(reasons)])
-    if starts.increments_offset == 0 and not _decided(last):
+    if starts.increments_offset == 0 and not is_decided(last):
         return FromGenesis(last.genesis, starts.increments_offset)
     raise _nowhere(last, last_offset, starts, reasons)
 
@@ -71,7 +71,7 @@ def passed_over(last: Increment, starts: LogStarts, unusable: Mapping[str, str])
     return reasons
 
 
-def _decided(last: Increment) -> bool:
+def is_decided(last: Increment) -> bool:
     """Whether the chain begins at a decision; only a snapshot has the state that it began with."""
     return last.decision is not None or last.last_decision_offset != NO_OFFSET
 
@@ -96,7 +96,7 @@ def _nowhere(
 ) -> NoUsableSnapshot:
     tried = "; ".join(f"snapshot {name}: {reason}" for name, reason in reasons.items())
     genesis = f"the increments topic starts at offset {starts.increments_offset}, not at 0"
-    if _decided(last):
+    if is_decided(last):
         genesis = "a decision (see `decisions` of the partition) has begun a new chain since then"
     return NoUsableSnapshot(
         f"no snapshot can be used to restore batch {last.batch} (increment at offset {last_offset}):"

@@ -77,7 +77,7 @@ COVERED_BY: dict[str, tuple[str, str]] = {
     "snapshots/jobs/logs.py": ("tests/snapshots/jobs/test_audit.py", "a job reads through it"),
     "snapshots/jobs/tasks.py": ("tests/snapshots/jobs/test_audit.py", "a job runs in them"),
     "snapreplay/spark.py": ("tests/snapshots/jobs/test_audit.py", "it begins there"),
-    "service/kafka/blocking.py": ("tests/snapshots/jobs/test_audit.py", "its tasks read with it"),
+    "service/blocking.py": ("tests/snapshots/jobs/test_audit.py", "its tasks read with it"),
     "snapreplay/__init__.py": ("tests/test_packaging.py", "what it does is being importable"),
     "snapreplay/devbroker/errors.py": (
         "tests/snapreplay/devbroker/test_node.py",

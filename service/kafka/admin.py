@@ -88,6 +88,11 @@ class KafkaAdmin:
             for name, partitions in found.items()
         }
 
+    async def partition_count(self, name: str) -> int:
+        """0 when no broker knows the topic. Needs Describe only."""
+        async with self._client("describing topics", name=name) as client:
+            return len((await self._found(client, {name})).get(name, ()))
+
     async def topic_ids(self, names: Collection[str]) -> dict[str, str]:
         """See `ports.Cluster.topic_ids`."""
         async with self._client("asking for topic ids") as client:

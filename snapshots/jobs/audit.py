@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from snapreplay.app import names
+from snapreplay.app.app import App
 from snapreplay.app.load import load_app
 from snapreplay.errors import RetryableError, StopError, UsageError
 from snapreplay.snapshots.jobs.logs import LogReader, OpenReader, PartitionLogs, freeze
@@ -26,9 +28,8 @@ from snapreplay.snapshots.jobs.witness import witnessed
 from snapreplay.snapshots.proof.moment import Moment
 from snapreplay.snapshots.proof.partition import Level, PartitionReport, audit_partition
 from snapreplay.snapshots.proof.records import Slices
-from snapreplay.snapshots.proof.replay import Segment, SegmentReport, prove, segments
+from snapreplay.snapshots.proof.replay import Segment, SegmentReport, prove
 from snapreplay.snapshots.proof.report import AuditReport, Violation
-from snapreplay.snapshots.proof.state import At, last_batch
 from snapreplay.state.digest import EMPTY, Digest
 
 _ATTEMPTS = 3
@@ -62,14 +63,14 @@ def audit(
         TopicMissing, Unreachable, JarsUnavailable, UsageError, Trimmed, TaskFailed, SparkFailed: it could not run.
     """
     started = time.monotonic()
+    replayed = _replayable(app_id, app) if level is Level.REPLAY else None
     with _session() as spark:
         for _ in range(_ATTEMPTS):
             with open_reader() as reader:
                 moments = freeze(reader, app_id)
             try:
-                return _Audit(spark, kafka, app_id, moments, app).report(
-                    open_reader, level, started
-                )
+                audited = _Audit(spark, kafka, app_id, moments, app)
+                return audited.report(open_reader, level, replayed, started)
             except (*SPARK_ERRORS, TaskFailed) as error:
                 with open_reader() as reader:
                     if _same_starts(freeze(reader, app_id), moments):
@@ -119,39 +120,39 @@ class _Audit:
         self._source = KafkaSource(spark, options.pop("bootstrap.servers"), options)
         self._app_id = app_id
         self._moments = moments
-        self._app = app
+        self._app_name = app or ""
 
-    def report(self, open_reader: OpenReader, level: Level, started: float) -> AuditReport:
+    def report(
+        self, open_reader: OpenReader, level: Level, app: App[Any] | None, started: float
+    ) -> AuditReport:
         """`started` is the monotonic clock's at the beginning."""
         work = partial(_audited, self._app_id, level)
         parts = for_each(self._spark, self._moments, open_reader, work, PartitionReport)
         checked, digests = self._witness(parts)
         findings = [*digests, *(each for part in parts for each in part.findings)]
-        if level is Level.REPLAY:
-            replayed = self._replay(open_reader)
+        notes = _summed(part.notes for part in parts)
+        if app is not None:
+            replayed = self._replay(open_reader, app, parts)
             findings += [each.finding for each in replayed if each.finding is not None]
             checked["batches_replayed"] = sum(each.batches for each in replayed)
             checked["records_replayed"] = sum(each.records for each in replayed)
+            notes["batches_replayed_without_digest"] = sum(each.not_proven for each in replayed)
+            notes["segments_without_input"] = sum(each.without_input for each in replayed)
         return AuditReport(
             app_id=self._app_id,
             partition_count=len(self._moments),
             checked=_summed(part.checked for part in parts) | checked,
             findings=sorted(set(findings)),
-            notes=_summed(part.notes for part in parts),
+            notes=notes,
             seconds=round(time.monotonic() - started, 3),
             decisions=[each for part in parts for each in part.decisions],
         )
 
-    def _replay(self, open_reader: OpenReader) -> list[SegmentReport]:
-        if self._app is None:
-            raise UsageError("a replay runs the app's handlers, so it needs the app")
-        found: list[Segment] = []
-        with open_reader() as reader:
-            for moment in self._moments:
-                logs = PartitionLogs(reader, self._app_id, moment.partition)
-                last = last_batch(moment, logs, At())
-                found += segments(moment, last) if last is not None else []
-        work = partial(_replayed, self._app)
+    def _replay(
+        self, open_reader: OpenReader, app: App[Any], parts: Sequence[PartitionReport]
+    ) -> list[SegmentReport]:
+        found = [segment for part in parts for segment in part.segments]
+        work = partial(_replayed, self._app_name, app.version)
         return for_each(self._spark, found, open_reader, work, SegmentReport)
 
     def _witness(self, parts: Sequence[PartitionReport]) -> tuple[dict[str, int], list[Violation]]:
@@ -187,8 +188,25 @@ def _audited(app_id: str, level: Level, reader: LogReader, moment: Moment) -> Pa
     return audit_partition(app_id, moment, logs, level)
 
 
-def _replayed(app: str, reader: LogReader, segment: Segment) -> SegmentReport:
+def _replayable(app_id: str, app: str | None) -> App[Any]:
+    """
+    Raises:
+        UsageError: there is no app, or it is another one.
+    """
+    if app is None:
+        raise UsageError("a replay runs the app's handlers, so it needs the app")
     loaded = load_app(app)
+    if loaded.app_id != app_id:
+        raise UsageError(f"{app} is app {loaded.app_id!r}, the topics are of {app_id!r}")
+    return loaded
+
+
+def _replayed(app: str, version: str, reader: LogReader, segment: Segment) -> SegmentReport:
+    loaded = load_app(app)
+    if loaded.version != version:
+        raise StopError(
+            f"an executor has imported version {loaded.version} of the app, but the audit was started with {version}"
+        )
     logs = PartitionLogs(reader, loaded.app_id, segment.partition)
 
     def read_input(topic: str, start_offset: int, end_offset: int) -> Slices:

@@ -151,7 +151,9 @@ def _asked(options: Mapping[str, str]) -> _Asked:
         kafka=kafka,
         view=_one_of(own, "view", "state", VIEWS),
         is_raw=_one_of(own, "stored", "json", ("json", "raw")) == "raw",
-        partitions={_number("partitions", n) for n in numbers.split(",")} if numbers else None,
+        partitions=None
+        if numbers is None
+        else {_number("partitions", n) for n in numbers.split(",")},
         at=At(
             batch=_number("at.batch", own["at.batch"]) if "at.batch" in own else None,
             offset=_number("at.offset", own["at.offset"]) if "at.offset" in own else None,
@@ -176,9 +178,14 @@ def _number(name: str, value: str) -> int:
 
 def _time_ms(value: str) -> int:
     try:
-        return int(datetime.fromisoformat(value).timestamp() * 1000)
-    except ValueError as error:
+        time = datetime.fromisoformat(value)
+    except ValueError:
+        time = None
+    if (
+        time is None or time.tzinfo is None
+    ):  # the zone of whichever process reads it is nobody's intention
         raise UnknownOption(
-            f"option at.timestamp={value!r} is no time: {error}",
+            f"option at.timestamp={value!r} is no time with an offset from UTC",
             hint="write it as 2026-11-22T10:00:00+00:00",
-        ) from error
+        )
+    return int(time.timestamp() * 1000)

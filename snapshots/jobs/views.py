@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from snapreplay.snapshots.format.records import ChangesRecord, Claim, Increment
+from snapreplay.snapshots.proof.entries import is_there
 from snapreplay.snapshots.proof.moment import Logs, Moment
 from snapreplay.snapshots.proof.records import Condition, judge
 from snapreplay.snapshots.proof.state import At, last_batch, state_at
@@ -82,7 +83,7 @@ def _increments(moment: Moment, logs: Logs, at: At) -> Rows:
                 "written_at": entry.written_at_ms * 1000,
                 "positions": list(entry.positions.items()),
                 "record_count": entry.record_count,
-                "skipped_count": sum(s.end_offset - s.start_offset for s in entry.skipped),
+                "skipped_count": sum(r.record_count for r in entry.ranges) - entry.record_count,
                 "change_count": entry.changes.entry_count if entry.changes else None,
                 "outputs": list(entry.outputs.items()),
                 "digest": str(entry.digest) if entry.digest else None,
@@ -117,7 +118,7 @@ def _snapshots(moment: Moment, logs: Logs, at: At) -> Rows:
             "batch": pointer.batch,
             "increment_offset": pointer.increment_offset,
             "digest": str(pointer.digest) if pointer.digest else None,
-            "is_there": pointer.first_chunk_offset >= moment.snapshots_start,
+            "is_there": is_there(pointer, moment),
         }
 
 

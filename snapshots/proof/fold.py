@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from snapreplay.errors import DamagedError, SnapreplayError
+from snapreplay.snapshots.format.records import Manifest
 from snapreplay.snapshots.proof.chain import Found
+from snapreplay.snapshots.proof.entries import Entries
 from snapreplay.snapshots.proof.findings import Findings, Place
 from snapreplay.snapshots.proof.records import Judged
-from snapreplay.snapshots.proof.state import Entries
 
 Load = Callable[[int], Entries]
-"""The state of the snapshot whose manifest has this offset.
+"""The entries of the snapshot whose manifest has this offset.
 
 Raises:
     DamagedError: it is not whole.
@@ -19,26 +20,26 @@ Raises:
 
 
 class Folding:
-    """Called with each batch in order. Knows the state from the genesis or from the first whole snapshot on.
+    """Given each batch in order. Knows the state from the genesis or from the first whole snapshot on.
 
     After a wrong digest it knows nothing until the next snapshot: all later digests would be wrong as well.
     """
 
     def __init__(
-        self, place: Place, findings: Findings, bases: Mapping[int, int], load: Load
+        self, place: Place, findings: Findings, manifests: Mapping[int, Manifest], load: Load
     ) -> None:
-        """`bases`: manifest offset → increment offset of the snapshots that are whole."""
+        """`manifests`: by offset, of the snapshots that are whole."""
         self.batches_proven = 0
-        self.batches_without_changes = 0
         self.changes_folded = 0
         self._place = place
         self._findings = findings
-        self._bases = bases
-        self._by_increment = {increment: manifest for manifest, increment in bases.items()}
+        self._manifests = manifests
+        self._offsets = {m.increment_offset: offset for offset, m in sorted(manifests.items())}
         self._load = load
         self._state: Entries | None = None
 
-    def __call__(self, found: Found, changes: list[Judged]) -> None:
+    def batch(self, found: Found, changes: list[Judged]) -> None:
+        """With the changes records directly before it."""
         increment = found.increment
         if increment.begins_anew:
             self._state = None
@@ -48,16 +49,23 @@ class Folding:
             self._fold(self._state, found, changes)
         elif increment.batch == 0:
             self._state = Entries()
-        elif found.offset in self._by_increment:
-            self._state = self._loaded(self._by_increment[found.offset])
+        else:
+            self._state = self._snapshot_of(found)
         self._compare(found)
+
+    def unread(self, changes: list[Judged]) -> None:
+        """A batch whose increment cannot be read. The next digest shows whether these were its changes."""
+        if self._state is not None:
+            try:
+                self._state.apply_unread([each.value for each in changes])
+            except SnapreplayError:
+                self._state = None
 
     def _fold(self, state: Entries, found: Found, changes: list[Judged]) -> None:
         increment = found.increment
         if increment.changes is None:
             if increment.ranges:
-                self._state = None
-                self.batches_without_changes += 1
+                self._state = self._snapshot_of(found)
             return
         try:
             self.changes_folded += state.apply(increment.changes, [each.value for each in changes])
@@ -75,13 +83,26 @@ class Folding:
             "batch_digest",
             self._place.increments,
             found.offset,
-            f"after batch {increment.batch} the state has digest {self._state.digest}, recorded is {increment.digest}",
+            f"after batch {increment.batch} the state has digest {self._state.digest}, but {increment.digest} was"
+            " recorded",
         )
         self._state = None
 
+    def _snapshot_of(self, found: Found) -> Entries | None:
+        """An offset alone is no identity: in a topic that was created again another increment has it."""
+        offset = self._offsets.get(found.offset, -1)
+        manifest = self._manifests.get(offset)
+        increment = found.increment
+        if manifest is None or (manifest.batch, manifest.digest) != (
+            increment.batch,
+            increment.digest,
+        ):
+            return None
+        return self._loaded(offset)
+
     def _loaded(self, manifest_offset: int) -> Entries | None:
-        if manifest_offset not in self._bases:
-            return None  # as above
+        if manifest_offset not in self._manifests:
+            return None  # why not stands among the findings already
         try:
             return self._load(manifest_offset)
         except DamagedError as error:

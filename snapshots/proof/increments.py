@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from snapreplay.app import names
 from snapreplay.counted import counted
@@ -39,12 +40,14 @@ class Pointed:
     topic_ids: set[str] = field(default_factory=set)
 
 
-Fold = Callable[[Found, list[Judged]], None]
-"""What else is done with a batch: its increment and its changes records."""
+class Fold(Protocol):
+    """What else is done with each batch."""
 
+    def batch(self, found: Found, changes: list[Judged]) -> None:
+        """With the changes records directly before it."""
 
-def unfolded(found: Found, changes: list[Judged]) -> None:
-    """Nothing else."""
+    def unread(self, changes: list[Judged]) -> None:
+        """A batch whose increment cannot be read."""
 
 
 class IncrementsProof:
@@ -55,7 +58,7 @@ class IncrementsProof:
         place: Place,
         findings: Findings,
         orphans: Collection[int] = (),
-        fold: Fold = unfolded,
+        fold: Fold | None = None,
     ) -> None:
         """`orphans`: increments that lead nowhere. They are found from `steps`, after a first reading."""
         self.counts = dict.fromkeys(("claims", "increments", "changes_records", "input_records"), 0)
@@ -92,6 +95,8 @@ class IncrementsProof:
         elif record.kind == INCREMENT:
             if isinstance(record.entry, Increment):
                 self._increment(Found(record.offset, record.entry))
+            elif self._fold is not None:
+                self._fold.unread(self._changes)
             self._changes = []
 
     def finish(self) -> None:
@@ -133,7 +138,8 @@ class IncrementsProof:
         self.counts["input_records"] += increment.record_count
         self._compare(found)
         self._note(found)
-        self._fold(found, self._changes)
+        if self._fold is not None:
+            self._fold.batch(found, self._changes)
         self._highest_epoch = max(increment.owner_epoch, self._highest_epoch or 0)
         self._last = found
 

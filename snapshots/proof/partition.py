@@ -8,15 +8,16 @@ import msgspec
 
 from snapreplay.errors import DamagedError
 from snapreplay.snapshots.format.records import Manifest
+from snapreplay.snapshots.proof.entries import Entries, entries_of
 from snapreplay.snapshots.proof.findings import Findings, Place
 from snapreplay.snapshots.proof.fold import Folding
-from snapreplay.snapshots.proof.increments import Fold, IncrementsProof, unfolded
+from snapreplay.snapshots.proof.increments import IncrementsProof
 from snapreplay.snapshots.proof.moment import Logs, Moment
 from snapreplay.snapshots.proof.orphans import orphans
 from snapreplay.snapshots.proof.records import MANIFEST, judge
+from snapreplay.snapshots.proof.replay import Segment, segments
 from snapreplay.snapshots.proof.report import RecordedDecision, Violation
 from snapreplay.snapshots.proof.snapshots import SnapshotsProof, is_trimmed
-from snapreplay.snapshots.proof.state import Entries, entries_of
 
 
 class Level(StrEnum):
@@ -35,7 +36,12 @@ class Newest(msgspec.Struct, frozen=True):
 
 
 class PartitionReport(msgspec.Struct, frozen=True):
-    """Of one partition; see `AuditReport`. `newest` is None where it is not whole, or where there is none."""
+    """Of one partition; see `AuditReport`.
+
+    Attributes:
+        newest: None where it is not whole, or where there is none.
+        segments: to be replayed; empty below level REPLAY.
+    """
 
     partition: int
     checked: dict[str, int]
@@ -43,6 +49,7 @@ class PartitionReport(msgspec.Struct, frozen=True):
     findings: list[Violation]
     decisions: list[RecordedDecision]
     newest: Newest | None
+    segments: list[Segment]
 
 
 def audit_partition(app_id: str, moment: Moment, logs: Logs, level: Level) -> PartitionReport:
@@ -55,16 +62,18 @@ def audit_partition(app_id: str, moment: Moment, logs: Logs, level: Level) -> Pa
             hashes = level is not Level.INTEGRITY
             is_manifest = record.value is not None and record.value[5:6] == bytes([MANIFEST])
             snapshots.add(judge(record, decoded=hashes or is_manifest))
-    first = len(findings.found)
     audit = _Audit(place, moment, logs, snapshots, level)
-    proof, folding = audit.read(findings, frozenset())
+    found = Findings(moment.partition)
+    proof, folding = audit.read(found, frozenset())
     if lost := orphans(proof.steps):
-        findings = Findings(moment.partition, findings.found[:first])
-        proof, folding = audit.read(findings, frozenset(lost))
-    snapshots.compare(proof)
+        found = Findings(moment.partition)
+        proof, folding = audit.read(found, frozenset(lost))
+    snapshots.compare(proof, findings)
     if level is not Level.INTEGRITY:
         _compare_hashes(place, findings, snapshots, proof)
-    return _report(place, findings, proof, snapshots, folding)
+    findings.found += found.found
+    replayed = segments(moment, proof.last) if level is Level.REPLAY and proof.last else []
+    return _report(place, findings, proof, snapshots, folding, replayed)
 
 
 class _Audit:
@@ -81,8 +90,7 @@ class _Audit:
         self, findings: Findings, lost: frozenset[int]
     ) -> tuple[IncrementsProof, Folding | None]:
         folding = self._folding(findings)
-        fold: Fold = unfolded if folding is None else folding
-        proof = IncrementsProof(self._place, findings, lost, fold)
+        proof = IncrementsProof(self._place, findings, lost, folding)
         for records in self._logs.increments(self._moment.log_start, self._moment.log_end):
             for record in records:
                 proof.add(judge(record))
@@ -92,12 +100,12 @@ class _Audit:
     def _folding(self, findings: Findings) -> Folding | None:
         if self._level is Level.INTEGRITY:
             return None
-        bases = {
-            offset: manifest.increment_offset
+        whole = {
+            offset: manifest
             for offset, manifest in self._snapshots.manifests.items()
             if self._snapshots.is_whole(manifest)
         }
-        return Folding(self._place, findings, bases, self._load)
+        return Folding(self._place, findings, whole, self._load)
 
     def _load(self, manifest_offset: int) -> Entries:
         manifest = self._snapshots.manifests.get(manifest_offset)
@@ -126,6 +134,7 @@ def _report(
     proof: IncrementsProof,
     snapshots: SnapshotsProof,
     folding: Folding | None,
+    replayed: list[Segment],
 ) -> PartitionReport:
     pointed = proof.pointed.values()
     offsets = {each.pointer.manifest_offset for each in pointed}
@@ -146,7 +155,7 @@ def _report(
     if folding is not None:
         checked["batches_proven"] = folding.batches_proven
         checked["changes_folded"] = folding.changes_folded
-        notes["batches_without_changes"] = folding.batches_without_changes
+        notes["batches_not_proven"] = proof.counts["increments"] - folding.batches_proven
     return PartitionReport(
         place.partition,
         checked,
@@ -154,6 +163,7 @@ def _report(
         sorted(findings.found),
         proof.decisions,
         _newest(proof, snapshots),
+        replayed,
     )
 
 

@@ -6,8 +6,10 @@ fingerprint of its outputs must be the recorded ones. The first difference is na
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
@@ -19,16 +21,25 @@ from snapreplay.app.input_ranges import without_skipped
 from snapreplay.app.ranges import InputRange
 from snapreplay.app.record import InputRecord
 from snapreplay.counted import counted
-from snapreplay.errors import DamagedError, RecordError
+from snapreplay.errors import DamagedError, RecordError, SnapreplayError, UnknownFormatError
 from snapreplay.snapshots.format.changes import check_changes
-from snapreplay.snapshots.format.envelope import decode
 from snapreplay.snapshots.format.records import Increment, Pointer
+from snapreplay.snapshots.plan import is_decided
 from snapreplay.snapshots.proof.chain import Found
+from snapreplay.snapshots.proof.entries import chunks_of, is_there, manifest_of
 from snapreplay.snapshots.proof.moment import Logs, Moment
-from snapreplay.snapshots.proof.records import CHANGES, CLAIM, INCREMENT, Slices
+from snapreplay.snapshots.proof.records import (
+    CHANGES,
+    CLAIM,
+    INCREMENT,
+    Condition,
+    Judged,
+    Slices,
+    judge,
+)
 from snapreplay.snapshots.proof.report import Violation
-from snapreplay.snapshots.proof.state import chunks_of, manifest_of
 from snapreplay.state.contract import Store
+from snapreplay.state.digest import Digest
 from snapreplay.state.steps import all_of
 from snapreplay.state.store import store_of
 
@@ -37,13 +48,17 @@ ReadInput = Callable[[str, int, int], Slices]
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """Batches after a snapshot, up to and with one at `end_offset`. `base` is None for the genesis.
+    """Batches after a snapshot, up to and with the one at `end_offset`.
 
-    `positions`: of the inputs after the last batch; no record from there on is read.
+    Attributes:
+        base: None for the genesis.
+        next_snapshot: of the state after the last batch; None where there is none.
+        positions: of the inputs after the last batch of the log; no record from there on is read.
     """
 
     partition: int
     base: Pointer | None
+    next_snapshot: Pointer | None
     log_start: int
     end_offset: int
     positions: dict[str, int]
@@ -58,90 +73,100 @@ class Cause(StrEnum):
 
 
 class SegmentReport(msgspec.Struct, frozen=True):
-    """What a replay showed. `finding` is the first difference."""
+    """What a replay showed. `finding` is the first difference; `not_proven` batches lie behind the last digest."""
 
     batches: int
     records: int
+    not_proven: int = 0
+    without_input: bool = False
     finding: Violation | None = None
 
 
 class _Difference(Exception):
-    """The first one; told apart from errors of the way there."""
+    """The first one. `fingerprint`: what was computed, to be compared with a second run."""
 
-    def __init__(self, found: Found, says: str) -> None:
+    def __init__(self, found: Found, says: str, fingerprint: object = None) -> None:
         super().__init__(says)
         self.found = found
         self.says = says
+        self.fingerprint = (found.offset, says, fingerprint)
+
+
+class InputUnavailable(DamagedError):
+    """The records of a range cannot be read any more."""
 
 
 def segments(moment: Moment, last: Found) -> list[Segment]:
     """From the oldest snapshot that is still there, or from the genesis, to the last batch."""
-    pointers = [
-        pointer
-        for pointer in reversed(last.increment.pointers)
-        if pointer.first_chunk_offset >= moment.snapshots_start
-        and pointer.increment_offset + 1 >= moment.log_start
+    increment = last.increment
+    starts: list[Pointer | None] = [
+        pointer for pointer in reversed(increment.pointers) if is_there(pointer, moment)
     ]
-    starts: list[Pointer | None] = [*pointers]
-    if moment.log_start == 0:
+    if moment.log_start == 0 and not is_decided(increment):
         starts.insert(0, None)
-    ends = [pointer.increment_offset for pointer in starts[1:] if pointer is not None]
-    return [
-        Segment(
-            moment.partition,
-            base,
-            moment.log_start if base is None else base.increment_offset + 1,
-            end,
-            last.increment.positions,
-        )
-        for base, end in zip(starts, [*ends, last.offset], strict=True)
-    ]
+    made = []
+    for base, following in zip_longest(starts, starts[1:]):
+        begin = moment.log_start if base is None else base.increment_offset + 1
+        end = last.offset if following is None else following.increment_offset
+        made.append(Segment(moment.partition, base, following, begin, end, increment.positions))
+    return made
 
 
 def prove(app: App[Any], segment: Segment, logs: Logs, read_input: ReadInput) -> SegmentReport:
     """Replay a segment, and once more up to a difference: to see whether the same code gives the same twice.
 
-    Raises:
-        OffsetTrimmed: the input's records are gone.
-        DamagedError: something on the way is not what was written.
+    Damage is a finding. An input that is not there any more is none.
     """
-    first = _Replay(app, segment, logs, read_input)
-    try:
-        first.run()
-    except _Difference as difference:
-        second = _said(_Replay(app, segment, logs, read_input))
-        cause = Cause.UNEXPLAINED
-        if second != difference.says:
-            cause = Cause.NOT_DETERMINISTIC
-        elif difference.found.increment.origin.app_version != app.version:
-            cause = Cause.CODE_CHANGED
-        finding = Violation(
-            "replay",
-            names.increments_topic(app.app_id),
-            segment.partition,
-            difference.found.offset,
-            f"batch {difference.found.increment.batch} replays differently ({cause}): {difference.says}",
-        )
-        return SegmentReport(first.batches, first.records, finding)
-    return SegmentReport(first.batches, first.records)
-
-
-def _said(replay: _Replay) -> str:
+    replay = _Replay(app, segment, logs, read_input)
     try:
         replay.run()
     except _Difference as difference:
-        return difference.says
-    return ""
+        found, says, fingerprint = difference.found, difference.says, difference.fingerprint
+    except InputUnavailable:
+        return SegmentReport(replay.batches, replay.records, without_input=True)
+    except (DamagedError, UnknownFormatError) as error:
+        finding = _finding(app, segment, replay.at_offset, f"cannot be replayed: {error.message}")
+        return SegmentReport(replay.batches, replay.records, finding=finding)
+    else:
+        return SegmentReport(replay.batches, replay.records, replay.not_proven)
+    batches, records = replay.batches, replay.records
+    del replay  # else both states would be in memory at once
+    cause = Cause.UNEXPLAINED
+    if _fingerprint(_Replay(app, segment, logs, read_input)) != fingerprint:
+        cause = Cause.NOT_DETERMINISTIC
+    elif found.increment.origin.app_version != app.version:
+        cause = Cause.CODE_CHANGED
+    says = f"batch {found.increment.batch} replays differently ({cause}): {says}"
+    return SegmentReport(batches, records, finding=_finding(app, segment, found.offset, says))
+
+
+def _finding(app: App[Any], segment: Segment, offset: int, says: str) -> Violation:
+    topic = names.increments_topic(app.app_id)
+    return Violation("replay", topic, segment.partition, offset, says)
+
+
+def _fingerprint(replay: _Replay) -> object:
+    try:
+        replay.run()
+    except _Difference as difference:
+        return difference.fingerprint
+    except (DamagedError, UnknownFormatError):
+        return None
+    return None
 
 
 class _Replay:
     def __init__(self, app: App[Any], segment: Segment, logs: Logs, read_input: ReadInput) -> None:
         self.batches = 0
         self.records = 0
+        self.not_proven = 0
+        self.at_offset = segment.log_start
         self._segment = segment
         self._logs = logs
         self._store: Store = store_of(app.state())
-        self._fold = Fold(app, self._store, segment.partition)
+        # What was committed was accepted, whatever the topics take today.
+        limits = {topic.name: sys.maxsize for topic in app.outputs}
+        self._fold = Fold(app, self._store, segment.partition, output_limits=limits)
         self._positions: Mapping[str, int] = {}
         self._inputs = _Inputs(read_input, segment.positions)
 
@@ -150,19 +175,32 @@ class _Replay:
         Raises:
             _Difference: the first one.
         """
-        if self._segment.base is not None:
-            self._load(self._segment.base)
+        segment = self._segment
+        if segment.base is not None:
+            self._load(segment.base)
         changes: list[bytes] = []
-        for found, value in _entries(self._logs, self._segment):
-            if value[5] == CHANGES:
-                changes.append(value)
-            elif value[5] == CLAIM:
+        last: Found | None = None
+        for record in self._entries():
+            self.at_offset = record.offset
+            if record.kind == CHANGES:
+                changes.append(record.value)
+            elif record.kind == CLAIM:
                 changes = []
-            elif value[5] == INCREMENT:
-                entry = decode(value)
-                if isinstance(entry, Increment):
-                    self._batch(Found(found, entry), changes)
+            elif record.kind == INCREMENT:
+                if not isinstance(record.entry, Increment):
+                    raise DamagedError("the increment cannot be read")
+                last = Found(record.offset, record.entry)
+                self._batch(last, changes)
                 changes = []
+        if last is not None and segment.next_snapshot is not None:
+            self._compare_snapshot(last, segment.next_snapshot)
+
+    def _entries(self) -> Iterator[Judged]:
+        segment = self._segment
+        for records in self._logs.increments(segment.log_start, segment.end_offset + 1):
+            yield from (
+                each for each in map(judge, records) if each.condition is not Condition.FOREIGN
+            )
 
     def _load(self, pointer: Pointer) -> None:
         manifest = manifest_of(self._logs, pointer)
@@ -174,15 +212,43 @@ class _Replay:
 
     def _batch(self, found: Found, changes: Sequence[bytes]) -> None:
         increment = found.increment
+        applied: Applied | None = None
         if increment.begins_anew:
             self._load(increment.pointers[0])
         elif increment.ranges:
-            self._apply(found, changes)
+            applied = self._apply(found)
+            self.not_proven += 1
+        if applied is not None and increment.outputs_xxh64 != applied.outputs_xxh64:
+            raise self._outputs_differ(found, applied, changes)
+        if increment.digest is not None:
+            self._compare(found, increment.digest, _narrowed(increment, changes, applied))
         self._positions = increment.positions
         self._store.stream_time_ms = increment.stream_time_ms
         self.batches += 1
 
-    def _apply(self, found: Found, changes: Sequence[bytes]) -> None:
+    def _compare(self, found: Found, recorded: Digest, says: Callable[[], str]) -> None:
+        digest = all_of(self._store.digesting())
+        if digest != recorded:
+            raise _Difference(found, f"another state; {says()}", digest)
+        self.not_proven = 0
+
+    def _compare_snapshot(self, last: Found, pointer: Pointer) -> None:
+        manifest = manifest_of(self._logs, pointer)
+        says = f"snapshot {pointer.snapshot_id} of it has other entries"
+        self._compare(last, manifest.entries_digest, lambda: says)
+
+    def _outputs_differ(
+        self, found: Found, applied: Applied, changes: Sequence[bytes]
+    ) -> _Difference:
+        recorded, replayed = found.increment.outputs_xxh64, applied.outputs_xxh64
+        topics = {
+            t for t in recorded.keys() | replayed.keys() if recorded.get(t) != replayed.get(t)
+        }
+        narrowed = _narrowed(found.increment, changes, applied)()
+        says = f"other outputs to {', '.join(sorted(topics))}; {narrowed}"
+        return _Difference(found, says, replayed)
+
+    def _apply(self, found: Found) -> Applied:
         increment = found.increment
         records = [r for part in increment.ranges for r in self._inputs.take(part)]
         self.records += len(records)
@@ -190,18 +256,7 @@ class _Replay:
         positions = {**increment.genesis.start_offsets, **self._positions, **started}
         applied = self._applied(found, positions, list(without_skipped(records, increment.skipped)))
         self._store.merge()
-        if increment.outputs_xxh64 != applied.outputs_xxh64:
-            topics = {
-                topic
-                for topic in increment.outputs_xxh64.keys() | applied.outputs_xxh64.keys()
-                if increment.outputs_xxh64.get(topic) != applied.outputs_xxh64.get(topic)
-            }
-            says = f"other outputs to {', '.join(sorted(topics))}"
-            raise _Difference(found, f"{says}; {_narrowed(increment, changes, applied)}")
-        if increment.digest is not None:
-            digest = all_of(self._store.digesting())
-            if digest != increment.digest:
-                raise _Difference(found, _narrowed(increment, changes, applied))
+        return applied
 
     def _applied(
         self, found: Found, positions: Mapping[str, int], records: list[InputRecord]
@@ -221,34 +276,33 @@ class _Replay:
             return applied
 
 
-def _entries(logs: Logs, segment: Segment) -> Iterator[tuple[int, bytes]]:
-    for records in logs.increments(segment.log_start, segment.end_offset + 1):
-        for record in records:
-            value = record.value or b""
-            if len(value) > 5:
-                yield record.offset, value
-
-
-def _narrowed(increment: Increment, changes: Sequence[bytes], applied: Applied) -> str:
+def _narrowed(
+    increment: Increment, changes: Sequence[bytes], applied: Applied | None
+) -> Callable[[], str]:
     """The first key whose value is another one, by the recorded changes."""
-    if increment.changes is None:
-        return "no changes were recorded to compare"
-    recorded: dict[bytes, bytes | None] = {}
-    for stores in check_changes(increment.changes, changes):
-        for store in stores.values():
-            recorded |= store
-    replayed = applied.sealed.changes
-    keys = [k for k in {**recorded, **replayed} if _at(recorded, k) != _at(replayed, k)]
-    if not keys:
-        return "by the same changes of the state"
-    key = keys[0]
-    return (
-        f"the state differs in {counted(len(keys), 'key')}, first {_shown(key)}: recorded {_shown(_at(recorded, key))},"
-        f" replayed {_shown(_at(replayed, key))}"
-    )
+
+    def says() -> str:
+        if increment.changes is None or applied is None:
+            return "no changes were recorded to compare"
+        recorded: dict[bytes, bytes | None] = {}
+        for stores in check_changes(increment.changes, changes):
+            for store in stores.values():
+                recorded |= store
+        replayed = applied.sealed.changes
+        keys = [k for k in {**recorded, **replayed} if _at(recorded, k) != _at(replayed, k)]
+        if not keys:
+            return "by the same changes of the state"
+        key = keys[0]
+        return (
+            f"the state differs in {counted(len(keys), 'key')}, first {_shown(key)}: recorded"
+            f" {_shown(_at(recorded, key))}, replayed {_shown(_at(replayed, key))}"
+        )
+
+    return says
 
 
 _UNTOUCHED = b"\xc1"  # no MessagePack
+_SHOWN_MAX = 200
 
 
 def _at(changes: Mapping[bytes, bytes | None], key: bytes) -> bytes | None:
@@ -261,13 +315,10 @@ def _shown(stored: bytes | None) -> str:
     if stored == _UNTOUCHED:
         return "not touched"
     try:
-        return repr(msgspec.msgpack.decode(stored))
+        text = repr(msgspec.msgpack.decode(stored))
     except (ValueError, RecursionError):
-        return repr(stored)
-
-
-class InputGone(DamagedError):
-    """A range holds more or fewer records than when it was processed."""
+        text = repr(stored)
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}…"
 
 
 class _Inputs:
@@ -283,22 +334,29 @@ class _Inputs:
         """The records of this range; ranges of a topic come in rising order.
 
         Raises:
-            InputGone: more or fewer than when it was processed.
+            InputUnavailable: they are not there any more.
+            DamagedError: more or fewer than when it was processed.
         """
         topic = part.topic
         if topic not in self._cursors:
             slices = self._read(topic, part.start_offset, self._ends[topic])
             self._cursors[topic] = (record for records in slices for record in records)
         taken: list[InputRecord] = []
-        record = self._ahead.pop(topic, None) or next(self._cursors[topic], None)
+        record = self._ahead.pop(topic, None) or self._next(topic)
         while record is not None and record.offset < part.end_offset:
             taken.append(record)
-            record = next(self._cursors[topic], None)
+            record = self._next(topic)
         if record is not None:
             self._ahead[topic] = record
         if len(taken) != part.record_count:
-            raise InputGone(
+            raise DamagedError(
                 f"input {topic} holds {counted(len(taken), 'record')} in offsets {part.start_offset} to"
                 f" {part.end_offset}; when it was processed it held {part.record_count}"
             )
         return taken
+
+    def _next(self, topic: str) -> InputRecord | None:
+        try:
+            return next(self._cursors[topic], None)
+        except SnapreplayError as error:
+            raise InputUnavailable(f"input {topic}: {error.message}") from error

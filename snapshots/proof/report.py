@@ -39,7 +39,7 @@ class AuditReport(msgspec.Struct, frozen=True):
 
     Attributes:
         checked: name of what was checked → how many.
-        findings: sorted; at most 1,000 of each check; empty if all is well.
+        findings: sorted; at most 1,000 of each check and partition; empty if all is well.
         notes: name → count of what is worth knowing but not wrong (orphans, trimmed snapshots, foreign
             records).
         decisions: what operators accepted and owners decided, by partition and offset, as far as the log reaches back.

@@ -57,16 +57,16 @@ class SnapshotsProof:
     def chunk_count(self) -> int:
         return sum(each.is_chunk and each.is_whole for each in self._measured.values())
 
-    def compare(self, log: IncrementsProof) -> None:
+    def compare(self, log: IncrementsProof, findings: Findings) -> None:
         """Every pointer of the increments with what it points to."""
         listed: set[int] = set()
         for pointed in log.pointed.values():
             manifest = self.manifests.get(pointed.pointer.manifest_offset)
             for check, topic, offset, says in self._wrong(pointed, manifest, log):
-                self._findings.add(check, topic, offset, says)
+                findings.add(check, topic, offset, says)
             if manifest is not None and pointed.pointer.manifest_offset not in listed:
                 listed.add(pointed.pointer.manifest_offset)
-                self._compare_chunks(pointed.pointer.manifest_offset, manifest)
+                self._compare_chunks(pointed.pointer.manifest_offset, manifest, findings)
 
     def hashed(self, manifest: Manifest) -> Digest | None:
         """What the entries of all its chunks add up to; None when one of them is missing or was not hashed."""
@@ -119,20 +119,20 @@ class SnapshotsProof:
                 f" {pointer.increment_offset} (starts at {place.log_start})",
             )
 
-    def _compare_chunks(self, manifest_offset: int, manifest: Manifest) -> None:
+    def _compare_chunks(self, manifest_offset: int, manifest: Manifest, findings: Findings) -> None:
         counted, entries = manifest.entry_count, manifest.entries_digest
         if counted != entries.count or (manifest.digest is not None and manifest.digest != entries):
             says = (
                 f"snapshot {manifest.snapshot_id} lists {counted} entries, entries digest {entries}, digest"
                 f" {manifest.digest}"
             )
-            self._findings.add("manifests", self._place.snapshots, manifest_offset, says)
+            findings.add("manifests", self._place.snapshots, manifest_offset, says)
         for place, ref in enumerate(manifest.chunks):
             if ref.sequence != place:
                 says = (
                     f"snapshot {manifest.snapshot_id} lists chunk {ref.sequence} in place {place}"
                 )
-                self._findings.add("manifests", self._place.snapshots, manifest_offset, says)
+                findings.add("manifests", self._place.snapshots, manifest_offset, says)
             found = self._measured.get(ref.offset)
             if ref.offset >= self._place.snapshots_start and (
                 found is None or not found.is_chunk or not _is_as_listed(found, ref)
@@ -141,7 +141,7 @@ class SnapshotsProof:
                     f"chunk {ref.sequence} of snapshot {manifest.snapshot_id} (manifest at"
                     f" {manifest_offset}) {_instead(found, ref)}"
                 )
-                self._findings.add("chunks", self._place.snapshots, ref.offset, says)
+                findings.add("chunks", self._place.snapshots, ref.offset, says)
 
 
 def is_trimmed(pointed: Pointed, place: Place) -> bool:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
-from zlib import crc32
 
 import msgspec
 
 from snapreplay.errors import DamagedError, StopError
-from snapreplay.snapshots.format.changes import check_changes
-from snapreplay.snapshots.format.chunks import read_chunk
-from snapreplay.snapshots.format.envelope import decode
-from snapreplay.snapshots.format.records import ChangesRef, Chunk, Increment, Manifest, Pointer
+from snapreplay.snapshots.format.records import Increment, Pointer
+from snapreplay.snapshots.plan import is_decided
 from snapreplay.snapshots.proof.chain import Found
+from snapreplay.snapshots.proof.entries import Entries, entries_of, is_there, manifest_of
 from snapreplay.snapshots.proof.moment import Logs, Moment
-from snapreplay.snapshots.proof.records import CHANGES, CLAIM, INCREMENT
-from snapreplay.state.digest import EMPTY, Digest
-from snapreplay.state.shards import Shards
-from snapreplay.state.steps import all_of
+from snapreplay.snapshots.proof.records import CHANGES, CLAIM, INCREMENT, Condition, Judged, judge
 
 _TAIL_RECORDS = 64
 """How far from the end the last increment is looked for first; eight times as far each time it is not there."""
@@ -29,7 +24,7 @@ class StateUnreachable(StopError):
 
 
 class At(msgspec.Struct, frozen=True):
-    """After which batch: the last one that is within every bound. None bounds nothing.
+    """After which batch: the last one before the first that is out of bounds. None bounds nothing.
 
     Attributes:
         batch, written_at_ms: the last one to count.
@@ -53,45 +48,6 @@ class At(msgspec.Struct, frozen=True):
         )
 
 
-class Entries:
-    """The state of a partition, by store."""
-
-    def __init__(self) -> None:
-        self._stores: dict[str, Shards] = {}
-
-    @property
-    def digest(self) -> Digest:
-        """Of all stores together."""
-        total = EMPTY
-        for shards in self._stores.values():
-            total = total.plus(shards.digest)
-        return total
-
-    def load(self, chunk: Chunk, shard_count: int) -> None:
-        """A part of a snapshot."""
-        self._stores.setdefault(chunk.store, Shards(shard_count)).load(chunk.slices)
-
-    def apply(self, ref: ChangesRef, values: Sequence[bytes]) -> int:
-        """One batch, by its changes records. Returns how many entries they have.
-
-        Raises:
-            DamagedError, UnknownFormatError: they are not what the increment speaks of.
-        """
-        count = 0
-        for stores in check_changes(ref, values):
-            for store, changes in stores.items():
-                count += len(changes)
-                _apply(self._stores.setdefault(store, Shards()), changes)
-        return count
-
-    def shards(self) -> Iterator[tuple[str, list[tuple[bytes, bytes]]]]:
-        """(store, encoded keys and values of one shard), each key once; no empty shards."""
-        for store, shards in self._stores.items():
-            for index in range(shards.mask + 1):
-                if entries := shards.entries(index):
-                    yield store, entries
-
-
 class State(NamedTuple):
     """Of a partition after a batch."""
 
@@ -100,7 +56,11 @@ class State(NamedTuple):
 
 
 def last_batch(moment: Moment, logs: Logs, at: At) -> Found | None:
-    """The increment of the batch that `at` means; None when there is none."""
+    """The increment of the batch that `at` means; None when there is none.
+
+    Raises:
+        DamagedError: the increment that could be the one cannot be read.
+    """
     if not at.is_latest:
         return _last(logs, moment.log_start, moment.log_end, at)
     width = _TAIL_RECORDS
@@ -116,59 +76,20 @@ def state_at(moment: Moment, logs: Logs, at: At) -> State | None:
     """None when no batch is within the bounds.
 
     Raises:
-        StateUnreachable: no snapshot leads there, or a batch on the way recorded no changes.
+        StateUnreachable: no snapshot leads there, or nothing that was recorded proves the state.
         DamagedError: what is on the way is not what was written, or the state's digest is another one.
     """
     found = last_batch(moment, logs, at)
     if found is None:
         return None
-    base, since = _base(moment, logs, found)
-    _bring_forward(base, _records(logs, since, found.offset + 1))
-    digest = found.increment.digest
-    if digest is not None and base.digest != digest:
-        raise DamagedError(
-            f"partition {moment.partition}: the state after batch {found.increment.batch} has digest {base.digest},"
-            f" recorded is {digest}"
-        )
-    return State(found, base)
-
-
-def _last(logs: Logs, start_offset: int, end_offset: int, at: At) -> Found | None:
-    last: Found | None = None
-    for offset, value in _records(logs, start_offset, end_offset):
-        if value[5:6] == bytes([INCREMENT]):
-            found = Found(offset, _increment(value))
-            if not at.admits(found):
-                return last
-            last = found
-    return last
-
-
-def _records(logs: Logs, start_offset: int, end_offset: int) -> Iterator[tuple[int, bytes]]:
-    for records in logs.increments(start_offset, end_offset):
-        for record in records:
-            yield record.offset, record.value or b""
-
-
-def _increment(value: bytes) -> Increment:
-    entry = decode(value)
-    if not isinstance(entry, Increment):
-        raise DamagedError(f"an increment is a {type(entry).__name__.lower()}")
-    return entry
-
-
-def _base(moment: Moment, logs: Logs, found: Found) -> tuple[Entries, int]:
-    """The entries of the newest snapshot that is still there, and the offset from which changes follow."""
-    for pointer in found.increment.pointers:
-        if (
-            pointer.first_chunk_offset >= moment.snapshots_start
-            and pointer.increment_offset + 1 >= moment.log_start
-        ):
-            manifest = manifest_of(logs, pointer)
-            entries = entries_of(logs, pointer.manifest_offset, manifest)
-            return entries, pointer.increment_offset + 1
-    if moment.log_start == 0:
-        return Entries(), 0
+    damage: DamagedError | None = None
+    for pointer in _bases(moment, logs, found):
+        try:
+            return State(found, _brought_forward(moment, logs, found, pointer))
+        except DamagedError as error:
+            damage = damage or error
+    if damage is not None:
+        raise damage
     raise StateUnreachable(
         f"partition {moment.partition}: no snapshot that leads to batch {found.increment.batch} is left, and the"
         f" increments begin at offset {moment.log_start}",
@@ -176,75 +97,93 @@ def _base(moment: Moment, logs: Logs, found: Found) -> tuple[Entries, int]:
     )
 
 
-def manifest_of(logs: Logs, pointer: Pointer) -> Manifest:
-    """
-    Raises:
-        DamagedError: it is not the one that `pointer` says.
-    """
-    at = pointer.manifest_offset
-    manifest: object = None
-    for records in logs.snapshots(at, at + 1):
-        manifest = decode(records[0].value or b"")
-    if not isinstance(manifest, Manifest) or manifest.snapshot_id != pointer.snapshot_id:
-        raise DamagedError(
-            f"offset {at} holds no manifest of snapshot {pointer.snapshot_id}", offset=at
-        )
-    return manifest
+def _last(logs: Logs, start_offset: int, end_offset: int, at: At) -> Found | None:
+    """An increment that cannot be read is passed over, unless it may be the last one."""
+    last: Found | None = None
+    unread: Judged | None = None
+    for record in _records(logs, start_offset, end_offset):
+        if record.kind != INCREMENT:
+            continue
+        if not isinstance(record.entry, Increment):
+            unread = record
+            continue
+        found = Found(record.offset, record.entry)
+        if not at.admits(found):
+            break
+        last, unread = found, None
+        if found.increment.batch == at.batch:
+            break
+    if unread is not None:
+        raise DamagedError(f"the increment at offset {unread.offset} cannot be read")
+    return last
 
 
-def chunks_of(logs: Logs, manifest_offset: int, manifest: Manifest) -> Iterator[Chunk]:
-    """All chunks, by offset. Every entry is hashed: false sums would make a wrong state look right.
-
-    Raises:
-        DamagedError: one is missing, or not what was written.
-    """
-    refs = {ref.offset: ref for ref in manifest.chunks}
-    for records in logs.snapshots(min(refs, default=manifest_offset), manifest_offset):
+def _records(logs: Logs, start_offset: int, end_offset: int) -> Iterator[Judged]:
+    """Without those that nobody here wrote."""
+    for records in logs.increments(start_offset, end_offset):
         for record in records:
-            ref = refs.pop(record.offset, None)
-            if ref is not None:
-                value = record.value or b""
-                yield read_chunk(value, ref, manifest.snapshot_id, verify_sums=True)
-    if refs:
-        raise DamagedError(f"snapshot {manifest.snapshot_id} lacks {len(refs)} of its chunks")
+            judged = judge(record)
+            if judged.condition is not Condition.FOREIGN:
+                yield judged
 
 
-def entries_of(logs: Logs, manifest_offset: int, manifest: Manifest) -> Entries:
-    """What is in all chunks. Raises as `chunks_of`."""
-    entries = Entries()
-    for chunk in chunks_of(logs, manifest_offset, manifest):
-        entries.load(chunk, manifest.shard_count)
+def _bases(moment: Moment, logs: Logs, found: Found) -> Iterator[Pointer | None]:
+    """Snapshots to begin with, the newest first; None for the genesis.
+
+    A snapshot is pointed to by later increments than that of its batch, so the last increment is asked, too.
+    """
+    last = last_batch(moment, logs, At()) or found
+    pointers = {*found.increment.pointers, *last.increment.pointers}
+    for pointer in sorted(pointers, key=lambda p: p.increment_offset, reverse=True):
+        if pointer.increment_offset <= found.offset and is_there(pointer, moment):
+            yield pointer
+    if moment.log_start == 0 and not is_decided(found.increment):
+        yield None
+
+
+def _brought_forward(moment: Moment, logs: Logs, found: Found, pointer: Pointer | None) -> Entries:
+    entries, since = Entries(), moment.log_start
+    if pointer is not None:
+        manifest = manifest_of(logs, pointer)
+        entries = entries_of(logs, pointer.manifest_offset, manifest)
+        since = pointer.increment_offset + 1
+    _bring_forward(entries, _records(logs, since, found.offset + 1))
+    digest = found.increment.digest
+    if digest is None and pointer is None:
+        raise _not_recorded(found)
+    if digest is not None and entries.digest != digest:
+        raise DamagedError(
+            f"partition {moment.partition}: the state after batch {found.increment.batch} has digest"
+            f" {entries.digest}, but {digest} was recorded"
+        )
     return entries
 
 
-def _bring_forward(entries: Entries, records: Iterable[tuple[int, bytes]]) -> None:
+def _bring_forward(entries: Entries, records: Iterable[Judged]) -> None:
     changes: list[bytes] = []
-    for offset, value in records:
-        kind = value[5] if len(value) > 5 else None
-        if kind == CHANGES:
-            changes.append(value)
-        elif kind == CLAIM:
+    for record in records:
+        if record.kind == CHANGES:
+            changes.append(record.value)
+        elif record.kind == CLAIM:
             changes = []
-        elif kind == INCREMENT:
-            _follow(entries, Found(offset, _increment(value)), changes)
+        elif record.kind == INCREMENT:
+            if isinstance(record.entry, Increment):
+                _follow(entries, Found(record.offset, record.entry), changes)
+            else:
+                entries.apply_unread(changes)
             changes = []
 
 
 def _follow(entries: Entries, found: Found, changes: Sequence[bytes]) -> None:
-    increment = found.increment
-    if increment.changes is not None:
-        entries.apply(increment.changes, changes)
-    elif increment.ranges:
-        raise StateUnreachable(
-            f"batch {increment.batch} at offset {found.offset} recorded no changes: only a replay leads past it",
-            hint="ask for a batch that has a snapshot",
-        )
+    if found.increment.changes is not None:
+        entries.apply(found.increment.changes, changes)
+    elif found.increment.ranges:
+        raise _not_recorded(found)
 
 
-def _apply(shards: Shards, changes: dict[bytes, bytes | None]) -> None:
-    """One record's changes, digest included."""
-    mask, lookups = shards.mask, shards.lookups
-    indexes = [crc32(key) & mask for key in changes]
-    slots = [(key, lookups[i](key), i) for key, i in zip(changes, indexes, strict=True)]
-    all_of(shards.writing(slots, dict(changes)))
-    shards.keep()
+def _not_recorded(found: Found) -> StateUnreachable:
+    return StateUnreachable(
+        f"batch {found.increment.batch} at offset {found.offset} recorded no changes: only a replay leads to the state"
+        " after it",
+        hint="ask for a batch that has a snapshot: the view `snapshots` lists them",
+    )

@@ -38,9 +38,9 @@ ELSEWHERE = {
     "test_the_older_of_two_with_one_instance_id_steps_down_until_it_is_alone",
     "service/kafka/errors.py::client_error": "tests/service/kafka/test_compression.py::"
     "test_a_codec_that_is_missing_stops_and_says_what_to_install",
-    "snapshots/proof/state.py::_base": "tests/snapshots/proof/test_state.py::"
+    "snapshots/proof/state.py::state_at": "tests/snapshots/proof/test_state.py::"
     "test_what_was_trimmed_cannot_be_asked_for",
-    "snapshots/proof/state.py::_follow": "tests/snapshots/proof/test_state.py::"
+    "snapshots/proof/state.py::_not_recorded": "tests/snapshots/proof/test_state.py::"
     "test_a_batch_without_changes_is_not_passed",
     "snapshots/jobs/source.py::_time_ms": "tests/snapshots/jobs/test_source.py::"
     "test_a_wrong_option_is_named",

@@ -86,7 +86,10 @@ def test_the_documented_read_works(read, spark, broker, capsys) -> None:
             {"app.id": "a", "kafka.bootstrap.servers": "k", "at.batch": "x"},
             "at.batch='x' is no number",
         ),
-        ({"app.id": "a", "kafka.bootstrap.servers": "k", "at.timestamp": "noon"}, "is no time"),
+        (
+            {"app.id": "a", "kafka.bootstrap.servers": "k", "at.timestamp": "noon"},
+            "is no time with an offset",
+        ),
         (
             {"app.id": "a", "kafka.bootstrap.servers": "k", "at.Batsch": "1"},
             "'at.batsch' is none of",

@@ -198,7 +198,7 @@ CASES: dict[str, Case] = {
         "changes", "log", "batch3", -1, "crc32",
     ),
     "other_changes": Case(
-        Fault("batch3", values=other_changes), "batch_digest", "log", "batch3", -1, "recorded is"
+        Fault("batch3", values=other_changes), "batch_digest", "log", "batch3", -1, "was recorded"
     ),
     "changes_of_nobody": Case(
         Fault("batch5", values=lambda v: [*v, encode_changes()]),

@@ -3,15 +3,25 @@
 One log, one fault per partition: partitions do not know each other.
 """
 
+import msgspec
 import pytest
 
-from snapreplay.snapshots.format.envelope import encode
+from snapreplay.snapshots.format.envelope import RecordKind, decode, encode
 from snapreplay.snapshots.format.records import Chunk
 from snapreplay.snapshots.proof.moment import Moment
 from snapreplay.snapshots.proof.partition import Level, audit_partition
 from snapreplay.snapshots.proof.report import RecordedDecision
 from tests.snapshots.proof.faults import CASES
-from tests.support.audited_log import Story, batch_of, claim_of, increment_of, snapshot_of
+from tests.support.audited_log import (
+    Fault,
+    Story,
+    batch_of,
+    changed,
+    claim_of,
+    flipped,
+    increment_of,
+    snapshot_of,
+)
 from tests.support.audited_topics import MemoryLogs, MemoryTopics
 
 NUMBERS = {name: number for number, name in enumerate(CASES)}
@@ -76,18 +86,16 @@ def write_behind_a_cut(story, number):
         partition.written[stage] = [partition.last_offset]
 
 
+def report_of(story, n):
+    moment = Moment(n, *story.topics.bounds(story.log, n), *story.topics.bounds(story.snaps, n))
+    logs = MemoryLogs(story.topics, story.app_id, n)
+    return audit_partition(story.app_id, moment, logs, Level.CHANGES)
+
+
 @pytest.fixture(scope="module")
 def reports(story):
     """Partition → report."""
-    return [
-        audit_partition(
-            story.app_id,
-            Moment(n, *story.topics.bounds(story.log, n), *story.topics.bounds(story.snaps, n)),
-            MemoryLogs(story.topics, story.app_id, n),
-            Level.CHANGES,
-        )
-        for n in range(len(story.partitions))
-    ]
+    return [report_of(story, n) for n in range(len(story.partitions))]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -148,6 +156,48 @@ def test_decisions_are_no_findings_and_are_told(reports, story) -> None:
         assert told == RecordedDecision(number, offset, *decision.values())
         assert told.by_owner is (decision is OWN_DECISION)
     assert reports[CUT].notes["orphaned_increments"] == 2
+
+
+@pytest.mark.parametrize("name", ["another_chunk", "manifest_counts", "dangling_pointer"])
+def test_orphans_hide_no_fault_of_a_snapshot(name) -> None:
+    """The increments are read twice then."""
+    story = Story(MemoryTopics(), "orphaned", 1)
+    story.tell({0: CASES[name].fault})
+    write_behind_a_cut(story, 0)
+    begin_anew(story, 0, OWN_DECISION)
+    assert CASES[name].check in {each.check for each in report_of(story, 0).findings}
+
+
+def test_what_is_not_proved_is_counted() -> None:
+    """From the first batch without changes to the next snapshot; a damaged increment is bridged."""
+    story = Story(MemoryTopics(), "lean", 2)
+
+    def lean(values):
+        return [changed(values[-1], changes=None)]
+
+    def cut(values):
+        return [*values[:-1], flipped(values[-1])]
+
+    story.tell({0: Fault("batch3", values=lean), 1: Fault("batch3", values=cut)})
+    report = report_of(story, 0)
+    assert report.findings == []
+    assert (report.checked["batches_proven"], report.notes["batches_not_proven"]) == (5, 1)
+    damaged = report_of(story, 1)
+    assert {each.check for each in damaged.findings} == {"envelope", "chain", "ranges"}
+
+
+def test_a_snapshot_of_a_topic_that_was_replaced_is_no_beginning() -> None:
+    """Another increment has its offset now."""
+    topics = MemoryTopics()
+    story = Story(topics, "replaced", 1)
+    story.tell({})
+    offset = story.partitions[0].written["batch3"][-1]
+    foreign = topics.read(story.snaps, 0, *topics.bounds(story.snaps, 0))
+    values = (r.value or b"" for rs in foreign for r in rs)
+    old = next(decode(value) for value in values if value[5] == RecordKind.MANIFEST)
+    story.append("snapshot", {0: [encode(msgspec.structs.replace(old, increment_offset=offset))]})
+    story.trim(0, offset, 0)
+    assert report_of(story, 0).findings == []
 
 
 def test_what_lies_behind_a_cut_is_excused_by_its_owner_only(reports, story) -> None:

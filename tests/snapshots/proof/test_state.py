@@ -8,7 +8,7 @@ from snapreplay.snapshots.format.records import ChangesRecord, Increment
 from snapreplay.snapshots.proof.moment import Moment
 from snapreplay.snapshots.proof.state import At, StateUnreachable, last_batch, state_at
 from tests.snapshots.proof.faults import another_value, other_changes
-from tests.support.audited_log import Fault, Story, changed
+from tests.support.audited_log import Fault, Story, changed, flipped
 from tests.support.audited_topics import MemoryLogs, MemoryTopics
 
 
@@ -61,14 +61,15 @@ def test_the_state_after_every_batch_is_the_fold_of_all_before_it() -> None:
 
 
 def test_what_was_trimmed_cannot_be_asked_for() -> None:
-    """The log begins at the older snapshot's batch; an earlier one is refused, by name."""
+    """A batch before the oldest snapshot that is left is refused, by name; that snapshot's own is the first."""
     story, logs = told()
     truth = folded(story, logs)
-    pointer = story.partitions[0].pointers[1]
-    story.trim(0, pointer.increment_offset, pointer.first_chunk_offset)
-    assert entries_at(story, logs, At(batch=3)) == (3, truth[3][1])
-    with pytest.raises(StateUnreachable, match=r"batch 2.*begin at offset"):
-        state_at(now(story), logs, At(batch=2))
+    newer, older = story.partitions[0].pointers
+    story.trim(0, older.increment_offset, newer.first_chunk_offset)
+    with pytest.raises(StateUnreachable, match=r"batch 3.*begin at offset"):
+        state_at(now(story), logs, At(batch=3))
+    for batch in (4, 5):
+        assert entries_at(story, logs, At(batch=batch)) == (batch, truth[batch][1])
 
 
 def test_a_batch_without_changes_is_not_passed() -> None:
@@ -78,28 +79,42 @@ def test_a_batch_without_changes_is_not_passed() -> None:
         return [changed(values[-1], changes=None)]
 
     story, logs = told(Fault("batch3", values=without))
-    for asked in (3, 4):
-        with pytest.raises(StateUnreachable, match=r"batch 3 at .* recorded no changes") as no:
-            state_at(now(story), logs, At(batch=asked))
-        assert no.value.hint == "ask for a batch that has a snapshot"
-    assert entries_at(story, logs, At(batch=5)) == (5, story.partitions[0].state)
+    with pytest.raises(StateUnreachable, match=r"batch 3 at .* recorded no changes") as no:
+        state_at(now(story), logs, At(batch=3))
+    assert "ask for a batch that has a snapshot" in no.value.hint
+    for pointer in story.partitions[0].pointers:
+        assert entries_at(story, logs, At(batch=pointer.batch))[0] == pointer.batch
 
 
 @pytest.mark.parametrize(
     ("fault", "batch"),
     [
         (Fault("batch3", values=other_changes), 3),
-        (Fault("snapshot4", values=another_value), 5),
         (Fault("batch3", values=lambda values: values[1:]), 3),
     ],
 )
 def test_a_wrong_state_is_never_given(fault, batch) -> None:
-    """Changes or a snapshot that are not their digest, and changes that are missing."""
+    """Changes that are not their digest, and changes that are missing. The next snapshot leads past them."""
     story, logs = told(fault)
     with pytest.raises(DamagedError):
         state_at(now(story), logs, At(batch=batch))
-    if batch == 3:
-        assert entries_at(story, logs, At())[0] == 5
+    assert entries_at(story, logs, At())[0] == 5
+
+
+def test_a_damaged_record_costs_no_more_than_it_must() -> None:
+    """With a wrong snapshot an earlier one leads there; an increment on the way is bridged by its changes; what others
+    wrote is nothing, whatever its bytes."""
+    story, logs = told(Fault("snapshot4", values=another_value))
+    assert entries_at(story, logs, At()) == (5, story.partitions[0].state)
+    story, logs = told(Fault("batch3", values=lambda values: [*values[:-1], flipped(values[-1])]))
+    truth = folded(*told())
+    assert entries_at(story, logs, At(batch=2))[0] == 2
+    with pytest.raises(DamagedError, match="cannot be read"):
+        state_at(now(story), logs, At(batch=3))
+    strangers = [b"alien" + bytes([kind]) + b"-record" for kind in (1, 2, 3)]
+    story, logs = told(Fault("batch5", values=lambda values: [*strangers, *values]))
+    assert entries_at(story, logs, At()) == (5, story.partitions[0].state)
+    assert len(truth) == 6
 
 
 def test_the_last_batch_is_found_however_far_it_is_from_the_end() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -10,27 +9,29 @@ from typing import Any, TypeVar
 
 from snapreplay.app.record import InputRecord
 from snapreplay.service.config.settings import Settings
+from snapreplay.service.kafka.admin import KafkaAdmin
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.reader import KafkaReader
+from snapreplay.service.loop_thread import LoopThread
 from snapreplay.service.ports import Bounds, TopicPartition
 
 T = TypeVar("T")
 
 
 class BlockingReader:
-    """Reads partitions; a context manager with an event loop of its own. Not to be used inside a running one.
+    """Reads partitions; a context manager with a thread of its own, so that it works inside a running event loop, too.
 
     Errors are those of `ports.Reader`.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._runner = asyncio.Runner()
+        self._loop = LoopThread("snapreplay-reader")
         self._all: list[KafkaReader] = []
         self._idle: dict[bool, list[KafkaReader]] = {True: [], False: []}
 
     def __enter__(self) -> BlockingReader:
-        self._runner.__enter__()
+        self._loop.start()
         return self
 
     def __exit__(
@@ -40,15 +41,13 @@ class BlockingReader:
         trace: TracebackType | None,
     ) -> None:
         try:
-            for reader in self._all:
-                self._wait(reader.close())
+            self._wait(self._close())
         finally:
-            self._runner.__exit__(kind, error, trace)
+            self._loop.stop()
 
     def partition_count(self, topic: str) -> int:
         """0 when there is no such topic."""
-        facts = self._wait(self._topics(topic))
-        return facts.get(topic, 0)
+        return self._wait(KafkaAdmin(self._settings).partition_count(topic))
 
     def bounds(self, topic: str, partition: int, *, committed: bool) -> Bounds:
         """First offset and end; the end is the last stable offset where only `committed` records count."""
@@ -78,12 +77,12 @@ class BlockingReader:
         finally:
             idle.append(reader)
 
-    async def _topics(self, topic: str) -> dict[str, int]:
-        facts = await KafkaCluster(self._settings).topics([topic])
-        return {name: each.partition_count for name, each in facts.items()}
+    async def _close(self) -> None:
+        for reader in self._all:
+            await reader.close()
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(work)
+        return self._loop.submit(work).result()
 
 
 async def _next(slices: AsyncIterator[Sequence[InputRecord]]) -> Sequence[InputRecord] | None:

@@ -1,0 +1,153 @@
+"""The state of a partition as entries: from the chunks of a snapshot, and by recorded changes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from zlib import crc32
+
+from snapreplay.errors import DamagedError
+from snapreplay.snapshots.format.changes import check_changes
+from snapreplay.snapshots.format.chunks import read_chunk
+from snapreplay.snapshots.format.envelope import decode
+from snapreplay.snapshots.format.records import (
+    ChangesRecord,
+    ChangesRef,
+    Chunk,
+    Manifest,
+    Pointer,
+)
+from snapreplay.snapshots.proof.moment import Logs, Moment
+from snapreplay.state.digest import EMPTY, Digest
+from snapreplay.state.shards import Shards
+from snapreplay.state.steps import all_of
+
+
+class Entries:
+    """By store."""
+
+    def __init__(self) -> None:
+        self._stores: dict[str, Shards] = {}
+
+    @property
+    def digest(self) -> Digest:
+        """Of all stores together."""
+        total = EMPTY
+        for shards in self._stores.values():
+            total = total.plus(shards.digest)
+        return total
+
+    def load(self, chunk: Chunk, shard_count: int) -> None:
+        """A part of a snapshot."""
+        self._stores.setdefault(chunk.store, Shards(shard_count)).load(chunk.slices)
+
+    def apply(self, ref: ChangesRef, values: Sequence[bytes]) -> int:
+        """One batch, by its changes records. Returns how many entries they have.
+
+        Raises:
+            DamagedError, UnknownFormatError: they are not what the increment names.
+        """
+        return sum(self._apply(stores) for stores in check_changes(ref, values))
+
+    def apply_unread(self, values: Sequence[bytes]) -> None:
+        """A batch whose increment cannot be read: the digest of a later batch shows whether they were its changes.
+
+        Raises:
+            DamagedError, UnknownFormatError: one of them cannot be read either.
+        """
+        for value in values:
+            record = decode(value)
+            if isinstance(record, ChangesRecord):
+                self._apply(record.stores)
+
+    def shards(self) -> Iterator[tuple[str, list[tuple[bytes, bytes]]]]:
+        """(store, encoded keys and values of one shard), each key once; no empty shards."""
+        for store, shards in self._stores.items():
+            for index in range(shards.mask + 1):
+                if entries := shards.entries(index):
+                    yield store, entries
+
+    def _apply(self, stores: dict[str, dict[bytes, bytes | None]]) -> int:
+        for store, changes in stores.items():
+            _write(self._stores.setdefault(store, Shards()), changes)
+        return sum(map(len, stores.values()))
+
+
+def _write(shards: Shards, changes: dict[bytes, bytes | None]) -> None:
+    mask, lookups = shards.mask, shards.lookups
+    indexes = [crc32(key) & mask for key in changes]
+    slots = [(key, lookups[i](key), i) for key, i in zip(changes, indexes, strict=True)]
+    all_of(shards.writing(slots, dict(changes)))
+    shards.keep()
+
+
+def is_there(pointer: Pointer, moment: Moment) -> bool:
+    """Whether the logs still hold all that a restore from this snapshot needs."""
+    return (
+        moment.snapshots_start <= pointer.first_chunk_offset
+        and pointer.manifest_offset < moment.snapshots_end
+        and pointer.increment_offset + 1 >= moment.log_start
+    )
+
+
+def manifest_of(logs: Logs, pointer: Pointer) -> Manifest:
+    """Of a snapshot that is there.
+
+    Raises:
+        DamagedError: it is not the one that `pointer` names.
+    """
+    at = pointer.manifest_offset
+    manifest: object = None
+    for records in logs.snapshots(at, at + 1):
+        manifest = decode(records[0].value or b"")
+    if not isinstance(manifest, Manifest) or not _is_named(manifest, pointer):
+        raise DamagedError(
+            f"offset {at} holds no manifest of snapshot {pointer.snapshot_id} as its pointer names it",
+            offset=at,
+        )
+    return manifest
+
+
+def _is_named(manifest: Manifest, pointer: Pointer) -> bool:
+    first = min((ref.offset for ref in manifest.chunks), default=pointer.manifest_offset)
+    told = (manifest.snapshot_id, manifest.batch, manifest.increment_offset, manifest.digest, first)
+    return told == (
+        pointer.snapshot_id,
+        pointer.batch,
+        pointer.increment_offset,
+        pointer.digest,
+        pointer.first_chunk_offset,
+    )
+
+
+def chunks_of(logs: Logs, manifest_offset: int, manifest: Manifest) -> Iterator[Chunk]:
+    """All chunks, by offset. Every entry is hashed: false sums would make a wrong state look right.
+
+    Raises:
+        DamagedError: one is missing or not what was written, or together they are not what the manifest says.
+    """
+    refs = {ref.offset: ref for ref in manifest.chunks}
+    total = EMPTY
+    for records in logs.snapshots(min(refs, default=manifest_offset), manifest_offset):
+        for record in records:
+            ref = refs.pop(record.offset, None)
+            if ref is None:
+                continue
+            chunk = read_chunk(record.value or b"", ref, manifest.snapshot_id, verify_sums=True)
+            for part in chunk.slices:
+                total = total.plus(Digest(len(part.entries), part.digest_a, part.digest_b))
+            yield chunk
+    if refs:
+        raise DamagedError(f"snapshot {manifest.snapshot_id} lacks {len(refs)} of its chunks")
+    if total != manifest.entries_digest:
+        raise DamagedError(
+            f"the entries of snapshot {manifest.snapshot_id} have digest {total}, but its manifest says"
+            f" {manifest.entries_digest}"
+        )
+
+
+def entries_of(logs: Logs, manifest_offset: int, manifest: Manifest) -> Entries:
+    """What is in all chunks. Raises as `chunks_of`."""
+    entries = Entries()
+    for chunk in chunks_of(logs, manifest_offset, manifest):
+        entries.load(chunk, manifest.shard_count)
+    return entries

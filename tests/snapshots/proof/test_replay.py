@@ -1,0 +1,146 @@
+"""Proof by replay, of what the service's own code wrote in memory: batches 1 and 2, a snapshot, 4 and 5, a snapshot, 7
+and 8 (3 and 6 point)."""
+
+import random
+
+import msgspec
+import pytest
+
+from snapreplay.errors import StopError
+from snapreplay.snapshots.format.envelope import RecordKind, decode, encode
+from snapreplay.snapshots.format.records import Increment
+from snapreplay.snapshots.proof.moment import Moment
+from snapreplay.snapshots.proof.replay import Cause, prove, segments
+from snapreplay.snapshots.proof.state import At, last_batch
+from snapreplay.state.digest import Digest
+from tests.damage import memory
+from tests.damage.edits import of_kind
+from tests.support import apps
+
+INCREMENTS, SNAPSHOTS, PAYMENTS = *memory.OWN, "payments-memory"
+
+
+class Logs:
+    """`proof.Logs` of a world, and its input."""
+
+    def __init__(self, world):
+        self.world = world
+
+    def increments(self, start_offset, end_offset):
+        return self.read(INCREMENTS, start_offset, end_offset)
+
+    def snapshots(self, start_offset, end_offset):
+        return self.read(SNAPSHOTS, start_offset, end_offset)
+
+    def read(self, topic, start_offset, end_offset):
+        log = self.world.log(topic)
+        if start_offset < log.start:
+            raise StopError(f"{topic} begins at {log.start}")
+        found = [r for r in log.committed() if start_offset <= r.offset < end_offset]
+        yield from ([record] for record in found)
+
+
+def proved(world, app=None):
+    """The report of each segment."""
+    logs = Logs(world)
+    log, snapshots = world.log(INCREMENTS), world.log(SNAPSHOTS)
+    moment = Moment(0, log.start, log.end, snapshots.start, snapshots.end)
+    last = last_batch(moment, logs, At())
+    assert last is not None
+    return [prove(app or world.app, s, logs, logs.read) for s in segments(moment, last)]
+
+
+def edited(world, kind, number, **fields):
+    """With other fields in one record of a kind."""
+    slots = world.slots(INCREMENTS)
+    slot = of_kind(slots, kind)[number]
+    slot.value = encode(msgspec.structs.replace(decode(slot.value or b""), **fields))
+    world.rewrite(INCREMENTS, slots)
+    return world
+
+
+@pytest.mark.parametrize("made", [{}, {"changes": False}, {"app": apps.tape("memory")}])
+def test_what_the_same_code_wrote_is_proved(made):
+    """With changes, without, and a state that is no map: its digest is that of the next snapshot."""
+    reports = proved(memory.world(**made))
+    assert [report.finding for report in reports] == [None, None, None]
+    assert [report.records for report in reports] == [20, 20, 20]
+    assert [report.not_proven for report in reports[:2]] == [0, 0]
+    assert reports[2].not_proven == (2 if "app" in made else 0)
+
+
+def spoilt(value, account):
+    """Remembers something else, silently: nothing of it is sent."""
+    memory.book(value, account)
+    account["pad"] += "!"
+
+
+def unsteady(value, account):
+    """Another number in every run."""
+    memory.book(value, account)
+    account["sum"] += random.randrange(10**9)
+
+
+@pytest.mark.parametrize("changes", [True, False])
+@pytest.mark.parametrize(
+    ("rule", "cause"), [(spoilt, Cause.CODE_CHANGED), (unsteady, Cause.NOT_DETERMINISTIC)]
+)
+def test_a_difference_is_named_with_its_cause(changes, rule, cause):
+    """Of the first batch of each segment; by recorded changes also the key."""
+    reports = proved(memory.world(changes=changes), apps.ledger("memory", rule))
+    for report, batch in zip(reports, (1, 4, 7), strict=True):
+        assert report.finding is not None
+        assert report.finding.detail.startswith(f"batch {batch} replays differently ({cause}): ")
+        assert ("key" in report.finding.detail) is changes
+
+
+def test_a_state_that_is_no_map_is_held_against_the_next_snapshot():
+    """The same outputs, another state."""
+
+    class Forgetful(apps.Tape):
+        def snapshot(self):
+            return [*super().snapshot(), (b"more", b"")]
+
+    reports = proved(memory.world(app=apps.tape("memory")), apps.tape("memory", Forgetful))
+    assert reports[0].finding is not None
+    assert "has other entries" in reports[0].finding.detail
+
+
+def test_a_digest_without_a_record_is_compared():
+    """As an owner leaves it when it stops."""
+    world = edited(memory.world(), RecordKind.INCREMENT, 3, digest=Digest(1, 2, 3))
+    entry = decode(of_kind(world.slots(INCREMENTS), RecordKind.INCREMENT)[3].value or b"")
+    assert isinstance(entry, Increment)
+    assert entry.ranges == []
+    finding = proved(world)[1].finding
+    assert finding is not None
+    assert f"batch {entry.batch} replays differently" in finding.detail
+
+
+def test_damage_is_a_finding_and_a_trimmed_input_is_none():
+    """Of one segment; the others are proved."""
+    world = memory.world()
+    slots = world.slots(INCREMENTS)
+    damaged = of_kind(slots, RecordKind.INCREMENT)[1]
+    damaged.value = (damaged.value or b"")[:-1] + b"?"
+    world.rewrite(INCREMENTS, slots)
+    world.log(PAYMENTS).trim(30)
+    first, second, third = proved(world)
+    assert first.finding is None or "cannot be replayed" in first.finding.detail
+    assert (second.finding, second.without_input) == (None, True)
+    assert (third.finding, third.records) == (None, 20)
+
+
+def test_what_a_decision_gave_up_is_not_replayed():
+    """Its snapshot is a beginning, the genesis is none."""
+    world = edited(memory.world(), RecordKind.INCREMENT, -1, last_decision_offset=4)
+    assert len(proved(world)) == 2
+
+
+def test_a_topic_that_takes_less_today_has_taken_what_it_has():
+    """What was committed was accepted."""
+
+    larger = apps.ledger("memory", memory.book, {"more": "x" * 2_000_000})
+    finding = proved(memory.world(), larger)[0].finding
+    assert finding is not None
+    assert "other outputs to balances-memory; by the same changes" in finding.detail
