@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from snapreplay.app.anchor import anchor_of
 from snapreplay.app.input_ranges import InputRanges, without_skipped
 from snapreplay.app.ranges import InputRange, SkippedRange
 from snapreplay.app.record import RawRecord
@@ -37,6 +38,15 @@ def test_skipped_neighbours_are_one_range_also_over_gaps():
         ("a", 5, 6),
         ("b", 0, 1),
     ]
+
+
+def test_a_skipped_record_is_an_anchor():
+    """It was read from this input: another record in its place is noticed."""
+    coverage = InputRanges({"a": 0, "b": 0})
+    coverage.applied(at("a", 4), 1)
+    coverage.skip(at("a", 5))
+    coverage.skip(at("b", 0))
+    assert coverage.anchors == {"a": anchor_of(at("a", 5)), "b": anchor_of(at("b", 0))}
 
 
 @given(
