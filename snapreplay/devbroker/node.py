@@ -100,8 +100,7 @@ class LocalNode:
             classes = f"-XX:ArchiveClassesAtExit={self._made_archive}"
         flags = [*properties.jvm_flags(self._work_dir, self._heap_mb), classes]
         java, class_path = str(self._kafka.java), self._kafka.class_path
-        command = [java, *flags, "-cp", class_path, "kafka.Kafka", str(settings)]
-        self._argv = [*self.address.enter, *command]
+        self._argv = [java, *flags, "-cp", class_path, "kafka.Kafka", str(settings)]
 
     def launch(self) -> None:
         """Start the JVM without waiting for it."""

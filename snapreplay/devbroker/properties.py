@@ -18,7 +18,6 @@ class Node:
     """One broker that is also a controller: its id (from 1), and its two ports on `host`.
 
     Attributes:
-        enter: a command with its arguments to put before java, such as one that enters a network namespace.
         reached_at: the two ports at which others reach it, if a proxy forwards to it.
     """
 
@@ -27,7 +26,6 @@ class Node:
     controller_port: int
     _: KW_ONLY
     host: str = HOST
-    enter: tuple[str, ...] = ()
     reached_at: tuple[int, int] | None = None
 
     @property

@@ -1,7 +1,6 @@
 """Three real brokers."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -78,11 +77,8 @@ async def test_it_goes_on_without_one_of_its_brokers(
     assert end_offset(cluster.bootstrap_servers, topic) == 3
 
 
-def test_a_broker_starts_where_and_how_it_is_told() -> None:
-    """Its address is the given one, and its command has passed through what stands before it."""
+def test_a_broker_starts_where_it_is_told() -> None:
+    """At the given ports."""
     port, controller_port = free_ports(2)
-    node = Node(1, port, controller_port, enter=("env", "ENTERED=yes"))
-    with LocalCluster(1, nodes=[node]) as cluster:
+    with LocalCluster(1, nodes=[Node(1, port, controller_port)]) as cluster:
         assert cluster.bootstrap_servers == f"127.0.0.1:{port}"
-        environment = Path(f"/proc/{cluster.node(0).pid}/environ").read_bytes()
-        assert b"ENTERED=yes" in environment.split(b"\0")
