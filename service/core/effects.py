@@ -134,7 +134,7 @@ class GoLive:
 
 
 @dataclass(frozen=True)
-class StepDown:
+class GiveWay:
     """A newer owner exists."""
 
     newer: Claim
@@ -155,7 +155,7 @@ Reading = (
 Action = Fence | WriteClaim | SeeClaim | Reading | BeginAnew | WriteState
 """What is performed, and answered by an event."""
 
-End = Wait | GoLive | StepDown | Fail
+End = Wait | GoLive | GiveWay | Fail
 """What ends a recovery, or the attempt."""
 
 Effect = Action | End

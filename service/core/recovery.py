@@ -32,6 +32,7 @@ from snapreplay.service.core.effects import (
     Effect,
     Fail,
     Fence,
+    GiveWay,
     GoLive,
     Load,
     ReadStarts,
@@ -40,7 +41,6 @@ from snapreplay.service.core.effects import (
     Reenter,
     ResolveDoubt,
     SeeClaim,
-    StepDown,
     Wait,
     WriteClaim,
     WriteState,
@@ -220,7 +220,7 @@ def _newer_owner(recovery: Recovery, newer: Claim) -> tuple[Recovery, Effect]:
     duplicate = refusals.duplicate_instance(recovery.expected, newer)
     if duplicate is not None:
         return recovery, Fail(duplicate)
-    return replace(recovery, phase=Phase.FENCED), StepDown(newer)
+    return replace(recovery, phase=Phase.FENCED), GiveWay(newer)
 
 
 def _search_from_claim(recovery: Recovery, log_start_offset: int) -> tuple[Recovery, Effect]:

@@ -119,7 +119,7 @@ class Examiner:
                 return error
             case effects.Wait(_, error):
                 raise error
-            case effects.StepDown():
+            case effects.GiveWay():
                 raise AssertionError("nobody has claimed after a claim that was not written")
             case _:
                 assert_never(end)

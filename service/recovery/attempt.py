@@ -24,7 +24,7 @@ async def attempt(recovery: Recovery, perform: Perform, seen: Seen) -> tuple[Rec
     while True:
         recovery, effect = step(recovery, event)
         seen(recovery, event)
-        if isinstance(effect, effects.Wait | effects.GoLive | effects.StepDown | effects.Fail):
+        if isinstance(effect, effects.Wait | effects.GoLive | effects.GiveWay | effects.Fail):
             return recovery, effect
         try:
             event = await perform(effect)

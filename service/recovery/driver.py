@@ -148,7 +148,7 @@ class RecoveryDriver:
                     await self._raise_superseded(recovery, error)
                     explained = await with_cause(error, self._context, recovery.last)
                     raise await with_way_out(explained, self._context, recovery)
-                case effects.StepDown(newer):
+                case effects.GiveWay(newer):
                     raise Superseded(newer, self._context.partition)
                 case effects.Wait(delay_ms, error):
                     self._reporter.retrying(error)

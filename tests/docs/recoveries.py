@@ -90,7 +90,7 @@ ANSWERS: dict[type[effects.Effect], list[events.Event]] = {
 def answers(effect: effects.Effect) -> list[events.Event]:
     """All that can come of an effect; nothing, when it ends the attempt."""
     match effect:
-        case effects.Wait() | effects.GoLive() | effects.StepDown() | effects.Fail():
+        case effects.Wait() | effects.GoLive() | effects.GiveWay() | effects.Fail():
             return []
         case effects.Load(FromSnapshot(which)):
             loaded = events.StartLoaded(Base(which.batch, which.increment_offset, 26, {}))

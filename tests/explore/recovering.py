@@ -37,7 +37,7 @@ def _happened(turn: Turn, event: events.Event) -> World:
     match effect:
         case effects.GoLive():
             return _go_live(turn, effect)
-        case effects.StepDown(newer):
+        case effects.GiveWay(newer):
             return ended(turn, Superseded(newer, 0))
         case effects.Fail(error):
             return _failed(turn, error, recovery.owner_epoch)

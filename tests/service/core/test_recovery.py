@@ -131,7 +131,7 @@ def test_a_newer_claim_ends_the_recovery():
     """Its owner has fenced us already: whatever we find now may be old."""
     recovery, effect = drive(*CLAIMED, events.ClaimSeen(0, claim()))
     assert recovery.phase is Phase.FENCED
-    assert effect == effects.StepDown(claim())
+    assert effect == effects.GiveWay(claim())
 
 
 # ---- the last increment ------------------------------------------------------------------------
