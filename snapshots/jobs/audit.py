@@ -20,6 +20,7 @@ from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.app.load import load_app
 from snapreplay.errors import RetryableError, StopError, UsageError
+from snapreplay.snapshots.jobs import jars
 from snapreplay.snapshots.jobs.logs import LogReader, OpenReader, PartitionLogs, freeze
 from snapreplay.snapshots.jobs.read import SPARK_ERRORS, KafkaSource
 from snapreplay.snapshots.jobs.session import local_session
@@ -64,21 +65,28 @@ def audit(
     """
     started = time.monotonic()
     replayed = _replayable(app_id, app) if level is Level.REPLAY else None
-    with _session() as spark:
+    is_ours = SparkContext._active_spark_context is None  # noqa: SLF001 - Spark has no public way to ask
+    if is_ours:
+        jars.check()
+    moments = _frozen(open_reader, app_id)  # before Spark is started for nothing
+    with _session(is_ours=is_ours) as spark:
         for _ in range(_ATTEMPTS):
-            with open_reader() as reader:
-                moments = freeze(reader, app_id)
             try:
                 audited = _Audit(spark, kafka, app_id, moments, app)
                 return audited.report(open_reader, level, replayed, started)
             except (*SPARK_ERRORS, TaskFailed) as error:
-                with open_reader() as reader:
-                    if _same_starts(freeze(reader, app_id), moments):
-                        raise _told(error) from error
+                before, moments = moments, _frozen(open_reader, app_id)
+                if _same_starts(moments, before):
+                    raise _told(error) from error
     raise Trimmed(
         f"the topics of {app_id!r} were trimmed {_ATTEMPTS} times while they were read",
         hint="take snapshots less often while auditing",
     )
+
+
+def _frozen(open_reader: OpenReader, app_id: str) -> list[Moment]:
+    with open_reader() as reader:
+        return freeze(reader, app_id)
 
 
 def _same_starts(now: Sequence[Moment], before: Sequence[Moment]) -> bool:
@@ -93,9 +101,8 @@ def _told(error: BaseException) -> BaseException:
 
 
 @contextmanager
-def _session() -> Iterator[SparkSession]:
-    """The one of this process, whichever thread made it; stopped if it was made here."""
-    is_ours = SparkContext._active_spark_context is None  # noqa: SLF001 - Spark has no public way to ask
+def _session(*, is_ours: bool) -> Iterator[SparkSession]:
+    """The one of this process, whichever thread made it; started and stopped here if there was none."""
     spark = SparkSession.getActiveSession() or local_session("snapreplay audit", short_lived=True)
     try:
         yield spark

@@ -81,9 +81,9 @@ def test_without_spark_it_says_what_to_install(tmp_path):
     assert "Traceback" not in ended.stderr
 
 
-def test_without_java_it_blames_neither_maven_nor_the_network(tmp_path):
-    """Spark's jars are not here either, and only Java can say what they are missed for: exit code 2. In a process of
-    its own: a session that runs already needs no Java."""
+def test_without_java_and_maven_it_names_both_before_it_asks_anybody(tmp_path):
+    """Spark's jars are not here either: exit code 2. In a process of its own: a session that runs already needs no
+    Java."""
     environment = {**os.environ, "PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
     environment["SNAPREPLAY_SPARK_JARS_DIR"] = str(tmp_path / "jars")
     environment.pop("JAVA_HOME", None)
@@ -92,7 +92,7 @@ def test_without_java_it_blames_neither_maven_nor_the_network(tmp_path):
     assert result.returncode == 2
     assert result.stderr.splitlines() == [
         "error: Spark needs Java 17 or newer, but there is no java command",
-        " hint: `apt-get install default-jre-headless`",
+        " hint: `apt-get install default-jre-headless`; mvn is missing, too: `apt-get install maven`",
     ]
 
 
