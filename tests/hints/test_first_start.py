@@ -162,7 +162,7 @@ async def test_inputs_get_equally_many_partitions(newcomer):
     pair = Stage(who.here.bootstrap_servers, who.load())
     await ensure_topics(pair.app, pair.settings(), pair.cluster, create_io_partitions=1)
     grow(who.here.bootstrap_servers, f"right-{name}", 2)
-    assert "name that in App(inputs=[…])" in await refusal(who)
+    assert "name that topic in App(inputs=[…])" in await refusal(who)
     who.change(f"apps.pair({name + '-b'!r})")
     await who.type("topics", "ensure", "hinted:app", "--partitions", "1")
     await who.type("init", "hinted:app")

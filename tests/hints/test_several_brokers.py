@@ -191,7 +191,7 @@ async def test_a_read_that_stalls_names_the_command_that_names_the_broker(
         await stop(broker, AWAY)
         gone.set()
         await who.follow(await hint_of(service, "ReadStalled"))
-        (problem,) = re.findall(r"no leader: none of its replicas \[.+\] is there", who.said[-1])
+        (problem,) = re.findall(r"no leader: none of its replicas \[.+\] is running", who.said[-1])
         await start(broker, problem)
         await phase(service, "live")
         await then.here.feed(20)
