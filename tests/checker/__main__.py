@@ -44,7 +44,10 @@ def main() -> int:
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     sys.stdout.write(f"{verdict}\n\n  {seconds:.1f} s, {peak_mib} MiB at most\n")
     if given.report:
-        told = {**asdict(verdict), "good": verdict.good, "seconds": seconds, "peak_mib": peak_mib}
+        # Not `asdict` of the whole: it would count the items of a Counter.
+        violations = [asdict(each) for each in verdict.violations]
+        told = {**vars(verdict), "violations": violations, "good": verdict.good}
+        told |= {"seconds": seconds, "peak_mib": peak_mib}
         given.report.write_text(json.dumps(told, indent=1) + "\n")
     return 0 if verdict.good else 1
 
