@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any, TypeVar
 
 from snapreplay.app.record import InputRecord
@@ -34,12 +33,7 @@ class BlockingReader:
         self._loop.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self._wait(self._close())
         finally:

@@ -64,7 +64,7 @@ def passed_over(last: Increment, starts: LogStarts, unusable: Mapping[str, str])
     """Return the unusable snapshots before the one to start from, newest first: id → why."""
     reasons: dict[str, str] = {}
     for pointer in last.pointers:
-        reason = unusable.get(pointer.snapshot_id) or _trimmed(pointer, starts)
+        reason = unusable.get(pointer.snapshot_id) or trimmed(pointer, starts)
         if reason is None:
             break
         reasons[pointer.snapshot_id] = reason
@@ -76,7 +76,7 @@ def is_decided(last: Increment) -> bool:
     return last.decision is not None or last.last_decision_offset != NO_OFFSET
 
 
-def _trimmed(pointer: Pointer, starts: LogStarts) -> str | None:
+def trimmed(pointer: Pointer, starts: LogStarts) -> str | None:
     """Why the topics no longer hold what this snapshot needs: its chunks, and the records after its increment."""
     if pointer.first_chunk_offset < starts.snapshots_offset:
         return (

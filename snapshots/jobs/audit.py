@@ -26,12 +26,13 @@ from snapreplay.snapshots.jobs.read import SPARK_ERRORS, KafkaSource
 from snapreplay.snapshots.jobs.session import local_session
 from snapreplay.snapshots.jobs.tasks import TaskFailed, for_each
 from snapreplay.snapshots.jobs.witness import witnessed
+from snapreplay.snapshots.proof.entries import wrong_entries
 from snapreplay.snapshots.proof.moment import Moment
 from snapreplay.snapshots.proof.partition import Level, PartitionReport, audit_partition
 from snapreplay.snapshots.proof.records import Slices
 from snapreplay.snapshots.proof.replay import Segment, SegmentReport, prove
 from snapreplay.snapshots.proof.report import AuditReport, Violation
-from snapreplay.state.digest import EMPTY, Digest
+from snapreplay.state.digest import EMPTY
 
 _ATTEMPTS = 3
 
@@ -176,18 +177,12 @@ class _Audit:
                 topic,
                 partition,
                 each.manifest_offset,
-                wrong_entries(each.manifest.snapshot_id, found, each.manifest.entries_digest),
+                wrong_entries(each.manifest, found),
             )
             for partition, each in newest.items()
             if (found := digests.get(partition, EMPTY)) != each.manifest.entries_digest
         ]
         return checked, wrong
-
-
-def wrong_entries(snapshot_id: str, found: Digest, said: Digest) -> str:
-    return (
-        f"the entries of snapshot {snapshot_id} have digest {found}, but its manifest says {said}"
-    )
 
 
 def _audited(app_id: str, level: Level, reader: LogReader, moment: Moment) -> PartitionReport:

@@ -10,9 +10,10 @@ import msgspec
 import pyarrow as pa
 
 from snapreplay.snapshots.format.records import ChangesRecord, Claim, Increment
+from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.entries import is_there
 from snapreplay.snapshots.proof.moment import Logs, Moment
-from snapreplay.snapshots.proof.records import Condition, judge
+from snapreplay.snapshots.proof.records import judge
 from snapreplay.snapshots.proof.state import At, last_batch, state_at
 
 ROWS_MAX = 10_000
@@ -125,19 +126,14 @@ def _snapshots(moment: Moment, logs: Logs, at: At) -> Rows:
 def _read(
     moment: Moment, logs: Logs, at: At
 ) -> Iterator[tuple[int, Claim | ChangesRecord | Increment]]:
-    """What can be read, up to the last batch within the bounds."""
-    end = moment.log_end
-    if not at.is_latest:
-        found = last_batch(moment, logs, at)
-        end = moment.log_start if found is None else found.offset + 1
-    for records in logs.increments(moment.log_start, end):
+    """What can be read, up to the first batch out of bounds."""
+    for records in logs.increments(moment.log_start, moment.log_end):
         for record in records:
-            judged = judge(record)
-            entry = judged.entry
-            if judged.condition is Condition.OK and isinstance(
-                entry, Claim | ChangesRecord | Increment
-            ):
-                yield judged.offset, entry
+            entry = judge(record).entry
+            if isinstance(entry, Increment) and not at.admits(Found(record.offset, entry)):
+                return
+            if isinstance(entry, Claim | ChangesRecord | Increment):
+                yield record.offset, entry
 
 
 VIEWS: dict[str, View] = {

@@ -16,10 +16,19 @@ from snapreplay.snapshots.format.records import (
     Manifest,
     Pointer,
 )
+from snapreplay.snapshots.plan import LogStarts, trimmed
 from snapreplay.snapshots.proof.moment import Logs, Moment
 from snapreplay.state.digest import EMPTY, Digest
 from snapreplay.state.shards import Shards
 from snapreplay.state.steps import all_of
+
+
+def wrong_entries(manifest: Manifest, found: Digest) -> str:
+    """What is wrong with a snapshot whose entries have another digest."""
+    return (
+        f"the entries of snapshot {manifest.snapshot_id} have digest {found}, but its manifest says"
+        f" {manifest.entries_digest}"
+    )
 
 
 class Entries:
@@ -82,11 +91,8 @@ def _write(shards: Shards, changes: dict[bytes, bytes | None]) -> None:
 
 def is_there(pointer: Pointer, moment: Moment) -> bool:
     """Whether the logs still hold all that a restore from this snapshot needs."""
-    return (
-        moment.snapshots_start <= pointer.first_chunk_offset
-        and pointer.manifest_offset < moment.snapshots_end
-        and pointer.increment_offset + 1 >= moment.log_start
-    )
+    starts = LogStarts(moment.log_start, moment.snapshots_start)
+    return trimmed(pointer, starts) is None and pointer.manifest_offset < moment.snapshots_end
 
 
 def manifest_of(logs: Logs, pointer: Pointer) -> Manifest:
@@ -139,10 +145,7 @@ def chunks_of(logs: Logs, manifest_offset: int, manifest: Manifest) -> Iterator[
     if refs:
         raise DamagedError(f"snapshot {manifest.snapshot_id} lacks {len(refs)} of its chunks")
     if total != manifest.entries_digest:
-        raise DamagedError(
-            f"the entries of snapshot {manifest.snapshot_id} have digest {total}, but its manifest says"
-            f" {manifest.entries_digest}"
-        )
+        raise DamagedError(wrong_entries(manifest, total))
 
 
 def entries_of(logs: Logs, manifest_offset: int, manifest: Manifest) -> Entries:

@@ -8,7 +8,7 @@ import msgspec
 
 from snapreplay.errors import DamagedError
 from snapreplay.snapshots.format.records import Manifest
-from snapreplay.snapshots.proof.entries import Entries, entries_of
+from snapreplay.snapshots.proof.entries import Entries, entries_of, wrong_entries
 from snapreplay.snapshots.proof.findings import Findings, Place
 from snapreplay.snapshots.proof.fold import Folding
 from snapreplay.snapshots.proof.increments import IncrementsProof
@@ -121,10 +121,7 @@ def _compare_hashes(
         manifest = snapshots.manifests.get(pointer.manifest_offset)
         found = snapshots.hashed(manifest) if manifest is not None else None
         if manifest is not None and found is not None and found != manifest.entries_digest:
-            says = (
-                f"the entries of snapshot {manifest.snapshot_id} have digest {found}, but its manifest says"
-                f" {manifest.entries_digest}"
-            )
+            says = wrong_entries(manifest, found)
             findings.add("digest", place.snapshots, pointer.manifest_offset, says)
 
 

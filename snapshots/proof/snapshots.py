@@ -7,6 +7,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from snapreplay.snapshots.format.records import Chunk, ChunkRef, Manifest
+from snapreplay.snapshots.plan import LogStarts, trimmed
 from snapreplay.snapshots.proof.findings import Findings, Place
 from snapreplay.snapshots.proof.increments import IncrementsProof, Pointed
 from snapreplay.snapshots.proof.records import CHUNK, Condition, Judged
@@ -146,11 +147,7 @@ class SnapshotsProof:
 
 def is_trimmed(pointed: Pointed, place: Place) -> bool:
     """Whether the logs no longer hold all that a restore from this snapshot needs."""
-    pointer = pointed.pointer
-    return (
-        pointer.first_chunk_offset < place.snapshots_start
-        or pointer.increment_offset + 1 < place.log_start
-    )
+    return trimmed(pointed.pointer, LogStarts(place.log_start, place.snapshots_start)) is not None
 
 
 def _wrong_pointer(pointed: Pointed, manifest: Manifest | None) -> Iterator[str]:

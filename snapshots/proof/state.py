@@ -83,7 +83,8 @@ def state_at(moment: Moment, logs: Logs, at: At) -> State | None:
     if found is None:
         return None
     damage: DamagedError | None = None
-    for pointer in _bases(moment, logs, found):
+    last = found if at.is_latest else last_batch(moment, logs, At()) or found
+    for pointer in _bases(moment, found, last):
         try:
             return State(found, _brought_forward(moment, logs, found, pointer))
         except DamagedError as error:
@@ -127,12 +128,11 @@ def _records(logs: Logs, start_offset: int, end_offset: int) -> Iterator[Judged]
                 yield judged
 
 
-def _bases(moment: Moment, logs: Logs, found: Found) -> Iterator[Pointer | None]:
+def _bases(moment: Moment, found: Found, last: Found) -> Iterator[Pointer | None]:
     """Snapshots to begin with, the newest first; None for the genesis.
 
-    A snapshot is pointed to by later increments than that of its batch, so the last increment is asked, too.
+    A snapshot is pointed to by later increments than that of its batch, so those of the `last` one count, too.
     """
-    last = last_batch(moment, logs, At()) or found
     pointers = {*found.increment.pointers, *last.increment.pointers}
     for pointer in sorted(pointers, key=lambda p: p.increment_offset, reverse=True):
         if pointer.increment_offset <= found.offset and is_there(pointer, moment):

@@ -18,5 +18,5 @@ def test_entries_of_a_chunk(spark, snapshot_id, sequence) -> None:
     schema = "partition INT, value BINARY, snapshot_id STRING, sequence LONG"
     found = decode_entries(spark.createDataFrame(rows, schema)).collect()
     chunk = GOLDEN["chunk"].entry
-    expected = entries_of(chunk) if (snapshot_id, sequence) == ("5eed", 1) else {}  # type: ignore[arg-type]
+    expected = entries_of(chunk) if (snapshot_id, sequence) == ("5eed", 1) else {}  # type: ignore[arg-type] # it is a chunk
     assert {bytes(row.k): bytes(row.v) for row in found} == expected
