@@ -11,7 +11,7 @@ from snapreplay.snapshots.format.envelope import RecordKind, decode, encode
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.proof.moment import Moment
 from snapreplay.snapshots.proof.replay import Cause, prove, segments
-from snapreplay.snapshots.proof.state import At, last_batch
+from snapreplay.snapshots.proof.state import At, StateUnreachable, last_batch, state_at
 from snapreplay.state.digest import Digest
 from tests.damage import memory
 from tests.damage.edits import of_kind
@@ -40,11 +40,14 @@ class Logs:
         yield from ([record] for record in found)
 
 
+def now(world):
+    log, snapshots = world.log(INCREMENTS), world.log(SNAPSHOTS)
+    return Moment(0, log.start, log.end, snapshots.start, snapshots.end)
+
+
 def proved(world, app=None):
     """The report of each segment."""
-    logs = Logs(world)
-    log, snapshots = world.log(INCREMENTS), world.log(SNAPSHOTS)
-    moment = Moment(0, log.start, log.end, snapshots.start, snapshots.end)
+    logs, moment = Logs(world), now(world)
     last = last_batch(moment, logs, At())
     assert last is not None
     return [prove(app or world.app, s, logs, logs.read) for s in segments(moment, last)]
@@ -136,6 +139,22 @@ def test_what_a_decision_gave_up_is_not_replayed():
     """Its snapshot is a beginning, the genesis is none."""
     world = edited(memory.world(), RecordKind.INCREMENT, -1, last_decision_offset=4)
     assert len(proved(world)) == 2
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        memory.world(app=apps.tape("memory")),
+        edited(memory.world(), RecordKind.INCREMENT, -1, last_decision_offset=4),
+    ],
+    ids=["no map", "decided"],
+)
+def test_without_its_snapshots_neither_has_a_state(world):
+    """One has no digest that proves it, the genesis of the other is that of an earlier life."""
+    world.log(SNAPSHOTS).trim(world.log(SNAPSHOTS).end)
+    asked = At(batch=0) if world.last.digest is None else At()
+    with pytest.raises(StateUnreachable):
+        state_at(now(world), Logs(world), asked)
 
 
 def test_a_topic_that_takes_less_today_has_taken_what_it_has():

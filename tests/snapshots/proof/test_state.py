@@ -1,12 +1,15 @@
 """The state after any batch, from a log in memory, against a fold by hand."""
 
+import msgspec
 import pytest
 
 from snapreplay.errors import DamagedError
 from snapreplay.snapshots.format.envelope import RecordKind, decode
 from snapreplay.snapshots.format.records import ChangesRecord, Increment
+from snapreplay.snapshots.proof.entries import entries_of, manifest_of
 from snapreplay.snapshots.proof.moment import Moment
 from snapreplay.snapshots.proof.state import At, StateUnreachable, last_batch, state_at
+from snapreplay.state.digest import Digest
 from tests.snapshots.proof.faults import another_value, other_changes
 from tests.support.audited_log import Fault, Story, changed, flipped
 from tests.support.audited_topics import MemoryLogs, MemoryTopics
@@ -50,9 +53,9 @@ def ended(story, batch):
             value = record.value or b""
             entry = decode(value) if value[5] == RecordKind.CHANGES else None
             if isinstance(entry, ChangesRecord) and entry.batch <= batch:
-                for key, value in entry.stores["default"].items():
+                for key, changed_to in entry.stores["default"].items():
                     entries.pop(key, None)
-                    entries |= {} if value is None else {key: value}
+                    entries |= {} if changed_to is None else {key: changed_to}
     return entries
 
 
@@ -129,6 +132,17 @@ def test_a_damaged_record_costs_no_more_than_it_must() -> None:
     strangers = [b"alien" + bytes([kind]) + b"-record" for kind in (1, 2, 3)]
     story, logs = told(Fault("batch5", values=lambda values: [*strangers, *values]))
     assert entries_at(story, logs, At()) == (5, story.partitions[0].state)
+
+
+def test_a_snapshot_is_what_its_manifest_says_altogether() -> None:
+    """Each chunk may be whole, and the entries still be others."""
+    story, logs = told()
+    pointer = story.partitions[0].pointers[0]
+    manifest = manifest_of(logs, pointer)
+    assert entries_of(logs, pointer.manifest_offset, manifest).digest == manifest.entries_digest
+    other = msgspec.structs.replace(manifest, entries_digest=Digest(1, 2, 3))
+    with pytest.raises(DamagedError, match="but its manifest says 1:"):
+        entries_of(logs, pointer.manifest_offset, other)
 
 
 def test_the_last_batch_is_found_however_far_it_is_from_the_end() -> None:
