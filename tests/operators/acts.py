@@ -153,7 +153,7 @@ class OfThree(Act):
             if holds(at):
                 return
             assert time.monotonic() < deadline, f"{topic}: {at}"
-            time.sleep(0.1)
+            time.sleep(0.1)  # between two looks, under the deadline
 
 
 class Reassign(OfThree):

@@ -22,4 +22,4 @@ def eventually(holds: Callable[[], object], what: object = "", seconds: float = 
     deadline = time.monotonic() + scaled(seconds)
     while not holds():
         assert time.monotonic() < deadline, f"not within {scaled(seconds):.0f} s: {what}"
-        time.sleep(0.01)
+        time.sleep(0.01)  # between two looks, under the deadline
