@@ -33,6 +33,18 @@ COVERED_BY: dict[str, tuple[str, str]] = {
         "tests/service/live/test_pipeline.py",
         "a flood stops the partition",
     ),
+    "service/topics/proposals.py": (
+        "tests/service/live/test_adopter.py",
+        "the adopter reads with it; the forgeries are in tests/attacks, B18",
+    ),
+    "service/topics/manifests.py": (
+        "tests/service/topics/test_log_bounds.py",
+        "the check for a cut log looks for the newest one",
+    ),
+    "api/operation_schemas.py": (
+        "tests/api/routes/test_operations.py",
+        "what these routes take and return",
+    ),
     "service/core/effects.py": (
         "tests/service/core/test_events.py",
         "both are values of a union",

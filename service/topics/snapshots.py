@@ -116,8 +116,13 @@ async def load_state(
     schema_version: int,
     store: Sink,
     on_bytes: OnBytes,
+    *,
+    verify_sums: bool = False,
 ) -> None:
     """Make `store` exactly the snapshot's state.
+
+    `verify_sums`: hash every entry, because no owner vouches for the sums. Where no increment proves the state, this is
+    always done.
 
     Raises:
         SnapshotMissing, DamagedError: plan without this snapshot; the store holds a part of it.
@@ -127,7 +132,8 @@ async def load_state(
         what = f"snapshot {manifest.snapshot_id}"
         raise schema_differs(what, manifest.origin.schema_version, schema_version)
     store.clear(manifest.shard_count)
-    sums = await _load_chunks(reader, log, manifest, store, on_bytes)
+    verify_sums = verify_sums or manifest.digest is None
+    sums = await _load_chunks(reader, log, manifest, store, on_bytes, verify_sums=verify_sums)
     if sums != manifest.entries_digest:
         raise DamagedError(
             f"snapshot {manifest.snapshot_id} adds up to digest {sums}, but its manifest says"
@@ -144,20 +150,25 @@ def _missing(error: SnapreplayError) -> SnapshotMissing:
 
 
 async def _load_chunks(
-    reader: Reader, log: TopicPartition, manifest: Manifest, store: Sink, on_bytes: OnBytes
+    reader: Reader,
+    log: TopicPartition,
+    manifest: Manifest,
+    store: Sink,
+    on_bytes: OnBytes,
+    *,
+    verify_sums: bool,
 ) -> Digest:
-    """What the slices add up to. If no increment proves the state, the entries themselves are hashed again."""
-    unproven = manifest.digest is None
+    """What the slices add up to."""
     sums = EMPTY
     missing = {ref.offset: ref for ref in manifest.chunks}
     total, loaded = sum(ref.size_bytes for ref in manifest.chunks), 0
     on_bytes(0, total)
     try:
-        async for records in reader.read(log, *_chunk_range(manifest)):
+        async for records in reader.read(log, *chunk_range(manifest)):
             for record in records:
                 ref = missing.pop(record.offset, None)
                 if ref is not None:
-                    chunk = await _chunk(record, ref, manifest.snapshot_id, verify_sums=unproven)
+                    chunk = await _chunk(record, ref, manifest.snapshot_id, verify_sums=verify_sums)
                     sums = _added(sums, chunk)
                     store.load(chunk.slices)
                     loaded += ref.size_bytes
@@ -172,7 +183,7 @@ async def _load_chunks(
     return sums
 
 
-def _chunk_range(manifest: Manifest) -> tuple[int, int]:
+def chunk_range(manifest: Manifest) -> tuple[int, int]:
     """Other writers' records may lie between the chunks: they are selected by offset, not by adjacency."""
     offsets = [ref.offset for ref in manifest.chunks]
     return (min(offsets), max(offsets) + 1) if offsets else (0, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from zlib import crc32
 
 import msgspec
@@ -19,7 +20,7 @@ from snapreplay.snapshots.format.envelope import (
 from snapreplay.snapshots.format.records import DEFAULT_STORE, Chunk, ChunkRef
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.cursor import split
-from snapreplay.state.digest import EMPTY, Digest, adding_up
+from snapreplay.state.digest import BLOCK, EMPTY, Digest, adding_up
 from snapreplay.state.steps import Steps, all_of
 
 RAW_BYTES_MAX = 4 * 1024 * 1024
@@ -133,8 +134,12 @@ def open_chunk(value: bytes, ref: ChunkRef, snapshot_id: str) -> bytes:
     return body
 
 
-def reading_back(body: bytes, ref: ChunkRef, snapshot_id: str) -> Steps[Digest]:
+def reading_back(
+    body: bytes, ref: ChunkRef, snapshot_id: str, shard_count: int | None = None
+) -> Steps[Digest]:
     """Return the digest of the entries in a chunk, each hashed again; each step decodes a slice.
+
+    `shard_count`: also check that each key lies in its shard. In another one no restored map would find it.
 
     Raises:
         DamagedError: as `read_chunk` with `verify_sums`.
@@ -149,6 +154,8 @@ def reading_back(body: bytes, ref: ChunkRef, snapshot_id: str) -> Steps[Digest]:
             part = _decode_slice(packed)
             yield
             total = total.plus((yield from _verifying(part, where)))
+            if shard_count is not None:
+                yield from _placed(part, shard_count, where)
     except (ValueError, RecursionError) as error:  # as in `decode`
         raise DamagedError(f"{where} does not read back: {error}") from error
     return total
@@ -182,6 +189,18 @@ def _check_bytes(value: bytes, ref: ChunkRef, where: str) -> None:
 def _check_place(chunk: Chunk | _Sliced, ref: ChunkRef, snapshot_id: str, where: str) -> None:
     if (chunk.snapshot_id, chunk.sequence) != (snapshot_id, ref.sequence):
         raise DamagedError(f"{where} says it is chunk {chunk.sequence} of {chunk.snapshot_id}")
+
+
+def _placed(part: ShardSlice, shard_count: int, where: str) -> Steps[None]:
+    index, mask, keys = part.index, shard_count - 1, iter(part.entries)
+    if not 0 <= index <= mask:
+        raise DamagedError(f"{where} has a slice of shard {index} of {shard_count}")
+    while block := list(islice(keys, BLOCK)):
+        if any(crc32(key) & mask != index for key in block):
+            raise DamagedError(
+                f"{where} has a key in shard {index} of {shard_count} that belongs to another shard"
+            )
+        yield
 
 
 def _verifying(part: ShardSlice, where: str) -> Steps[Digest]:

@@ -175,6 +175,22 @@ def test_wrong_sums_are_found_when_asked_for() -> None:
         sums_of(value, ref, "s1")
 
 
+def test_a_key_in_another_shard_is_noticed_where_it_is_asked_for():
+    """A restored map would not find it there. Among many keys it is any of them."""
+    keys = [b"k%d" % n for n in range(3000)]
+    mine = {key: b"v" for key in keys if crc32(key) & 1 == 0}
+    for wrong in ({}, {next(key for key in keys if crc32(key) & 1): b"v"}):
+        part, total = slice_of(0, {**mine, **wrong}), digest_of({**mine, **wrong}.items())
+        value, ref = seal(Chunk("s1", 0, "default", [part]))
+        body = open_chunk(value, ref, "s1")
+        assert all_of(reading_back(body, ref, "s1")) == total
+        if wrong:
+            with pytest.raises(DamagedError, match="belongs to another shard"):
+                all_of(reading_back(body, ref, "s1", shard_count=2))
+        else:
+            assert all_of(reading_back(body, ref, "s1", shard_count=2)) == total
+
+
 def sums_of(value: bytes, ref: ChunkRef, snapshot_id: str) -> Digest:
     """What the entries add up to."""
     return all_of(reading_back(open_chunk(value, ref, snapshot_id), ref, snapshot_id))
