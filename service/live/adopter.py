@@ -15,6 +15,8 @@ from snapreplay.service.clock import wall_seconds
 from snapreplay.service.control.protocol import OnDone, OperationState
 from snapreplay.service.control.status import RejectedProposal
 from snapreplay.service.core.adoption import NOT_FINAL, Reason, Rejection, refuse_manifest
+from snapreplay.service.core.log_cut import is_witness
+from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.ports import Bounds, Reader
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
@@ -22,6 +24,7 @@ from snapreplay.service.runtime.tasks import cancel_and_wait
 from snapreplay.service.topics.manifests import manifest_in
 from snapreplay.service.topics.proposals import Examined, StandingNow, examine
 from snapreplay.service.topics.reading import reading
+from snapreplay.snapshots.format.records import Manifest
 
 log = logging.getLogger("snapreplay.partition")
 
@@ -31,15 +34,23 @@ REJECTIONS_KEPT = 16
 Adopt = Callable[[Examined, OnDone], None]
 """Hands the pointer to the chain. The second one is told when an increment has it."""
 
+Outdate = Callable[[], None]
+"""Asks for a snapshot of the owner's own, also if nothing has changed."""
+
 
 class Adopter:
     """Lives and dies with one LIVE incarnation."""
 
     def __init__(
-        self, context: Context, reporter: Reporter, standing: StandingNow, adopt: Adopt
+        self,
+        context: Context,
+        reporter: Reporter,
+        standing: StandingNow,
+        adopt: Adopt,
+        outdate: Outdate,
     ) -> None:
         self._context, self._reporter = context, reporter
-        self._standing, self._adopt = standing, adopt
+        self._standing, self._adopt, self._outdate = standing, adopt, outdate
         self._asked: list[tuple[int, OnDone]] = []
         self._unseen: Bounds | None = None
         self._looked_to = 0
@@ -47,7 +58,7 @@ class Adopter:
 
     def request(self, offset: int, done: OnDone) -> None:
         """Judge the proposal whose manifest lies at `offset`; `done` is told what became of it."""
-        if self._context.settings.snapshot.by == "owner":
+        if not self._adopts:
             why = "snapshot.by is owner, so no proposal is adopted: start the process with `--set snapshot.by=both`"
             done(OperationState.FAILED, None, why)
             return
@@ -58,7 +69,7 @@ class Adopter:
         """The snapshots topic has these bounds now: what came since the last look is looked through, unless a snapshot
         of the owner's own is being written there."""
         standing = self._standing(bounds.start_offset)
-        if self._context.settings.snapshot.by == "owner" or standing.under_way:
+        if standing.under_way:
             return
         newest = standing.newest
         behind = newest.manifest_offset + 1 if newest is not None else 0
@@ -79,6 +90,10 @@ class Adopter:
         asked, self._asked = self._asked, []
         for _, done in asked:
             done(OperationState.FAILED, None, "the partition was released before it was judged")
+
+    @property
+    def _adopts(self) -> bool:
+        return self._context.settings.snapshot.by != "owner"
 
     def _begin(self) -> None:
         if self._task is None or self._task.done():
@@ -132,11 +147,30 @@ class Adopter:
                 manifest = manifest_in(record.value or b"")
                 if manifest is not None and manifest.proposed_by is not None:
                     found.append(record.offset)
-        for offset in reversed(found):
+                elif manifest is not None:
+                    self._check_ahead(manifest, record.offset)
+        for offset in reversed(found) if self._adopts else ():
             rejection = await self._judge(snapshots, increments, offset, _nobody)
             if rejection is not None and rejection.reason in NOT_FINAL:
                 end_offset = offset  # and look at it again
         self._looked_to = end_offset
+
+    def _check_ahead(self, manifest: Manifest, offset: int) -> None:
+        """A manifest without its proposer that is ahead of the log was forged, unless a newer owner has fenced us. The
+        next recovery would take it for a witness of a cut log, unless a newer pointer lies behind it."""
+        chain = self._standing(0).chain
+        if not is_witness(manifest, FoundIncrement(chain.last, chain.last_offset)):
+            return
+        log.error(
+            "partition %d: the manifest at offset %d of %s is of batch %d, but the last increment is batch %d: it is"
+            " not this owner's. A snapshot is taken now, so that the next recovery does not look at it",
+            self._context.partition,
+            offset,
+            self._context.snapshots,
+            manifest.batch,
+            chain.last.batch,
+        )
+        self._outdate()
 
     async def _judge(
         self, snapshots: Reader, increments: Reader, offset: int, done: OnDone

@@ -58,7 +58,7 @@ class SnapshotScheduler:
         self._reporter = reporter
         by_replay = not (context.settings.changelog.enabled and store.keeps_changes)
         self._policy = _policy(context, by_replay=by_replay)
-        self._adopter = Adopter(context, reporter, self._standing, self._adopt)
+        self._adopter = Adopter(context, reporter, self._standing, self._adopt, self._outdate)
         self._watch = RecoverabilityMonitor(
             context, committer, reporter, self._want, self._adopter.seen, by_replay=by_replay
         )
@@ -80,6 +80,7 @@ class SnapshotScheduler:
         self._pointing: list[tuple[str, list[OnDone]]] = []
         self._task: asyncio.Task[None] | None = None
         if committer.chain.pointers_gone:
+            self._adopter.topic_replaced()
             self._is_unsaved(f"{context.snapshots.topic} was created again")
 
     @property
@@ -219,6 +220,10 @@ class SnapshotScheduler:
         self._wanted = self._wanted or "retention"
         self._needed = found.even_unchanged
         return True
+
+    def _outdate(self) -> None:
+        """What lies in the snapshots topic now must not be looked at by a recovery."""
+        self._wanted, self._needed = self._wanted or "retention", True
 
     def _raise_fatal(self) -> None:
         task, self._task = self._task, None

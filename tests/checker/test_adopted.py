@@ -65,7 +65,7 @@ async def test_an_adopted_snapshot_is_restored_from_after_a_kill(
 def processed(slot: Slot, count: int) -> bool:
     """LIVE, and that many records of both inputs together are committed."""
     items = (slot.process.get("/api/v1/partitions") or {"items": []})["items"]
-    return sum(each["position"] for item in items for each in item["inputs"]) >= count
+    return count <= sum(int(each["position"]) for item in items for each in item["inputs"])
 
 
 def judged(slot: Slot, offset: int) -> Any:
@@ -90,7 +90,7 @@ class RealJob:
         end = consumer.get_watermark_offsets(place, DEADLINE_S)[1]
         place.offset = 0
         consumer.assign([place])
-        records: list[tuple[int, bytes]] = []
+        records: list[tuple[Any, Any]] = []
         while not records or consumer.position([place])[0].offset < end:
             records += [(m.offset(), m.value()) for m in consumer.consume(500, 0.2)]
         consumer.close()
@@ -100,7 +100,7 @@ class RealJob:
         return propose(last, at, entries, self._append, **forged)
 
     def _append(self, value: bytes, headers: Any) -> int:
-        producer, got = Producer({"bootstrap.servers": self._servers}), list[int]()
+        producer, got = Producer({"bootstrap.servers": self._servers}), list[Any]()
         producer.produce(
             f"{self._app_id}-snapshots",
             value,
@@ -109,4 +109,4 @@ class RealJob:
             on_delivery=lambda error, record: got.append(-1 if error else record.offset()),
         )
         producer.flush(DEADLINE_S)
-        return got[0]
+        return int(got[0])

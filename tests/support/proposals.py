@@ -136,9 +136,9 @@ class Job:
     def append(self, value: bytes, headers: Any = ()) -> int:
         return self.bench.log(self.bench.snapshots).append(None, value, headers, 1000, None)
 
-    def propose(self, batch: int = -1, at: int | None = None, **forged: Any) -> int:
-        """Of the last batch, or another one, as if its increment were `at` this offset; the manifest's offset."""
-        offset, increment = self.increments[batch]
+    def propose(self, number: int = -1, at: int | None = None, **forged: Any) -> int:
+        """Of the last increment, or another one by number, as if it were `at` this offset; the manifest's offset."""
+        offset, increment = self.increments[number]
         offset = offset if at is None else at
         records = self.bench.log(self.bench.increments).committed()
         entries = folded((each.value or b"" for each in records), increment.batch)

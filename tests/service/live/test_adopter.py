@@ -227,6 +227,24 @@ async def test_an_owner_that_takes_its_own_adopts_nothing(bench):
         assert "snapshot.by" in detail
         await asyncio.sleep(130)
         assert one.status.snapshot is None
+        assert one.status.rejected_proposals == ()
+
+
+@pytest.mark.parametrize("by", ["owner", "both"])
+@virtual
+async def test_a_manifest_ahead_of_a_live_owner_is_outdated_by_a_snapshot(bench, caplog, by):
+    """Nobody proposes it, so a recovery would take it for the witness of a cut log. The owner knows better."""
+    await bench.prepare(snapshot={"by": by})
+    async with bench.live() as one:
+        await fed(bench, one)
+        await one.snapshot()
+        newest = bench.batches()[-1].pointers[0].snapshot_id
+        job = Job(bench)
+        end = bench.log(bench.increments).end
+        offset = job.propose(at=end + 10, proposed_by=None, batch=bench.batches()[-1].batch + 5)
+        await one.pointed("retention", unlike=newest)
+        assert f"the manifest at offset {offset}" in caplog.text
+    await bench.restored()
 
 
 @virtual
