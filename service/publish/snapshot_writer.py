@@ -236,7 +236,7 @@ async def encoded(writer: ChunkWriter, slices: Sequence[ShardSlice]) -> list[byt
     Raises:
         EntryTooLarge: a single entry does not fit into a chunk.
     """
-    body = writer.body(slices)
+    body = await run_cooperatively(writer.packing(slices))
     value = await asyncio.to_thread(enveloped, RecordKind.CHUNK, body, compress=True)
     halves = writer.halves_unless_fitting(slices, value)
     return [part for half in halves for part in await encoded(writer, half)] if halves else [value]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Protocol
 
 from snapreplay.app.record import InputRecord
@@ -13,10 +13,11 @@ from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed
 from snapreplay.service.core.refusals import schema_differs
 from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.cooperative import Pauses
 from snapreplay.service.topics.decode import decode_as
 from snapreplay.service.topics.stale_leader import OnWaiting, Patience
-from snapreplay.snapshots.format.chunks import read_chunk
-from snapreplay.snapshots.format.records import Chunk, ChunkRef, Manifest, Pointer
+from snapreplay.snapshots.format.chunks import open_chunk, sums_of, unpacking
+from snapreplay.snapshots.format.records import ChunkRef, Manifest, Pointer
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.digest import EMPTY, Digest
 
@@ -168,9 +169,11 @@ async def _load_chunks(
             for record in records:
                 ref = missing.pop(record.offset, None)
                 if ref is not None:
-                    chunk = await _chunk(record, ref, manifest.snapshot_id, verify_sums=verify_sums)
-                    sums = _added(sums, chunk)
-                    store.load(chunk.slices)
+                    async for part in _slices(
+                        record, ref, manifest.snapshot_id, verify_sums=verify_sums
+                    ):
+                        sums = sums.plus(sums_of(part))
+                        store.load((part,))
                     loaded += ref.size_bytes
                     on_bytes(loaded, total)
     except (OffsetTrimmed, OffsetBeyondEnd) as error:
@@ -189,15 +192,13 @@ def chunk_range(manifest: Manifest) -> tuple[int, int]:
     return (min(offsets), max(offsets) + 1) if offsets else (0, 0)
 
 
-async def _chunk(
+async def _slices(
     record: InputRecord, ref: ChunkRef, snapshot_id: str, *, verify_sums: bool
-) -> Chunk:
-    """Checked and decoded in a thread: decompression and checksums let other tasks run."""
-    value = record.value or b""
-    return await asyncio.to_thread(read_chunk, value, ref, snapshot_id, verify_sums=verify_sums)
-
-
-def _added(sums: Digest, chunk: Chunk) -> Digest:
-    for part in chunk.slices:
-        sums = sums.plus(Digest(len(part.entries), part.digest_a, part.digest_b))
-    return sums
+) -> AsyncIterator[ShardSlice]:
+    """Checked in a thread, which releases the interpreter's lock; decoded in this loop, slice by slice."""
+    body = await asyncio.to_thread(open_chunk, record.value or b"", ref, snapshot_id)
+    pauses = Pauses()
+    for part in unpacking(body, ref, snapshot_id, verify_sums=verify_sums):
+        if part is not None:
+            yield part
+        await pauses.when_due()

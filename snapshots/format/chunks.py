@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from zlib import crc32
 
@@ -13,7 +13,6 @@ from snapreplay.snapshots.format.changes import EntryTooLarge
 from snapreplay.snapshots.format.envelope import (
     RECORD_BYTES_MAX,
     RecordKind,
-    body_of,
     decode,
     open_envelope,
 )
@@ -42,6 +41,7 @@ class ChunkWriter:
         self._store = store
         self._record_bytes_max = record_bytes_max
         self._sequence = 0
+        self._packed_bytes = 0
         self._raw_bytes = self._bounded(record_bytes_max * _AIM)
 
     @property
@@ -49,14 +49,22 @@ class ChunkWriter:
         """Key and value bytes to pass to the next `body`, so that it makes one chunk close to the limit."""
         return self._raw_bytes
 
-    def body(self, slices: Sequence[ShardSlice]) -> bytes:
-        """Return the body of the next chunk. The caller envelopes it in a thread: compressing frees the interpreter."""
-        return body_of(Chunk(self._snapshot_id, self._sequence, self._store, list(slices)))
+    def packing(self, slices: Sequence[ShardSlice]) -> Steps[bytes]:
+        """Return the body of the next chunk; each step packs a slice. The caller envelopes it in a thread:
+        compressing frees the interpreter."""
+        packed: list[msgspec.Raw] = []
+        self._packed_bytes = 0
+        for part in slices:
+            packed.append(msgspec.Raw(_encode(part)))
+            entries = part.entries
+            self._packed_bytes += sum(map(len, entries)) + sum(map(len, entries.values()))
+            yield
+        return _encode(_Sliced(self._snapshot_id, self._sequence, self._store, packed))
 
     def halves_unless_fitting(
         self, slices: Sequence[ShardSlice], value: bytes
     ) -> Sequence[Sequence[ShardSlice]]:
-        """Return two parts of `slices` to encode instead, if `value`, their enveloped body, is above the
+        """Return two parts of `slices` to encode instead, if `value`, the enveloped body packed last, is above the
         limit. Otherwise return nothing: `value` is the chunk, and the next one gets the next number.
 
         Raises:
@@ -65,15 +73,12 @@ class ChunkWriter:
         if len(value) > self._record_bytes_max:
             return self._halves(slices)
         self._sequence += 1
-        self._learn(slices, len(value))
+        self._learn(len(value))
         return ()
 
-    def _learn(self, slices: Sequence[ShardSlice], size_bytes: int) -> None:
+    def _learn(self, size_bytes: int) -> None:
         """Shrinks at once, grows at most twofold: an unusually small chunk says little about the next one."""
-        raw_bytes = sum(
-            sum(map(len, part.entries)) + sum(map(len, part.entries.values())) for part in slices
-        )
-        fitting = raw_bytes * self._record_bytes_max * _AIM / size_bytes
+        fitting = self._packed_bytes * self._record_bytes_max * _AIM / size_bytes
         self._raw_bytes = self._bounded(min(fitting, 2 * self._raw_bytes))
 
     def _bounded(self, raw_bytes: float) -> int:
@@ -134,6 +139,28 @@ def open_chunk(value: bytes, ref: ChunkRef, snapshot_id: str) -> bytes:
     return body
 
 
+def unpacking(
+    body: bytes, ref: ChunkRef, snapshot_id: str, *, verify_sums: bool = False
+) -> Iterator[ShardSlice | None]:
+    """Yield the slices of a chunk, each decoded in a step of its own; None after a step without one.
+
+    Raises:
+        DamagedError: as `read_chunk`.
+    """
+    where = _name(ref, snapshot_id)
+    try:
+        chunk = _decode_sliced(body)
+        _check_place(chunk, ref, snapshot_id, where)
+        for packed in chunk.slices:
+            yield None
+            part = _decode_slice(packed)
+            if verify_sums:
+                yield from _verifying(part, where)
+            yield part
+    except (ValueError, RecursionError) as error:  # as in `decode`
+        raise DamagedError(f"{where} does not read back: {error}") from error
+
+
 def reading_back(
     body: bytes, ref: ChunkRef, snapshot_id: str, shard_count: int | None = None
 ) -> Steps[Digest]:
@@ -144,21 +171,19 @@ def reading_back(
     Raises:
         DamagedError: as `read_chunk` with `verify_sums`.
     """
-    where = _name(ref, snapshot_id)
-    try:
-        chunk = _decode_sliced(body)
-        _check_place(chunk, ref, snapshot_id, where)
-        total = EMPTY
-        for packed in chunk.slices:
-            yield
-            part = _decode_slice(packed)
-            yield
-            total = total.plus((yield from _verifying(part, where)))
+    total = EMPTY
+    for part in unpacking(body, ref, snapshot_id, verify_sums=True):
+        if part is not None:
+            total = total.plus(sums_of(part))
             if shard_count is not None:
-                yield from _placed(part, shard_count, where)
-    except (ValueError, RecursionError) as error:  # as in `decode`
-        raise DamagedError(f"{where} does not read back: {error}") from error
+                yield from _placed(part, shard_count, _name(ref, snapshot_id))
+        yield
     return total
+
+
+def sums_of(part: ShardSlice) -> Digest:
+    """As the slice itself says."""
+    return Digest(len(part.entries), part.digest_a, part.digest_b)
 
 
 class _Sliced(msgspec.Struct, frozen=True):
@@ -170,6 +195,7 @@ class _Sliced(msgspec.Struct, frozen=True):
     slices: list[msgspec.Raw]
 
 
+_encode = msgspec.msgpack.Encoder().encode
 _decode_sliced = msgspec.msgpack.Decoder(_Sliced).decode
 _decode_slice = msgspec.msgpack.Decoder(ShardSlice).decode
 
@@ -203,7 +229,7 @@ def _placed(part: ShardSlice, shard_count: int, where: str) -> Steps[None]:
         yield
 
 
-def _verifying(part: ShardSlice, where: str) -> Steps[Digest]:
+def _verifying(part: ShardSlice, where: str) -> Steps[None]:
     computed = yield from adding_up(part.entries.items())
     if (computed.a, computed.b) != (part.digest_a, part.digest_b):
         raise DamagedError(
@@ -211,4 +237,3 @@ def _verifying(part: ShardSlice, where: str) -> Steps[Digest]:
             f" {computed.a:016x}:{computed.b:016x},"
             f" but the chunk says {part.digest_a:016x}:{part.digest_b:016x}"
         )
-    return computed
