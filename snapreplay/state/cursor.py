@@ -21,7 +21,7 @@ ENTRIES_MAX = 131_072
 class _Piece(NamedTuple):
     """Of a shard; `size_bytes` of its keys and values."""
 
-    index: int
+    shard: int
     entries: dict[bytes, bytes]
     size_bytes: int
 
@@ -52,7 +52,7 @@ class ShardCursor:
             if slices and (room_bytes < 0 or room_entries < 0):
                 self._held = piece
                 break
-            slices.append((yield from _slicing(piece.index, piece.entries)))
+            slices.append((yield from _slicing(piece.shard, piece.entries)))
         return slices
 
     def release(self) -> None:

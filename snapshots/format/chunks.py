@@ -35,12 +35,16 @@ class ChunkWriter:
     """
 
     def __init__(
-        self, snapshot_id: str, store: str = DEFAULT_STORE, record_bytes_max: int = RECORD_BYTES_MAX
+        self,
+        snapshot_id: str,
+        store: str = DEFAULT_STORE,
+        record_bytes_max: int = RECORD_BYTES_MAX,
+        first_sequence: int = 0,
     ) -> None:
         self._snapshot_id = snapshot_id
         self._store = store
         self._record_bytes_max = record_bytes_max
-        self._sequence = 0
+        self._sequence = first_sequence
         self._packed_bytes = 0
         self._raw_bytes = self._bounded(record_bytes_max * _AIM)
 

@@ -68,6 +68,10 @@ class Entries:
             if isinstance(record, ChangesRecord):
                 self._apply(record.stores)
 
+    def stores(self) -> Iterator[tuple[str, Shards]]:
+        """By name."""
+        return iter(sorted(self._stores.items()))
+
     def shards(self) -> Iterator[tuple[str, list[tuple[bytes, bytes]]]]:
         """(store, encoded keys and values of one shard), each key once; no empty shards."""
         for store, shards in self._stores.items():

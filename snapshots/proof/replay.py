@@ -21,7 +21,13 @@ from snapreplay.app.input_ranges import without_skipped
 from snapreplay.app.ranges import InputRange
 from snapreplay.app.record import InputRecord
 from snapreplay.counted import counted
-from snapreplay.errors import DamagedError, RecordError, SnapreplayError, UnknownFormatError
+from snapreplay.errors import (
+    DamagedError,
+    RecordError,
+    SnapreplayError,
+    StopError,
+    UnknownFormatError,
+)
 from snapreplay.snapshots.format.changes import check_changes
 from snapreplay.snapshots.format.records import Increment, Pointer
 from snapreplay.snapshots.plan import is_decided
@@ -92,6 +98,10 @@ class _Difference(Exception):
         self.fingerprint = (found.offset, says, fingerprint)
 
 
+class ReplayDiffers(StopError):
+    """The app's handlers lead to another state, or to other outputs, than was recorded."""
+
+
 class InputUnavailable(DamagedError):
     """The records of a range cannot be read any more."""
 
@@ -140,6 +150,24 @@ def prove(app: App[Any], segment: Segment, logs: Logs, read_input: ReadInput) ->
     return SegmentReport(batches, records, finding=_finding(app, segment, found.offset, says))
 
 
+def replayed(app: App[Any], segment: Segment, logs: Logs, read_input: ReadInput) -> Store:
+    """The state after a segment; what its batches recorded was compared on the way.
+
+    Raises:
+        DamagedError, UnknownFormatError: the log or the input is not what was processed.
+        ReplayDiffers: the handlers make something else of the input than was recorded.
+    """
+    replay = _Replay(app, segment, logs, read_input)
+    try:
+        replay.run()
+    except _Difference as difference:
+        raise ReplayDiffers(
+            f"batch {difference.found.increment.batch} replays differently: {difference.says}",
+            hint="`snapreplay audit APP --level replay` tells changed code from code that is not deterministic",
+        ) from difference
+    return replay.store
+
+
 def _finding(app: App[Any], segment: Segment, offset: int, says: str) -> Violation:
     topic = names.increments_topic(app.app_id)
     return Violation("replay", topic, segment.partition, offset, says)
@@ -169,6 +197,11 @@ class _Replay:
         self._fold = Fold(app, self._store, segment.partition, output_limits=limits)
         self._positions: Mapping[str, int] = {}
         self._inputs = _Inputs(read_input, segment.positions)
+
+    @property
+    def store(self) -> Store:
+        """After the last batch that was replayed."""
+        return self._store
 
     def run(self) -> None:
         """

@@ -84,7 +84,7 @@ def state_at(moment: Moment, logs: Logs, at: At) -> State | None:
         return None
     damage: DamagedError | None = None
     last = found if at.is_latest else last_batch(moment, logs, At()) or found
-    for pointer in _bases(moment, found, last):
+    for pointer in bases(moment, found, last):
         try:
             return State(found, _brought_forward(moment, logs, found, pointer))
         except DamagedError as error:
@@ -128,7 +128,7 @@ def _records(logs: Logs, start_offset: int, end_offset: int) -> Iterator[Judged]
                 yield judged
 
 
-def _bases(moment: Moment, found: Found, last: Found) -> Iterator[Pointer | None]:
+def bases(moment: Moment, found: Found, last: Found) -> Iterator[Pointer | None]:
     """Snapshots to begin with, the newest first; None for the genesis.
 
     A snapshot is pointed to by later increments than that of its batch, so those of the `last` one count, too.
