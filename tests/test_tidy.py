@@ -85,7 +85,6 @@ COVERED_BY: dict[str, tuple[str, str]] = {
         "tests/snapshots/proof/test_partition.py",
         "each check has a fault there",
     ),
-    "snapshots/jobs/views.py": ("tests/snapshots/jobs/test_source.py", "the source shows them"),
     "snapshots/jobs/logs.py": ("tests/snapshots/jobs/test_audit.py", "a job reads through it"),
     "snapshots/jobs/tasks.py": ("tests/snapshots/jobs/test_audit.py", "a job runs in them"),
     "snapshots/jobs/causes.py": ("tests/snapshots/jobs/test_audit.py", "a job that stops says it"),

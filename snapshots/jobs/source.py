@@ -28,8 +28,20 @@ OpenCluster = Callable[[Mapping[str, str]], AbstractContextManager[LogReader]]
 """A reader by the client's properties, `bootstrap.servers` among them."""
 
 _OPTIONS = frozenset(
-    {"app.id", "view", "stored", "partitions", "at.batch", "at.offset", "at.timestamp"}
+    {
+        "app.id",
+        "view",
+        "stored",
+        "partitions",
+        "at.batch",
+        "at.offset",
+        "at.timestamp",
+        "from.batch",
+    }
 )
+
+_OF_BATCHES = ("changes", "increments")
+"""Views with rows of each batch."""
 
 
 class UnknownOption(UsageError):
@@ -46,6 +58,7 @@ class TopicsSource(DataSource):
     partitions: such as `0,3`; the default is all.
     at.batch, at.offset, at.timestamp: the last batch to count; the default is the latest. `at.offset` is the next
         offset of the increments topic, `at.timestamp` is ISO 8601 and means when the batch was written.
+    from.batch: the first batch of the views `changes` and `increments`; the default is the first that is left.
     """
 
     open_cluster: ClassVar[OpenCluster]
@@ -158,8 +171,19 @@ def _asked(options: Mapping[str, str]) -> _Asked:
             batch=_number("at.batch", own["at.batch"]) if "at.batch" in own else None,
             offset=_number("at.offset", own["at.offset"]) if "at.offset" in own else None,
             written_at_ms=_time_ms(own["at.timestamp"]) if "at.timestamp" in own else None,
+            from_batch=_first_batch(own),
         ),
     )
+
+
+def _first_batch(own: Mapping[str, str]) -> int | None:
+    if "from.batch" not in own:
+        return None
+    if (view := own.get("view", "state")) not in _OF_BATCHES:
+        raise UnknownOption(
+            f"option from.batch goes with the views {' and '.join(_OF_BATCHES)}, not with {view}"
+        )
+    return _number("from.batch", own["from.batch"])
 
 
 def _one_of(own: Mapping[str, str], name: str, default: str, values: Collection[str]) -> str:

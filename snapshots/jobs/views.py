@@ -14,7 +14,7 @@ from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.entries import is_there
 from snapreplay.snapshots.proof.moment import Logs, Moment
 from snapreplay.snapshots.proof.records import judge
-from snapreplay.snapshots.proof.state import At, last_batch, state_at
+from snapreplay.snapshots.proof.state import At, StateUnreachable, last_batch, state_at
 
 ROWS_MAX = 10_000
 """Of an Arrow batch."""
@@ -126,14 +126,41 @@ def _snapshots(moment: Moment, logs: Logs, at: At) -> Rows:
 def _read(
     moment: Moment, logs: Logs, at: At
 ) -> Iterator[tuple[int, Claim | ChangesRecord | Increment]]:
-    """What can be read, up to the first batch out of bounds."""
-    for records in logs.increments(moment.log_start, moment.log_end):
+    """What can be read, up to the first batch out of bounds.
+
+    Raises:
+        StateUnreachable: the changes of the first batch that is asked for are gone.
+    """
+    first = at.from_batch or 0
+    check = moment.log_start > 0 and at.from_batch is not None
+    for records in logs.increments(_start(moment, logs, at), moment.log_end):
         for record in records:
             entry = judge(record).entry
-            if isinstance(entry, Increment) and not at.admits(Found(record.offset, entry)):
-                return
-            if isinstance(entry, Claim | ChangesRecord | Increment):
+            if isinstance(entry, Increment):
+                if not at.admits(Found(record.offset, entry)):
+                    return
+                if check and entry.batch >= first:  # what is before the first increment may be gone
+                    raise _too_early(moment, first, entry.batch)
+                check = False
+            is_early = isinstance(entry, ChangesRecord | Increment) and entry.batch < first
+            if isinstance(entry, Claim | ChangesRecord | Increment) and not is_early:
                 yield record.offset, entry
+
+
+def _start(moment: Moment, logs: Logs, at: At) -> int:
+    """At the increment of the newest snapshot before the first batch: nothing before it is needed."""
+    found = last_batch(moment, logs, At()) if at.from_batch is not None else None
+    pointers = found.increment.pointers if found is not None else []
+    offsets = [p.increment_offset for p in pointers if p.batch < (at.from_batch or 0)]
+    return max([moment.log_start, *offsets])
+
+
+def _too_early(moment: Moment, first: int, there: int) -> StateUnreachable:
+    return StateUnreachable(
+        f"partition {moment.partition}: the changes of batch {first} are gone, because the increments begin at offset"
+        f" {moment.log_start}, with batch {there}",
+        hint=f"ask for batches from {there + 1} on, with the option from.batch",
+    )
 
 
 VIEWS: dict[str, View] = {

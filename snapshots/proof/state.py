@@ -29,11 +29,13 @@ class At(msgspec.Struct, frozen=True):
     Attributes:
         batch, written_at_ms: the last one to count.
         offset: of the increments topic; only what lies below it counts.
+        from_batch: the first one to count, where single batches are asked for.
     """
 
     batch: int | None = None
     offset: int | None = None
     written_at_ms: int | None = None
+    from_batch: int | None = None
 
     @property
     def is_latest(self) -> bool:

@@ -50,6 +50,8 @@ ELSEWHERE = {
     "test_what_cannot_be_proved_is_not_proposed",
     "snapshots/proof/replay.py::replayed": "tests/snapshots/proof/test_compaction.py::"
     "test_other_handlers_lead_to_no_snapshot",
+    "snapshots/jobs/views.py::_too_early": "tests/snapshots/jobs/test_views.py::"
+    "test_changes_that_were_trimmed_are_not_left_out_silently",
     "snapshots/jobs/source.py::_time_ms": "tests/snapshots/jobs/test_source.py::"
     "test_a_wrong_option_is_named",
     "service/kafka/clocks.py::_compared": "tests/service/kafka/test_clocks.py::"
