@@ -1,5 +1,15 @@
 """The compaction by Spark, on a real broker. What it does at each step without one: `test_compaction`."""
 
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+
 import pytest
 
 from snapreplay.service.blocking import BlockingReader
@@ -10,9 +20,11 @@ from snapreplay.snapshots.jobs.outcomes import Outcome
 from snapreplay.snapshots.proof.partition import Level
 from snapreplay.spark import audit, compact
 from tests.snapshots.proof.faults import other_changes
+from tests.support import apps
 from tests.support.audited_log import Fault, Story
 from tests.support.audited_topics import BrokerTopics
 from tests.support.compacting import BEHIND
+from tests.support.stage import Stage
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -51,3 +63,71 @@ def test_each_partition_gets_a_proposal_that_an_audit_finds_whole(spark, setting
     found = audit(settings, told.app_id, Level.CHANGES)
     assert {(each.check, each.partition) for each in found.findings} == {("batch_digest", 1)}
     assert found.notes["unpointed_manifests"] == 4
+
+
+class Asked:
+    """`answers.Owner`: a service in this process, called from the job's thread."""
+
+    def __init__(self, service):
+        self._control = service.control
+        self.operations = {}
+
+    def tell(self, partition, manifest_offset):
+        self.operations[partition] = self._control.adopt(partition, manifest_offset).id
+
+    def rejection(self, partition, manifest_offset):
+        operation = self._control.operation(self.operations[partition])
+        (part,) = operation.parts
+        return part.detail if part.state == "failed" else None
+
+
+async def test_the_owner_adopts_what_spark_proposes(spark, broker, unique):
+    """While it runs. It is killed afterwards; the next one restores from the proposal, and the audit is clean."""
+    here = await Stage(broker.bootstrap_servers, apps.ledger(unique("adopting")), 2).prepare()
+    settings = here.settings()
+    async with here.running() as service:
+        await here.feed(60)
+        await here.all_processed(service)
+        job = partial(compact, settings, here.app.app_id, wait_s=60.0, owner=Asked(service))
+        first = await asyncio.to_thread(job)
+        assert [each.outcome for each in first.partitions] == [Outcome.ADOPTED] * 2
+        again = await asyncio.to_thread(job)
+        assert [each.outcome for each in again.partitions] == [Outcome.NOTHING_TO_DO] * 2
+        await here.feed(20)
+        await here.all_processed(service)
+    async with here.running() as service:
+        restored = {status.restore.snapshot.snapshot_id for status in service.restore_status()}
+        assert restored == {each.snapshot_id for each in first.partitions}
+        await here.assert_exactly_once(service)
+    found = await asyncio.to_thread(audit, settings, here.app.app_id, Level.CHANGES)
+    assert found.findings == []
+    assert found.checked["pointers"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_job_that_is_killed_leaves_nothing_or_a_good_proposal(
+    spark, broker, settings, unique, tmp_path
+):
+    """SIGKILL of the driver, and with it of its tasks, at a random moment of its work."""
+    story = Story(BrokerTopics(broker.bootstrap_servers, unique("teller")), unique("killed"), 3)
+    story.tell({}, BEHIND)
+    dice = random.Random(7)
+    command = [sys.executable, "-m", "snapreplay.api.cli", "compact", "--app-id", story.app_id]
+    command += ["--bootstrap-servers", broker.bootstrap_servers, "-o", "json"]
+    began = time.monotonic()
+    subprocess.run(command, check=True, capture_output=True)
+    whole = time.monotonic() - began
+    for number in range(5):
+        log = tmp_path / f"{number}.log"
+        with log.open("wb") as output:
+            job = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+            try:
+                job.wait(whole * dice.uniform(0.5, 1.0))
+            except subprocess.TimeoutExpired:
+                os.killpg(job.pid, signal.SIGKILL)
+                job.wait()
+        found = audit(settings, story.app_id, Level.CHANGES)
+        assert found.findings == []
+    last = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    assert {each["outcome"] for each in last["partitions"]} == {"proposed"}
