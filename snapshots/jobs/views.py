@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,35 +18,49 @@ from snapreplay.snapshots.proof.records import judge
 from snapreplay.snapshots.proof.state import At, StateUnreachable, last_batch, state_at
 
 ROWS_MAX = 10_000
-"""Of an Arrow batch."""
+"""Of an Arrow batch, about."""
 
 _INT, _LONG, _TEXT = pa.int32(), pa.int64(), pa.string()
 _TIME = pa.timestamp("us", tz="UTC")
 _POSITIONS = pa.map_(_TEXT, _LONG)
 
 Rows = Iterator[dict[str, Any]]
+Block = dict[str, Sequence[Any] | pa.Array]
+"""Column → its values, or an array of the column's type."""
+Blocks = Iterator[Block]
 
 
 class View(NamedTuple):
-    """Columns but for `partition`, which is the first of each; `rows` of one partition, without it."""
+    """Columns but for `partition`, which is the first of each; `blocks` of one partition, without it."""
 
     columns: dict[str, pa.DataType]
-    rows: Callable[[Moment, Logs, At], Rows]
+    blocks: Callable[[Moment, Logs, At], Blocks]
 
-    def schema(self, stored: pa.DataType) -> pa.Schema:
-        """`stored`: the type of keys and values."""
-        own = {name: stored if kind is None else kind for name, kind in self.columns.items()}
+    def schema(self, key: pa.DataType, value: pa.DataType) -> pa.Schema:
+        """`key`, `value`: the types of what is stored."""
+        stored = {"key": key, "value": value}
+        own = {name: stored.get(name, kind) for name, kind in self.columns.items()}
         return pa.schema({"partition": _INT, **own})
 
 
-def _state(moment: Moment, logs: Logs, at: At) -> Rows:
+def _state(moment: Moment, logs: Logs, at: At) -> Blocks:
     state = state_at(moment, logs, at)
+    waiting: dict[str, list[tuple[bytes, bytes]]] = {}
     for store, entries in state.entries.shards() if state is not None else ():
-        for key, value in entries:
-            yield {"store": store, "key": key, "value": value}
+        block = waiting.setdefault(store, [])
+        block += entries
+        if len(block) >= ROWS_MAX:
+            yield _entries(store, waiting.pop(store))
+    for store, block in waiting.items():
+        yield _entries(store, block)
 
 
-def _changes(moment: Moment, logs: Logs, at: At) -> Rows:
+def _entries(store: str, entries: list[tuple[bytes, bytes]]) -> Block:
+    keys, values = [key for key, _ in entries], [value for _, value in entries]
+    return {"store": pa.repeat(store, len(keys)), "key": keys, "value": values}
+
+
+def _changes(moment: Moment, logs: Logs, at: At) -> Blocks:
     """Of batches whose increment is in the log: a transaction that was given up is not."""
     waiting: list[tuple[int, ChangesRecord]] = []
     for offset, entry in _read(moment, logs, at):
@@ -59,18 +74,28 @@ def _changes(moment: Moment, logs: Logs, at: At) -> Rows:
             waiting = []
 
 
-def _changed(offset: int, record: ChangesRecord) -> Rows:
+def _changed(offset: int, record: ChangesRecord) -> Blocks:
     for store, changes in record.stores.items():
-        for key, value in changes.items():
-            change = "delete" if value is None else "update"
-            yield {
-                "batch": record.batch,
-                "offset": offset,
-                "change_type": change,
-                "store": store,
-                "key": key,
-                "value": value,
-            }
+        count = len(changes)
+        yield {
+            "batch": pa.repeat(record.batch, count),
+            "offset": pa.repeat(offset, count),
+            "change_type": ["delete" if v is None else "update" for v in changes.values()],
+            "store": pa.repeat(store, count),
+            "key": list(changes),
+            "value": list(changes.values()),
+        }
+
+
+def _in_blocks(rows: Callable[[Moment, Logs, At], Rows]) -> Callable[[Moment, Logs, At], Blocks]:
+    """For views with few rows."""
+
+    def blocks(moment: Moment, logs: Logs, at: At) -> Blocks:
+        every = rows(moment, logs, at)
+        while some := list(islice(every, ROWS_MAX)):
+            yield {name: [row[name] for row in some] for name in some[0]}
+
+    return blocks
 
 
 def _increments(moment: Moment, logs: Logs, at: At) -> Rows:
@@ -194,7 +219,7 @@ VIEWS: dict[str, View] = {
             "snapshot_id": _TEXT,
             "decision": pa.map_(_TEXT, _TEXT),
         },
-        _increments,
+        _in_blocks(_increments),
     ),
     "claims": View(
         {
@@ -205,7 +230,7 @@ VIEWS: dict[str, View] = {
             "pid": _LONG,
             "started_at": _TIME,
         },
-        _claims,
+        _in_blocks(_claims),
     ),
     "snapshots": View(
         {
@@ -217,7 +242,7 @@ VIEWS: dict[str, View] = {
             "digest": _TEXT,
             "is_there": pa.bool_(),
         },
-        _snapshots,
+        _in_blocks(_snapshots),
     ),
 }
 """By name. A type that is None is that of what is stored."""

@@ -50,6 +50,10 @@ ELSEWHERE = {
     "test_what_cannot_be_proved_is_not_proposed",
     "snapshots/proof/replay.py::replayed": "tests/snapshots/proof/test_compaction.py::"
     "test_other_handlers_lead_to_no_snapshot",
+    "snapshots/jobs/typed.py::Stored.array": "tests/snapshots/jobs/test_typed.py::"
+    "test_what_is_not_of_the_type_is_named",
+    "snapshots/jobs/typed.py::stored_types": "tests/snapshots/jobs/test_typed.py::"
+    "test_a_state_that_is_no_map_has_no_types",
     "snapshots/jobs/views.py::_too_early": "tests/snapshots/jobs/test_views.py::"
     "test_changes_that_were_trimmed_are_not_left_out_silently",
     "snapshots/jobs/source.py::_time_ms": "tests/snapshots/jobs/test_source.py::"

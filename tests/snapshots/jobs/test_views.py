@@ -12,7 +12,8 @@ from tests.support.compacting import now, told
 
 def batches(story, view, **bounds):
     logs = MemoryLogs(story.topics, story.app_id, 0)
-    return [row["batch"] for row in VIEWS[view].rows(now(story), logs, At(**bounds))]
+    blocks = VIEWS[view].blocks(now(story), logs, At(**bounds))
+    return [int(str(batch)) for block in blocks for batch in block["batch"]]
 
 
 def test_changes_begin_and_end_where_they_are_asked_to():
