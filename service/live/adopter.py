@@ -54,6 +54,9 @@ class Adopter:
         self._asked: list[tuple[int, OnDone]] = []
         self._unseen: Bounds | None = None
         self._looked_to = 0
+        self._topics_before = (
+            0  # replaced ones: what was read in one of them says nothing of today's
+        )
         self._task: asyncio.Task[None] | None = None
 
     def request(self, offset: int, done: OnDone) -> None:
@@ -81,6 +84,7 @@ class Adopter:
     def topic_replaced(self) -> None:
         """Offsets of the old snapshots topic mean nothing any more."""
         self._looked_to, self._unseen = 0, None
+        self._topics_before += 1
         self._reporter.rejected(())
 
     async def close(self) -> None:
@@ -139,7 +143,7 @@ class Adopter:
 
     async def _look_through(self, snapshots: Reader, increments: Reader, unseen: Bounds) -> None:
         """The newest proposal first: those before it are superseded by then."""
-        start_offset = unseen.start_offset
+        start_offset, topics_before = unseen.start_offset, self._topics_before
         end_offset = min(unseen.end_offset, start_offset + LOOKED_OFFSETS_MAX)
         found: list[int] = []
         async for records in snapshots.read(self._context.snapshots, start_offset, end_offset):
@@ -153,7 +157,8 @@ class Adopter:
             rejection = await self._judge(snapshots, increments, offset, _nobody)
             if rejection is not None and rejection.reason in NOT_FINAL:
                 end_offset = offset  # and look at it again
-        self._looked_to = end_offset
+        if topics_before == self._topics_before:
+            self._looked_to = end_offset
 
     def _check_ahead(self, manifest: Manifest, offset: int) -> None:
         """A manifest without its proposer that is ahead of the log was forged, unless a newer owner has fenced us. The
@@ -180,6 +185,7 @@ class Adopter:
             if known.manifest_offset == offset:
                 done(OperationState.FAILED, None, f"{known.reason}: {known.detail}")
                 return None
+        topics_before = self._topics_before
         found = await examine(self._context, snapshots, increments, offset, self._standing)
         if isinstance(found, Examined):
             start_offset = (await snapshots.bounds(self._context.snapshots)).start_offset
@@ -189,7 +195,8 @@ class Adopter:
                 self._adopt(found, self._when_pointed(found, done))
                 return None
             found = again
-        self._reject(offset, found)
+        if topics_before == self._topics_before:
+            self._reject(offset, found)
         done(OperationState.FAILED, None, f"{found.reason}: {found.detail}")
         return found
 

@@ -209,6 +209,7 @@ async def test_a_replaced_snapshots_topic_has_no_proposals(bench, hashing):
         live.snapshots.topic_changed(change)
         hashing.go.set()
         assert (await answer(told))[0] == "failed"
+        assert one.status.rejected_proposals == ()
         await until(lambda: bench.batches()[-1].pointers, "a snapshot of its own", 100.0)
         assert one.status.snapshot.reason == "retention"
 

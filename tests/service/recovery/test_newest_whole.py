@@ -1,5 +1,6 @@
 """The newest whole snapshot, looked for on a real log; what is passed over is also in tests/service/decisions."""
 
+import msgspec
 import pytest
 
 from snapreplay.service.core.refusals import SchemaDiffers
@@ -8,6 +9,7 @@ from snapreplay.snapshots.format.envelope import RecordKind
 from snapreplay.state.store import store_of
 from tests.support import apps
 from tests.support.in_memory import virtual
+from tests.support.proposals import JOB, Job
 from tests.support.tampering import flip
 
 
@@ -30,6 +32,29 @@ async def test_the_newest_snapshot_that_reads_back_whole_is_found(bench):
     bench.tamper(bench.snapshots, RecordKind.CHUNK, flip, 0)
     manifest, passed_over = await newest_whole(context, Nowhere())
     assert (manifest, len(passed_over)) == (None, 2)
+
+
+@virtual
+async def test_the_sums_of_a_proposal_are_not_believed(bench):
+    """No owner has hashed it, perhaps: an entry that is not the hashed one makes it useless. A true one is as good as
+    another snapshot."""
+
+    def lying(parts):
+        first = parts[0][0]
+        entries = dict.fromkeys(first.entries, b"\x01")
+        parts[0][0] = msgspec.structs.replace(first, entries=entries)
+
+    then = await bench.past()
+    context, job = await bench.context(), Job(bench)
+    job.propose(forge=lying)
+    manifest, (why,) = await newest_whole(context, Nowhere())
+    assert manifest is not None
+    assert manifest.snapshot_id == then.second
+    assert "add up to" in why
+    job.propose()
+    manifest, _ = await newest_whole(context, Nowhere())
+    assert manifest is not None
+    assert manifest.proposed_by == JOB
 
 
 @virtual
