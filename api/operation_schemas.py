@@ -8,6 +8,8 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from snapreplay.api.schemas import Model, PartitionNumber, Time, one_of
 
+OFFSET_MAX = 2**53 - 1  # JSON has no larger integer that every client reads exactly; no log is that long
+
 
 def _whole(value: object) -> object:
     # JSON has one kind of number: 2.0 is an integer there, and some clients send it.
@@ -39,7 +41,7 @@ class Proposal(Model):
 
     manifest_offset: Annotated[
         int,
-        Field(ge=0, le=2**63 - 1, description="Of its manifest in the snapshots topic."),
+        Field(ge=0, le=OFFSET_MAX, description="Of its manifest in the snapshots topic."),
         BeforeValidator(_whole),
     ]
 

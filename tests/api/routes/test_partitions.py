@@ -174,7 +174,7 @@ def test_an_adoption_needs_a_live_partition_here(client, partition, status, name
     [
         {},
         {"manifest_offset": -1},
-        {"manifest_offset": 2**63},
+        {"manifest_offset": 2**53},
         {"manifest_offset": "7"},
         {"manifest_offset": None},
     ],
