@@ -8,7 +8,9 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from snapreplay.api.schemas import Model, PartitionNumber, Time, one_of
 
-OFFSET_MAX = 2**53 - 1  # JSON has no larger integer that every client reads exactly; no log is that long
+OFFSET_MAX = (
+    2**53 - 1
+)  # JSON has no larger integer that every client reads exactly; no log is that long
 
 
 def _whole(value: object) -> object:
