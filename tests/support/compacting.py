@@ -16,6 +16,7 @@ from snapreplay.snapshots.jobs.compaction import Compaction
 from snapreplay.snapshots.proof.entries import entries_of
 from snapreplay.snapshots.proof.moment import Moment
 from snapreplay.snapshots.proof.partition import Level, audit_partition
+from snapreplay.snapshots.proof.records import judge
 from snapreplay.state.digest import EMPTY, digest_of
 from tests.support.audited_log import STAGES, Story
 from tests.support.audited_topics import MemoryLogs, MemoryTopics
@@ -158,7 +159,7 @@ def proposals(story, number=0):
     logs = MemoryLogs(story.topics, story.app_id, number)
     for records in logs.snapshots(moment.snapshots_start, moment.snapshots_end):
         for record in records:
-            entry = decode(record.value or b"")
+            entry = judge(record).entry
             if isinstance(entry, Manifest) and entry.proposed_by is not None:
                 found[record.offset] = entry
     return found
@@ -169,7 +170,7 @@ def increments(story, number=0):
     moment = now(story, number)
     logs = MemoryLogs(story.topics, story.app_id, number)
     records = [r for part in logs.increments(moment.log_start, moment.log_end) for r in part]
-    entries = {record.offset: decode(record.value or b"") for record in records}
+    entries = {record.offset: judge(record).entry for record in records}
     return {offset: e for offset, e in entries.items() if isinstance(e, Increment)}
 
 

@@ -67,10 +67,12 @@ def test_app_or_app_id(invoke, arguments):
     assert "--app-id" in result.stderr
 
 
-def test_without_spark_it_says_what_to_install(tmp_path):
+@pytest.mark.parametrize("command", ["audit", "compact"])
+def test_without_spark_it_says_what_to_install(tmp_path, command):
     """The service's image has no Spark: exit code 2, could not run, and the extra to install."""
     code = (
-        "import sys; sys.modules['pyspark'] = None; sys.argv[1:] = ['audit', '--app-id', 'x'];"
+        "import sys; sys.modules['pyspark'] = None;"
+        f"sys.argv[1:] = ['{command}', '--app-id', 'x'];"
         "from snapreplay.api.cli import main; main()"
     )
     ended = subprocess.run(
@@ -81,13 +83,14 @@ def test_without_spark_it_says_what_to_install(tmp_path):
     assert "Traceback" not in ended.stderr
 
 
-def test_without_java_and_maven_it_names_both_before_it_asks_anybody(tmp_path):
+@pytest.mark.parametrize("job", ["audit", "compact"])
+def test_without_java_and_maven_it_names_both_before_it_asks_anybody(tmp_path, job):
     """Spark's jars are not here either: exit code 2. In a process of its own: a session that runs already needs no
     Java."""
     environment = {**os.environ, "PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
     environment["SNAPREPLAY_SPARK_JARS_DIR"] = str(tmp_path / "jars")
     environment.pop("JAVA_HOME", None)
-    command = [sys.executable, "-m", "snapreplay.api.cli", "audit", "--app-id", "ledger"]
+    command = [sys.executable, "-m", "snapreplay.api.cli", job, "--app-id", "ledger"]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 2
     assert result.stderr.splitlines() == [

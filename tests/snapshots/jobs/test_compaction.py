@@ -1,10 +1,12 @@
 """Compaction without Spark, of topics in memory, task by task. The truth is what the story's owner knows."""
 
 from itertools import count
+from zlib import crc32
 
 import msgspec
 import pytest
 
+from snapreplay.errors import UsageError
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.snapshots.format.envelope import encode
 from snapreplay.snapshots.format.records import Pointer
@@ -75,10 +77,46 @@ def test_there_is_nothing_to_do(stages):
     assert now(story).snapshots_end == end
 
 
+def test_records_of_nobody_are_passed_over():
+    """In both topics; they are neither damage nor a part of the state."""
+    story = told()
+    story.topics.commit(story.log, {0: [b"hello"]})
+    story.topics.append(story.snaps, {0: [b"hello"]})
+    assert compacted(story)[0].outcome is Outcome.PROPOSED
+    assert_good(story)
+
+
+def test_an_app_that_cannot_be_imported_where_a_task_runs_ends_the_job(tmp_path):
+    """Not a finding of a partition: nothing is written."""
+    here = tmp_path / "ledger_app.py"
+    here.write_text(
+        "from snapreplay import App, MapState, Topic\n"
+        "payments = Topic('payments')\n"
+        "app = App('ledger', inputs=[payments], state=lambda: MapState(str, int))\n"
+        "@app.handler(payments)\n"
+        "def on_payment(record, state, out): ...\n"
+    )
+    story = told()
+    engine, opened, end = PlainEngine(story.topics), Topics(story.topics).open, now(story)
+    with pytest.raises(UsageError, match="the topics are of 'other'"):
+        Compaction(engine, opened, "other", BY, int, str(here))
+    job = Compaction(engine, opened, "ledger", BY, int, str(here))
+    here.unlink()
+    with pytest.raises(UsageError, match="ledger_app"):
+        job.run()
+    assert now(story) == end
+
+
 def test_an_app_that_is_not_there_is_named():
     """Nothing to do is not the same as nothing there."""
     with pytest.raises(TopicMissing, match="nobody-increments"):
         Compaction(PlainEngine(told().topics), Topics(told().topics).open, "nobody", BY, int).run()
+
+
+def newer(value):
+    """As a later version would write it: whole, and of a format that this build does not know."""
+    rest = bytes([9]) + value[5:8], value[12:]
+    return value[:4] + rest[0] + crc32(b"".join(rest)).to_bytes(4, "big") + rest[1]
 
 
 @pytest.mark.parametrize(
@@ -90,6 +128,10 @@ def test_an_app_that_is_not_there_is_named():
         (Fault("batch4", values=lambda v: [*v[:-1], changed(v[-1], batch=7)]), "its predecessor"),
         (Fault("snapshot2", values=another_value), "add up to"),
         (Fault("batch5", values=lambda v: [flipped(v[0])]), "cannot be read"),
+        (
+            Fault("batch4", values=lambda v: [newer(v[0]), *v[1:]]),
+            "a format version that this build does not know",
+        ),
         (
             Fault("batch4", values=lambda v: [b"SNRP\x02" + v[0][5:], *v[1:]]),
             "not what was written",
