@@ -86,5 +86,5 @@ def _answer(
     return msgspec.structs.replace(
         proposed,
         outcome=Outcome.WAITING,
-        reason="no increment points to it yet: is the service running, and does it adopt proposals?",
+        reason="no increment points to it yet: an owner looks about once a minute, unless `snapshot.by` is owner",
     )

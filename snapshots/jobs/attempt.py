@@ -29,7 +29,7 @@ from snapreplay.snapshots.proof.records import Slices
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """What a task did: `written`, or a `result` that says why not. `is_again`: other offsets may help."""
+    """What a task did: `written`, or a `result` that says why not."""
 
     partition: int
     written: Written | None = None

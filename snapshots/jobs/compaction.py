@@ -185,6 +185,13 @@ class Compaction:
                 f"the topics of {self._app_id!r} were created again: their ids were {dict(ids)}, they are {now}"
             )
 
+        for topic, recorded in written.increment.topic_ids.items():
+            if topic in self._topics and recorded != ids.get(topic, recorded):
+                raise ChangedMeanwhile(
+                    f"{topic} was created again: its id is {ids[topic]}, but batch {written.increment.batch} recorded"
+                    f" {recorded}"
+                )
+
         def look(moment: Moment, logs: PartitionLogs) -> Found:
             _check_kept(written, moment)
             check_still_wanted(written, last_batch(moment, logs, At()))

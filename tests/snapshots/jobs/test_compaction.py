@@ -261,6 +261,16 @@ def test_topics_that_were_created_again_get_no_manifest():
     assert not proposals(story)
 
 
+def test_a_topic_that_the_owner_has_not_seen_yet_gets_no_manifest():
+    """It was created again before the job began; the last increment records the id of the former one."""
+    former = {"ledger-snapshots": "former"}
+    story = told({0: Fault("batch5", values=lambda v: [changed(v[0], topic_ids=former)])})
+    result = compacted(story)[0]
+    assert result.outcome is Outcome.NOT_POSSIBLE
+    assert "batch 5 recorded former" in result.reason
+    assert not proposals(story)
+
+
 def test_a_partition_that_is_trimmed_while_it_is_read_is_read_again():
     """From its new start. After three times it is given up, and told."""
     story = told(stages=[*BEHIND[:-1], "snapshot4", "batch5", "batch6"])
