@@ -9,7 +9,7 @@ from typing import Any
 from snapreplay.api.cli.output import note
 from snapreplay.api.server import HttpServer
 from snapreplay.app.app import App
-from snapreplay.devbroker.broker import LocalBroker
+from snapreplay.devbroker.broker import KEEP_OLD_RECORDS, LocalBroker
 from snapreplay.devbroker.errors import ToolsMissing
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.decisions.init import init_app
@@ -17,8 +17,6 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.service import run
 from snapreplay.service.topics.requirements import ensure_topics
 
-# Input with old record times is normal in development: default retention would delete it.
-KEEP_OLD_RECORDS = {"log.retention.ms": "-1"}
 INSTEAD = (
     "do without the local broker, on a cluster that has the app's input and output topics: run"
     " `snapreplay topics ensure APP`, `snapreplay init APP` and `snapreplay run APP`,"
