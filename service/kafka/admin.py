@@ -185,19 +185,6 @@ class KafkaAdmin:
             for member_id, instance_id, client_id, host, _, assignment in members
         ]
 
-    async def committed_offsets(
-        self, group_id: str, partitions: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, int]:
-        """The group's committed offset of each of these partitions; one without is absent."""
-        wanted = [ClientPartition(*partition) for partition in partitions]
-        async with self._client("asking for committed offsets", "Read", group_id) as client:
-            found = await client.list_consumer_group_offsets(group_id, partitions=wanted)
-        return {
-            TopicPartition(*partition): committed.offset
-            for partition, committed in found.items()
-            if committed.offset >= 0
-        }
-
     @asynccontextmanager
     async def _client(
         self, doing: str, operation: str = "Describe", name: str = ""

@@ -1,17 +1,14 @@
 """A producer for people: test records, fed lines, dead letters on their way back.
 
-Without a transactional id each record counts when it is acknowledged. With one, all records of a call count, together
-with the group's positions, or none does; the start of the producer aborts what a killed predecessor left open.
+Without a transactional id each record counts when it is acknowledged. With one, all records of a call count or
+none does; the start of the producer fences its predecessors and aborts what a killed one left open.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-from aiokafka.structs import OffsetAndMetadata
-from aiokafka.structs import TopicPartition as ClientPartition
 
 from snapreplay.app.record import Output
 from snapreplay.errors import SnapreplayError
@@ -55,14 +52,9 @@ class KafkaFeeder:
             raise
         self._healthy = True
 
-    async def feed(
-        self,
-        outputs: Sequence[Output],
-        positions: Mapping[TopicPartition, int] | None = None,
-        group_id: str = "",
-    ) -> list[tuple[TopicPartition, int]]:
+    async def feed(self, outputs: Sequence[Output]) -> list[tuple[TopicPartition, int]]:
         """Write these records, in order. A record without a partition goes where Kafka's default partitioner sends its
-        key. `positions` become the committed offsets of `group_id` in the same transaction.
+        key.
 
         Returns:
             Partition and offset of each record.
@@ -77,8 +69,6 @@ class KafkaFeeder:
                 return await self._send(outputs)
             await self._producer.begin_transaction()
             places = await self._send(outputs)
-            if positions:
-                await self._producer.send_offsets_to_transaction(_plain(positions), group_id)
             async with asyncio.timeout(self._settings.timeouts.commit_ms / 1000):
                 await self._producer.commit_transaction()
         except (*CLIENT_ERRORS, SnapreplayError) as error:
@@ -137,10 +127,3 @@ def _place(output: Output, sent: asyncio.Future[Any], name: str) -> tuple[TopicP
     if answer is None or answer.offset < 0:
         raise CommitInDoubt(f"a record for {output.topic} was answered with {answer}")
     return TopicPartition(answer.topic, answer.partition), int(answer.offset)
-
-
-def _plain(positions: Mapping[TopicPartition, int]) -> dict[ClientPartition, OffsetAndMetadata]:
-    return {
-        ClientPartition(*partition): OffsetAndMetadata(offset, "")
-        for partition, offset in positions.items()
-    }

@@ -1,16 +1,15 @@
-"""The producer for people: all or nothing with an id, and the positions of a group with it."""
+"""The producer for people: all or nothing with an id."""
 
 from __future__ import annotations
 
 import pytest
 
 from snapreplay.app.record import Output
-from snapreplay.service.core.kafka_errors import Fenced, RefusedRecord, RefusedTopic
-from snapreplay.service.kafka.admin import KafkaAdmin
+from snapreplay.service.core.kafka_errors import Fenced, RefusedRecord
 from snapreplay.service.kafka.batching import murmur_positive
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.feeding import KafkaFeeder
-from snapreplay.service.ports import NewTopic, TopicPartition
+from snapreplay.service.ports import NewTopic
 from tests.support.kafka import values_of
 from tests.support.stage import settings_for
 
@@ -60,23 +59,14 @@ async def test_a_refused_record_takes_all_others_of_its_transaction_with_it(plac
     assert await values_of(cluster, topic, 1) == []
 
 
-async def test_positions_are_committed_with_the_records_and_a_newer_feeder_fences(place, unique):
-    """The group's offset is there when the records are; an older feeder of the same id can do nothing more."""
-    settings, cluster, topic, feeder = place
-    name, group, source = unique("feeder"), unique("group"), TopicPartition(topic, 2)
+async def test_a_newer_feeder_fences_an_older_one(place, unique):
+    """An older feeder of the same id can do nothing more."""
+    _, cluster, topic, feeder = place
+    name = unique("feeder")
     old = await feeder(name)
-    await old.feed([output(topic, b"one")], {source: 7}, group)
+    await old.feed([output(topic, b"one")])
     new = await feeder(name)
     with pytest.raises(Fenced):
-        await old.feed([output(topic, b"twice")], {source: 9}, group)
-    assert await KafkaAdmin(settings).committed_offsets(group, [source]) == {source: 7}
-    await new.feed([output(topic, b"two")], {source: 8}, group)
-    assert await KafkaAdmin(settings).committed_offsets(group, [source]) == {source: 8}
+        await old.feed([output(topic, b"twice")])
+    await new.feed([output(topic, b"two")])
     assert await values_of(cluster, topic, 0) == [b"one", b"two"]
-
-
-async def test_a_topic_that_does_not_exist_is_refused(place, unique):
-    """Within the client's own patience, by name."""
-    _, _, _, feeder = place
-    with pytest.raises((RefusedTopic, RefusedRecord), match="broker refuses"):
-        await (await feeder()).feed([output(unique("nowhere"), b"x")])
