@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -84,7 +83,9 @@ def end_with_parent() -> None:
 
     def wait() -> None:
         with suppress(OSError):
-            sys.stdin.buffer.read()
+            # Not by sys.stdin: at the end of the process this thread would still hold its lock.
+            while os.read(0, 4096):
+                pass
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait, daemon=True).start()

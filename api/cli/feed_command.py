@@ -74,7 +74,7 @@ async def _feed(
     records = records_of(lines, topic, facts.partition_count, limit_bytes)
     if not records:
         return []
-    feeder = KafkaFeeder(settings, f"snapreplay-feed-{uuid.uuid4().hex}")
+    feeder = KafkaFeeder(settings, f"{app.app_id}-feed-{uuid.uuid4().hex}")
     await feeder.start()
     try:
         return await feeder.feed(records)

@@ -13,6 +13,7 @@ from snapreplay.api.cli import (
     compact_command,
     doctor_command,
     feed_command,
+    new_command,
     redrive_command,
     remote_commands,
     service_commands,
@@ -70,5 +71,6 @@ audit_command.register(app)
 compact_command.register(app)
 doctor_command.register(app)
 feed_command.register(app)
+new_command.register(app)
 tail_command.register(app)
 redrive_command.register(app)

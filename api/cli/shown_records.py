@@ -129,7 +129,7 @@ def _text(document: Document) -> str:
     return "  ".join(parts)
 
 
-_NOTHING = (None, "", [], {}, -1)
+_NOTHING: tuple[object, ...] = (None, "", [], {}, -1)
 _SHOWN = (
     *("instance_id", "host", "pid"),
     *(

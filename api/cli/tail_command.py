@@ -126,8 +126,8 @@ async def _records(
             elif count:
                 yield await newest(reader, source, count)
         if follow:
-            async for some in _following(reader, ends):
-                yield some
+            async for fresh in _following(reader, ends):
+                yield fresh
 
 
 async def _following(reader: Reader, ends: dict[TopicPartition, int]) -> Records:

@@ -109,7 +109,7 @@ async def test_each_goes_back_once_wherever_a_redrive_dies(letters, monkeypatch,
 def die(patch, at, *, before_commit):
     """In transaction number `at`: no abort reaches the broker, the connections are cut."""
     feed, send = KafkaFeeder.feed, KafkaFeeder._send
-    calls = []
+    calls: list[int] = []
 
     async def sending(self, outputs):
         places = await send(self, outputs)

@@ -160,6 +160,8 @@ def first_line_of(words):
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
         shown = process.stdout.readline()
         process.stdout.close()
         said = process.stderr.read()

@@ -34,5 +34,5 @@ async def test_markers_between_the_records_are_passed(broker, unique, count):
     finally:
         await feeder.close()
         await reader.close()
-    assert [int(each.value) for each in found] == list(range(10))[-count:]
+    assert [each.value for each in found] == [b"%d" % n for n in range(10)][-count:]
     assert found[-1].offset == 18
