@@ -94,6 +94,7 @@ COVERED_BY: dict[str, tuple[str, str]] = {
     "snapreplay/spark.py": ("tests/snapshots/jobs/test_audit.py", "it begins there"),
     "service/blocking.py": ("tests/snapshots/jobs/test_audit.py", "its tasks read with it"),
     "snapreplay/__init__.py": ("tests/test_packaging.py", "what it does is being importable"),
+    "api/cli/dev_command.py": ("tests/api/cli/test_dev.py", "its options are tried there"),
     "api/cli/topics_of.py": ("tests/api/cli/test_feed_command.py", "feed and tail name topics"),
     "api/cli/shown_records.py": ("tests/api/cli/test_feed_command.py", "tail shows with it"),
     "api/cli/tail_command.py": ("tests/api/cli/test_feed_command.py", "what is fed is looked at"),

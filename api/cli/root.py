@@ -11,6 +11,7 @@ from snapreplay.api.cli import (
     accept_command,
     audit_command,
     compact_command,
+    dev_command,
     doctor_command,
     feed_command,
     new_command,
@@ -70,6 +71,7 @@ remote_commands.register(app)
 audit_command.register(app)
 compact_command.register(app)
 doctor_command.register(app)
+dev_command.register(app)
 feed_command.register(app)
 new_command.register(app)
 tail_command.register(app)

@@ -1,8 +1,7 @@
-"""Commands around the service itself: run, dev, init, topics ensure."""
+"""Commands around the service itself: run, init, topics ensure."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     app.command("run")(run)
-    app.command("dev")(dev)
     app.command("init")(init)
     topics = typer.Typer(help="The topics of an app.", no_args_is_help=True)
     topics.command("ensure")(topics_ensure)
@@ -52,10 +50,11 @@ def run(
     from snapreplay.service.service import run as run_service
 
     configure(log_level)
-    raise typer.Exit(run_service(program, settings, http=_http()))
+    raise typer.Exit(run_service(program, settings, http=announced_http()))
 
 
-def _http() -> HttpServer:
+def announced_http() -> HttpServer:
+    """Prints its URL when it is bound."""
     from snapreplay.api.server import HttpServer
 
     return HttpServer(
@@ -63,78 +62,6 @@ def _http() -> HttpServer:
             f"HTTP API: {address.url}  (/restore-status, /metrics, /openapi.json)"
         )
     )
-
-
-def dev(  # noqa: PLR0913 - an argument is an option of the command
-    app: AppName,
-    *,
-    partitions: Annotated[
-        int,
-        typer.Option("--partitions", min=1, max=1000, help="Partitions of the topics it creates."),
-    ] = 4,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option("--data-dir", metavar="DIR", help="Keep the topics there; default: nowhere."),
-    ] = None,
-    kafka_port: Annotated[
-        int,
-        typer.Option(
-            "--kafka-port",
-            metavar="PORT",
-            min=0,
-            max=65535,
-            help="Port of the local broker; default: a free one, with --data-dir that of the last time.",
-        ),
-    ] = 0,
-    reload: Annotated[
-        bool,
-        typer.Option(
-            "--reload", help="Start the service again, with its state, when its code changes."
-        ),
-    ] = False,
-    on_broker: Annotated[str | None, typer.Option("--on-broker", hidden=True)] = None,
-    http_port: HttpPort = None,
-    config: Config = None,
-    overrides: Overrides = None,
-    log_level: LogLevel = Level.INFO,
-) -> None:
-    """Run a local broker, the topics, the service and the HTTP API in one, until Ctrl-C, to develop an app."""
-    from snapreplay.api.cli import dev as local
-    from snapreplay.app.load import load_app
-
-    if reload:
-        from snapreplay.api.cli.reload import serving
-
-        settings_from(
-            config, overrides, None, http_port
-        )  # what is wrong with them no change of the code repairs
-        options = _dev_options(partitions, http_port, config, overrides, log_level)
-        raise typer.Exit(local.run_dev(data_dir, kafka_port, serving(app, options)))
-    program = load_app(app)
-    settings = settings_from(config, overrides, None, http_port)
-    configure(log_level)
-
-    def serve(servers: str) -> int:
-        return local.serve_app(program, settings, servers, partitions, _http())
-
-    if on_broker is not None:
-        local.end_with_parent()
-        raise typer.Exit(serve(on_broker))
-    raise typer.Exit(local.run_dev(data_dir, kafka_port, serve))
-
-
-def _dev_options(
-    partitions: int,
-    http_port: int | None,
-    config: Path | None,
-    overrides: list[str] | None,
-    log_level: Level,
-) -> list[str]:
-    """For the process that `--reload` starts again and again."""
-    options = ["--partitions", str(partitions), "--log-level", log_level.value]
-    options += ["--http-port", str(http_port)] if http_port is not None else []
-    options += ["--config", str(config)] if config is not None else []
-    return options + [part for each in overrides or () for part in ("--set", each)]
 
 
 StateOf = Annotated[

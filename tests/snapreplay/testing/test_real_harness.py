@@ -34,7 +34,9 @@ async def test_nothing_is_lost_or_repeated_over_kills(harness_of):
     async with harness_of(app, partitions=2) as harness:
         for n in range(10):
             await harness.feed(payments, key=f"k{n % 5}", value={"amount": n})
+        pid = harness.pid
         await harness.kill()
+        assert not processes.is_running(pid)
         fed = [
             await harness.feed(payments, key=f"k{n % 5}", value={"amount": n})
             for n in range(10, 20)
