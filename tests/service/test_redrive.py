@@ -133,6 +133,24 @@ def die(patch, at, *, before_commit):
     patch.setattr(KafkaFeeder, "close", silent)
 
 
+async def test_what_another_redrive_sends_before_it_is_fenced_is_not_sent_again(
+    letters, monkeypatch
+):
+    """Its notes are looked for after the fence, not before."""
+    await letters.add(6)
+    settings, start = letters.here.settings(), KafkaFeeder.start
+    others = [redrive(letters.app, settings)]
+
+    async def starting(self):
+        if others:
+            await others.pop()
+        await start(self)
+
+    monkeypatch.setattr(KafkaFeeder, "start", starting)
+    assert (await redrive(letters.app, settings)).sent == {}
+    assert await letters.sent() == expected(6)
+
+
 async def test_what_did_not_fit_comes_from_the_input_or_is_named(letters):
     """A dead letter without its value: the record itself is sent again while the input has it, else it is left, with
     its name and the reason. So is what no input of the app has sent."""
