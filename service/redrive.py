@@ -80,7 +80,7 @@ async def _new_letters(
     start, end = await reader.bounds(source)
     position = await _noted(reader, source, start, end)
     async for records in reader.read(source, position, end):
-        letters = [record for record in records if _note_of(record) is None]
+        letters = [record for record in records if not is_note(record)]
         for first in range(0, len(letters), BATCH_RECORDS):
             yield letters[first : first + BATCH_RECORDS]
 
@@ -106,6 +106,11 @@ def _note(source: TopicPartition, position: int) -> Output:
     value = b"dead letters below offset %b were sent back" % text
     headers = ((REDRIVEN_HEADER, text),)
     return Output(source.topic, None, value, source.partition, False, None, headers)
+
+
+def is_note(record: InputRecord) -> bool:
+    """Whether this record of the dead-letters topic says how far a redrive came, and is no dead letter."""
+    return _note_of(record) is not None
 
 
 def _note_of(record: InputRecord) -> int | None:

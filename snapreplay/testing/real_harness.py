@@ -24,6 +24,7 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.feeding import KafkaFeeder
 from snapreplay.service.loop_thread import LoopThread
 from snapreplay.service.ports import TopicPartition
+from snapreplay.service.redrive import is_note
 from snapreplay.service.topics.reading import reading
 from snapreplay.state.store import store_of
 from snapreplay.testing.real_messages import BecomeLive, CatchUp, Order, ReadState, StateRead, Stop
@@ -259,7 +260,8 @@ class RealHarness(Generic[S]):
 
     async def dead_letters(self) -> list[RawRecord]:
         """Every committed dead letter, undecoded, with the headers that say why. Empty if there is no such topic."""
-        return await self._elsewhere(lambda: self._read(dead_letters_topic(self.app_id)))
+        found = await self._elsewhere(lambda: self._read(dead_letters_topic(self.app_id)))
+        return [each for each in found if not is_note(each)]
 
     def close(self) -> None:
         """Kill the process and end all clients. Idempotent, usable without a loop."""
