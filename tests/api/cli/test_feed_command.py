@@ -126,6 +126,13 @@ async def test_nothing_is_half_fed_and_every_wrong_name_is_told(desk, invoke, le
         refused = await desk.type("feed", topic, stdin=f"{good}\nnonsense", code=2)
         assert "line 2: JSON is malformed" in refused.stderr
         assert await desk.tail(topic) == []
+        late = json.dumps({"key": "k", "value": {"amount": 1}, "timestamp_ms": 10**14})
+        refused = await desk.type("feed", topic, stdin=f"{good}\n{late}", code=2)
+        assert (
+            f"the broker refuses a record for topic {topic}: InvalidTimestampError"
+            in refused.stderr
+        )
+        assert await desk.tail(topic) == []
         nothing = await desk.type("feed", topic, "-o", "json", stdin="\n\n")
         assert json.loads(nothing.stdout) == {"topic": topic, "records": 0, "partitions": []}
         beyond = await desk.type("tail", topic, "-p", "9", code=2)

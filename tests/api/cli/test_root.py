@@ -38,7 +38,18 @@ def test_unknown_command_is_usage_with_the_nearest(invoke):
 
 @pytest.mark.parametrize(
     "command",
-    ["run", "dev", "init", "topics", "restore-status", "trigger-snapshot", "health", "audit"],
+    [
+        "run",
+        "dev",
+        "init",
+        "topics",
+        "restore-status",
+        "trigger-snapshot",
+        "health",
+        "audit",
+        "feed",
+        "tail",
+    ],
 )
 def test_every_command_has_help(invoke, command):
     """Each command explains itself."""
