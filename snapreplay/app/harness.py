@@ -32,6 +32,8 @@ S = TypeVar("S")
 
 _SLICE_BYTES = 1 << 20
 
+Slices = list[ShardSlice]
+
 
 class Diverged(AssertionError):
     """The same records led to another state or other outputs. The message names the first such record."""
@@ -60,7 +62,7 @@ class _Batch:
 class _Image:
     """A full snapshot."""
 
-    slices: list[ShardSlice]
+    slices: Slices
     stream_time_ms: int
     positions: dict[str, int]
 
@@ -308,10 +310,7 @@ class Harness(Generic[S]):
             for one in self._image.slices
         ]
         shuffle.shuffle(slices)
-        store.clear()
-        store.load(slices)
-        store.loaded()
-        store.stream_time_ms = self._image.stream_time_ms
+        load_slices(store, slices, self._image.stream_time_ms)
         return store
 
     def _replay(self, store: Store) -> None:
@@ -351,10 +350,18 @@ def _where(records: Sequence[RawRecord]) -> str:
     return str(first) if first == last else f"{first} to {last}"
 
 
-def slices_of(store: Store) -> list[ShardSlice]:
+def load_slices(store: Store, slices: Slices, stream_time_ms: int) -> None:
+    """Makes the store what `slices_of` was given."""
+    store.clear()
+    store.load(slices)
+    store.loaded()
+    store.stream_time_ms = stream_time_ms
+
+
+def slices_of(store: Store) -> Slices:
     """Returns all entries of a store in which nothing is uncommitted."""
     cursor = store.mark()
-    found: list[ShardSlice] = []
+    found: Slices = []
     try:
         while slices := all_of(cursor.slicing(_SLICE_BYTES)):
             # The entries of a slice are the store's own until its next write.

@@ -13,6 +13,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import msgspec
 
 from snapreplay.app.app import App
+from snapreplay.app.harness import load_slices
 from snapreplay.app.load import name_of
 from snapreplay.app.made_record import encoded_key, encoded_value, record_raw
 from snapreplay.app.names import dead_letters_topic
@@ -188,10 +189,7 @@ class RealHarness(Generic[S]):
         answer = await self._process.ask(ReadState(partition), self._deadline_s)
         assert isinstance(answer, StateRead)  # noqa: S101 - what this request is answered with
         store = store_of(self._app.state())
-        store.clear()
-        store.load(answer.slices)
-        store.loaded()
-        store.stream_time_ms = answer.stream_time_ms
+        load_slices(store, answer.slices, answer.stream_time_ms)
         view: S = store.view
         return view
 

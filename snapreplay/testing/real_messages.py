@@ -6,7 +6,7 @@ from typing import IO, Any
 
 import msgspec
 
-from snapreplay.state.contract import ShardSlice
+from snapreplay.app.harness import Slices
 
 _LENGTH_BYTES = 4
 
@@ -49,7 +49,7 @@ class Done(msgspec.Struct, frozen=True, tag=True):
 class StateRead(msgspec.Struct, frozen=True, tag=True):
     """Every entry of a state."""
 
-    slices: list[ShardSlice]
+    slices: Slices
     stream_time_ms: int
 
 

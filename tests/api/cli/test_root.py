@@ -49,6 +49,8 @@ def test_unknown_command_is_usage_with_the_nearest(invoke):
         "audit",
         "feed",
         "tail",
+        "redrive",
+        "new",
     ],
 )
 def test_every_command_has_help(invoke, command):
