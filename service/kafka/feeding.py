@@ -98,7 +98,8 @@ class KafkaFeeder:
             some = outputs[start : start + QUEUED]
             sent = [await self._begin(output) for output in some]
             if some:
-                await asyncio.wait(sent, timeout=self._settings.timeouts.commit_ms / 1000)
+                done, _ = await asyncio.wait(sent, timeout=self._settings.timeouts.commit_ms / 1000)
+                _ = [future.exception() for future in done]  # looked at, also behind the first one
             places += [_place(*pair, self._name) for pair in zip(some, sent, strict=True)]
         return places
 
