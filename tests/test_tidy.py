@@ -94,6 +94,27 @@ COVERED_BY: dict[str, tuple[str, str]] = {
     "snapreplay/spark.py": ("tests/snapshots/jobs/test_audit.py", "it begins there"),
     "service/blocking.py": ("tests/snapshots/jobs/test_audit.py", "its tasks read with it"),
     "snapreplay/__init__.py": ("tests/test_packaging.py", "what it does is being importable"),
+    "api/cli/dev_command.py": ("tests/api/cli/test_dev.py", "its options are tried there"),
+    "api/cli/topics_of.py": ("tests/api/cli/test_feed_command.py", "feed and tail name topics"),
+    "api/cli/shown_records.py": ("tests/api/cli/test_feed_command.py", "tail shows with it"),
+    "api/cli/tail_command.py": ("tests/api/cli/test_feed_command.py", "what is fed is looked at"),
+    "api/cli/redrive_command.py": ("tests/api/cli/test_feed_command.py", "what is fed may fail"),
+    "snapreplay/testing/real_broker.py": (
+        "tests/snapreplay/devbroker/test_broker.py",
+        "a local broker is what it makes",
+    ),
+    "snapreplay/testing/real_messages.py": (
+        "tests/snapreplay/testing/test_real_harness.py",
+        "both sides of the pipe are at work there",
+    ),
+    "snapreplay/testing/service_process.py": (
+        "tests/snapreplay/testing/test_real_harness.py",
+        "the harness kills it, and waits for it",
+    ),
+    "snapreplay/testing/real_service.py": (
+        "tests/snapreplay/testing/test_real_harness.py",
+        "it is the process that the harness kills",
+    ),
     "snapreplay/devbroker/errors.py": (
         "tests/snapreplay/devbroker/test_node.py",
         "it raises them",

@@ -20,7 +20,7 @@ from snapreplay.errors import (
     StopError,
     UsageError,
 )
-from snapreplay.service.core.kafka_errors import ClockRefused, NotAuthenticated
+from snapreplay.service.core.kafka_errors import ClockRefused, NotAuthenticated, RefusedRecord
 
 
 class ExitCode(IntEnum):
@@ -47,7 +47,9 @@ def code_of(error: SnapreplayError) -> ExitCode:
     match error:
         case OperationRefused():
             return error.code
-        case NotAuthenticated():  # the settings are wrong, as a rule
+        case (
+            NotAuthenticated() | RefusedRecord()
+        ):  # the settings are wrong, as a rule, or the record
             return ExitCode.REFUSED
         case AccessError() | ClockRefused():
             return ExitCode.OPERATOR

@@ -11,9 +11,14 @@ from snapreplay.api.cli import (
     accept_command,
     audit_command,
     compact_command,
+    dev_command,
     doctor_command,
+    feed_command,
+    new_command,
+    redrive_command,
     remote_commands,
     service_commands,
+    tail_command,
 )
 from snapreplay.api.cli.exits import code_of, hint_of
 from snapreplay.api.cli.output import print_error
@@ -66,3 +71,8 @@ remote_commands.register(app)
 audit_command.register(app)
 compact_command.register(app)
 doctor_command.register(app)
+dev_command.register(app)
+feed_command.register(app)
+new_command.register(app)
+tail_command.register(app)
+redrive_command.register(app)

@@ -1,8 +1,7 @@
-"""Commands around the service itself: run, dev, init, topics ensure."""
+"""Commands around the service itself: run, init, topics ensure."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     app.command("run")(run)
-    app.command("dev")(dev)
     app.command("init")(init)
     topics = typer.Typer(help="The topics of an app.", no_args_is_help=True)
     topics.command("ensure")(topics_ensure)
@@ -52,10 +50,11 @@ def run(
     from snapreplay.service.service import run as run_service
 
     configure(log_level)
-    raise typer.Exit(run_service(program, settings, http=_http()))
+    raise typer.Exit(run_service(program, settings, http=announced_http()))
 
 
-def _http() -> HttpServer:
+def announced_http() -> HttpServer:
+    """Prints its URL when it is bound."""
     from snapreplay.api.server import HttpServer
 
     return HttpServer(
@@ -63,32 +62,6 @@ def _http() -> HttpServer:
             f"HTTP API: {address.url}  (/restore-status, /metrics, /openapi.json)"
         )
     )
-
-
-def dev(
-    app: AppName,
-    *,
-    partitions: Annotated[
-        int,
-        typer.Option("--partitions", min=1, max=1000, help="Partitions of the topics it creates."),
-    ] = 4,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option("--data-dir", metavar="DIR", help="Keep the topics there; default: nowhere."),
-    ] = None,
-    http_port: HttpPort = None,
-    config: Config = None,
-    overrides: Overrides = None,
-    log_level: LogLevel = Level.INFO,
-) -> None:
-    """Run a local broker, the topics, the service and the HTTP API in one, until Ctrl-C, to develop an app."""
-    from snapreplay.api.cli.dev import run_dev
-    from snapreplay.app.load import load_app
-
-    program = load_app(app)
-    settings = settings_from(config, overrides, None, http_port)
-    configure(log_level)
-    raise typer.Exit(run_dev(program, settings, partitions, data_dir, _http()))
 
 
 StateOf = Annotated[
@@ -160,6 +133,7 @@ def topics_ensure(
         int | None,
         typer.Option(
             "--partitions",
+            "--create-inputs",
             min=1,
             help="Also create missing inputs and outputs, with this number of partitions.",
         ),

@@ -17,6 +17,7 @@ from snapreplay.app.codecs import Codec
 from snapreplay.app.fold import Applied, ErrorPolicy, Fold
 from snapreplay.app.input_ranges import without_skipped
 from snapreplay.app.lost_change import DefaultWatch
+from snapreplay.app.made_record import UNSET, record, record_raw
 from snapreplay.app.record import Headers, Output, RawRecord, id_of
 from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError, UsageError
@@ -29,8 +30,9 @@ K = TypeVar("K")
 V = TypeVar("V")
 S = TypeVar("S")
 
-_UNSET = -1
 _SLICE_BYTES = 1 << 20
+
+Slices = list[ShardSlice]
 
 
 class Diverged(AssertionError):
@@ -47,28 +49,6 @@ class Sent(msgspec.Struct, Generic[K, V], frozen=True):
     timestamp_ms: int | None
 
 
-def record(
-    topic: Topic[K, V],
-    *,
-    key: K | None = None,
-    value: V | None = None,
-    timestamp_ms: int | None = None,
-    headers: Iterable[tuple[str, bytes]] = (),
-) -> RawRecord:
-    """Returns an input record. The harness sets partition and offset, and a timestamp if there is none
-    (1 ms after the last one).
-    """
-    return RawRecord(
-        topic.name,
-        _UNSET,
-        _UNSET,
-        _UNSET if timestamp_ms is None else timestamp_ms,
-        None if key is None else topic.key.encode(key),
-        None if value is None else topic.value.encode(value),
-        tuple(headers),
-    )
-
-
 @dataclass(frozen=True)
 class _Batch:
     """What a recovery would find of a batch: the input it covers, and its increment."""
@@ -82,7 +62,7 @@ class _Batch:
 class _Image:
     """A full snapshot."""
 
-    slices: list[ShardSlice]
+    slices: Slices
     stream_time_ms: int
     positions: dict[str, int]
 
@@ -162,10 +142,27 @@ class Harness(Generic[S]):
         timestamp_ms: int | None = None,
         headers: Iterable[tuple[str, bytes]] = (),
     ) -> None:
-        """Apply one record as a batch of its own. Raises as `feed_batch`."""
+        """Apply one record as a batch of its own. Without `timestamp_ms` it is 1 ms later than the record before it.
+
+        Raises:
+            UsageError: the topic's codec does not encode this key or value.
+            As `feed_batch`.
+        """
         self.feed_batch(
             [record(topic, key=key, value=value, timestamp_ms=timestamp_ms, headers=headers)]
         )
+
+    def feed_raw(
+        self,
+        topic: Topic[Any, Any],
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        timestamp_ms: int | None = None,
+        headers: Iterable[tuple[str, bytes]] = (),
+    ) -> None:
+        """As `feed`, with the bytes as they are in Kafka: they need not decode."""
+        self.feed_batch([record_raw(topic, key, value, timestamp_ms=timestamp_ms, headers=headers)])
 
     def feed_batch(self, records: Iterable[RawRecord]) -> list[RawRecord]:
         """Apply these records as one committed batch. Returns them with their offsets.
@@ -192,7 +189,7 @@ class Harness(Generic[S]):
     def snapshot(self) -> None:
         """Take a full snapshot, from which the next `crash` restores."""
         self._forget_reads()
-        slices, stream_time_ms = _slices(self._store), self._store.stream_time_ms
+        slices, stream_time_ms = slices_of(self._store), self._store.stream_time_ms
         self._image = _Image(slices, stream_time_ms, dict(self._positions))
         self._batches = []
 
@@ -210,18 +207,46 @@ class Harness(Generic[S]):
         store = self._restored(shuffle)
         self._replay(store)
         if store.keeps_changes:
-            store = self._restored(shuffle)
-            for batch in self._batches:
-                changes = list(batch.applied.sealed.changes.items())
-                shuffle.shuffle(changes)
-                store.apply_changes(dict(changes))
-                store.stream_time_ms = batch.applied.stream_time_ms
+            store = self._by_changes(shuffle)
         if _digest(store) != before:
             raise Diverged(
                 f"{self._app.app_id}: restored from snapshot and changes, the state has digest"
                 f" {_digest(store)}; before the crash it was {before}"
             )
         self._take_up(store)
+
+    def handed_over(self, app: App[Any], *, seed: int = 0) -> Harness[Any]:
+        """Return the app that continues from here with the same topics: its state is made of the last snapshot and the
+        changes since then, without running a handler. A state that keeps no changes is handed over as it is now.
+
+        Raises:
+            Diverged: the state is another one than here.
+            StoredValueUnreadable: the app's types cannot read an entry.
+        """
+        if not self._store.keeps_changes:
+            self.snapshot()
+        heir: Harness[Any] = Harness(
+            app, self._partition, policy=self._policy, output_limits=self._limits
+        )
+        heir._image, heir._batches = self._image, self._batches
+        store = heir._by_changes(random.Random(seed))
+        if _digest(store) != self.digest:
+            raise Diverged(f"{app.app_id}: handed over, the state has another digest")
+        for _ in store.checking():
+            pass
+        heir._take_up(store)
+        heir._positions, heir._clock_ms = dict(self._positions), self._clock_ms
+        heir.snapshot()
+        return heir
+
+    def _by_changes(self, shuffle: random.Random) -> Store:
+        store = self._restored(shuffle)
+        for batch in self._batches:
+            changes = list(batch.applied.sealed.changes.items())
+            shuffle.shuffle(changes)
+            store.apply_changes(dict(changes))
+            store.stream_time_ms = batch.applied.stream_time_ms
+        return store
 
     def _empty_store(self) -> Store:
         return store_of(self._app.state())
@@ -248,7 +273,7 @@ class Harness(Generic[S]):
                 hint=f"use one of the inputs: {names}",
             )
         self._positions[given.topic] = offset + 1
-        self._clock_ms = self._clock_ms + 1 if given.timestamp == _UNSET else given.timestamp
+        self._clock_ms = self._clock_ms + 1 if given.timestamp == UNSET else given.timestamp
         return msgspec.structs.replace(
             given, partition=self._partition, offset=offset, timestamp=self._clock_ms
         )
@@ -285,10 +310,7 @@ class Harness(Generic[S]):
             for one in self._image.slices
         ]
         shuffle.shuffle(slices)
-        store.clear()
-        store.load(slices)
-        store.loaded()
-        store.stream_time_ms = self._image.stream_time_ms
+        load_slices(store, slices, self._image.stream_time_ms)
         return store
 
     def _replay(self, store: Store) -> None:
@@ -328,9 +350,18 @@ def _where(records: Sequence[RawRecord]) -> str:
     return str(first) if first == last else f"{first} to {last}"
 
 
-def _slices(store: Store) -> list[ShardSlice]:
+def load_slices(store: Store, slices: Slices, stream_time_ms: int) -> None:
+    """Makes the store what `slices_of` was given."""
+    store.clear()
+    store.load(slices)
+    store.loaded()
+    store.stream_time_ms = stream_time_ms
+
+
+def slices_of(store: Store) -> Slices:
+    """Returns all entries of a store in which nothing is uncommitted."""
     cursor = store.mark()
-    found: list[ShardSlice] = []
+    found: Slices = []
     try:
         while slices := all_of(cursor.slicing(_SLICE_BYTES)):
             # The entries of a slice are the store's own until its next write.
@@ -343,7 +374,7 @@ def _slices(store: Store) -> list[ShardSlice]:
 def _digest(store: Store) -> Digest:
     if store.digest is not None:
         return store.digest
-    return digest_of(entry for one in _slices(store) for entry in one.entries.items())
+    return digest_of(entry for one in slices_of(store) for entry in one.entries.items())
 
 
 def _shuffled(entries: dict[bytes, bytes], shuffle: random.Random) -> dict[bytes, bytes]:

@@ -51,11 +51,15 @@ def name_of(app: App[Any]) -> str | None:
     """Returns a name by which another process in this directory can import the app; None if there is none (the app was
     made in a function or in __main__).
     """
-    modules = {getattr(handler, "__module__", "") for handler in app.handlers.values()}
-    for module_name in sorted(modules - {"", "__main__"}):
-        for attribute, value in vars(sys.modules.get(module_name, ModuleType(""))).items():
+    near = {getattr(handler, "__module__", "") for handler in app.handlers.values()}
+    others = sorted(sys.modules.keys() - near)  # the handlers may have been made by a function
+    for module_name in (*sorted(near), *others):
+        module = sys.modules.get(module_name)
+        if module_name == "__main__" or not isinstance(module, ModuleType):
+            continue
+        for attribute, value in list(vars(module).items()):
             if value is app:
-                return f"{_place_of(sys.modules[module_name])}:{attribute}"
+                return f"{_place_of(module)}:{attribute}"
     return None
 
 

@@ -11,15 +11,23 @@ from pathlib import Path
 
 from snapreplay.devbroker import jars
 from snapreplay.devbroker.cluster import LocalCluster
+from snapreplay.devbroker.ports import free_ports, is_free
+from snapreplay.devbroker.properties import HOST, Node
+from snapreplay.errors import UsageError
+
+KEEP_OLD_RECORDS = {"log.retention.ms": "-1"}
+"""Input with old record times is normal in development and in tests: default retention would delete it."""
 
 
 class LocalBroker(LocalCluster):
-    """A cluster of one broker; all topics have one replica. The arguments are LocalCluster's."""
+    """A cluster of one broker; all topics have one replica. The arguments are LocalCluster's, and `port`, at which it
+    listens; 0: a free one."""
 
     def __init__(
         self,
         *,
         data_dir: Path | None = None,
+        port: int = 0,
         properties: Mapping[str, str] | None = None,
         heap_mb: int = 384,
         deadline_s: float = 60.0,
@@ -35,6 +43,7 @@ class LocalBroker(LocalCluster):
             report=report,
             version=version,
         )
+        self._port = port
 
     @property
     def pid(self) -> int:
@@ -56,3 +65,18 @@ class LocalBroker(LocalCluster):
         Returns when it has committed a transaction (2.5 s). Raises LocalBrokerFailed.
         """
         self.restart_node(0)
+
+    def _on_free_ports(self) -> list[Node]:
+        """
+        Raises:
+            UsageError: another program listens on the port that was asked for.
+        """
+        if not self._port:
+            return super()._on_free_ports()
+        if not is_free(self._port):
+            raise UsageError(
+                f"the local broker cannot listen on {HOST}:{self._port}: another program does",
+                hint="`ss -ltnp` shows which; name another port, or 0 for a free one",
+                port=self._port,
+            )
+        return [Node(1, self._port, free_ports(1)[0])]

@@ -14,6 +14,7 @@ from snapreplay.devbroker.errors import LocalBrokerUnavailable
 _META = "meta.properties"
 # A running broker holds a lock on it.
 _LOCK = ".lock"
+_IN_USE = "another broker uses this data directory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +95,17 @@ def _check_unused(data_dir: Path) -> None:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError) as error:
-            raise _cannot_keep(data_dir, "another broker uses this data directory") from error
+            raise _cannot_keep(data_dir, _IN_USE) from error
 
 
 def _cannot_keep(data_dir: Path, reason: str) -> LocalBrokerUnavailable:
     # A name that is not valid text is shown with escapes.
     said = str(data_dir).encode("utf-8", "backslashreplace").decode()
     message = f"the local broker cannot keep its data in {said}: {reason}"
-    return LocalBrokerUnavailable(message, "name a directory that this user may write to")
+    hint = "name a directory that this user may write to"
+    if reason == _IN_USE:
+        hint = "stop that broker, or name another directory"
+    return LocalBrokerUnavailable(message, hint)
 
 
 def new_id() -> str:

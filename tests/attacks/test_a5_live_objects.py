@@ -7,7 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from snapreplay import App, MapState, Topic
-from snapreplay.app.harness import Harness, record
+from snapreplay.app.harness import Harness
+from snapreplay.app.made_record import record
 
 payments, balances = Topic("payments"), Topic("balances")
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 
 from snapreplay.app.names import OWN_SUFFIXES
 from snapreplay.service.config.settings import Settings
-from tests.support.deadlines import within
+from tests.support.deadlines import scaled, within
 from tests.support.stage import Stage
 from tests.support.tampering import delete, topics
 
@@ -57,6 +59,26 @@ def test_the_examples_hold(module: ModuleType) -> None:
         function = getattr(module, name)
         for values in parameters(function):
             function(*values)
+
+
+@pytest.mark.kafka
+def test_the_page_about_testing_is_a_test_module(tmp_path: Path, broker: Any) -> None:
+    """docs/testing.md, as pytest runs it for a user: the plugin, pytest-asyncio, a real broker."""
+    (tmp_path / "test_document.py").write_text(code_of("docs/testing.md"), encoding="utf-8")
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        env={**os.environ, "SNAPREPLAY_TEST_BOOTSTRAP_SERVERS": broker.bootstrap_servers},
+        capture_output=True,
+        text=True,
+        timeout=scaled(100),
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "6 passed" in done.stdout
 
 
 def parameters(function: object) -> list[tuple[object, ...]]:

@@ -33,7 +33,19 @@ ELSEWHERE = {
     "test_a_flood_of_dead_letters_stops_the_partition",
     "snapreplay/state/values.py::module": "tests/service/live/test_value_check.py::"
     "test_a_type_that_cannot_read_what_is_stored_never_goes_live",
-    "snapreplay/testing.py::check": "tests/snapreplay/test_testing.py::test_no_records_are_no_check",
+    "api/cli/json_records.py::records_of": "tests/api/cli/test_json_records.py::"
+    "test_a_bad_line_is_named_by_its_number",
+    "api/cli/topics_of.py::_unknown": "tests/api/cli/test_feed_command.py::"
+    "test_nothing_is_half_fed_and_every_wrong_name_is_told",
+    "api/cli/new_command.py::module_of": "tests/api/cli/test_new_command.py::"
+    "test_a_name_that_cannot_be_imported_is_refused",
+    "snapreplay/testing/checks.py::check": "tests/snapreplay/testing/test_checks.py::test_no_records_are_no_check",
+    "snapreplay/testing/real_harness.py::RealHarness.__init__": "tests/snapreplay/testing/test_real_harness.py::"
+    "test_an_app_without_a_name_is_refused",
+    "snapreplay/testing/service_process.py::ServiceProcess._running": "tests/snapreplay/testing/test_real_harness.py::"
+    "test_a_failing_record_is_told_and_a_dead_letter_read",
+    "snapreplay/devbroker/broker.py::LocalBroker._on_free_ports": "tests/snapreplay/devbroker/test_broker.py::"
+    "test_a_port_of_ones_own_is_kept_or_refused",
     "service/core/refusals.py::duplicate_instance": "tests/service/test_two_processes.py::"
     "test_the_older_of_two_with_one_instance_id_steps_down_until_it_is_alone",
     "service/kafka/errors.py::client_error": "tests/service/kafka/test_compression.py::"

@@ -26,9 +26,10 @@ def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Invoke]:
     for name in ("SNAPREPLAY_HTTP__PORT", "SNAPREPLAY_HTTP__HOST"):
         monkeypatch.delenv(name, raising=False)
 
-    def run(*arguments: object) -> Result:
+    def run(*arguments: object, stdin: str | bytes | None = None) -> Result:
         _forget_modules_of(tmp_path)
-        return CliRunner().invoke(app, [str(each) for each in arguments], prog_name="snapreplay")
+        words = [str(each) for each in arguments]
+        return CliRunner().invoke(app, words, input=stdin, prog_name="snapreplay")
 
     yield run
     _forget_modules_of(tmp_path)

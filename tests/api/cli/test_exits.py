@@ -19,7 +19,12 @@ from snapreplay.errors import (
     StopError,
     UsageError,
 )
-from snapreplay.service.core.kafka_errors import ClockRefused, NotAuthenticated, NotAuthorized
+from snapreplay.service.core.kafka_errors import (
+    ClockRefused,
+    NotAuthenticated,
+    NotAuthorized,
+    RefusedRecord,
+)
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "cli.md"
 
@@ -30,6 +35,7 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "cli.md"
         (UsageError("x"), 2),
         (RetryableError("x"), 3),
         (NotAuthenticated("x"), 2),
+        (RefusedRecord("x"), 2),
         (NotAuthorized("x"), 4),
         (ClockRefused("x"), 4),
         (StopError("x"), 4),

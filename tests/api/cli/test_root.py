@@ -38,7 +38,20 @@ def test_unknown_command_is_usage_with_the_nearest(invoke):
 
 @pytest.mark.parametrize(
     "command",
-    ["run", "dev", "init", "topics", "restore-status", "trigger-snapshot", "health", "audit"],
+    [
+        "run",
+        "dev",
+        "init",
+        "topics",
+        "restore-status",
+        "trigger-snapshot",
+        "health",
+        "audit",
+        "feed",
+        "tail",
+        "redrive",
+        "new",
+    ],
 )
 def test_every_command_has_help(invoke, command):
     """Each command explains itself."""
@@ -71,7 +84,11 @@ def test_main_ends_the_process(monkeypatch, capsys):
 def test_every_command_is_in_the_guide():
     """docs/cli.md has a row for each command, and none for one that is gone."""
     guide = Path(__file__).parents[3] / "docs" / "cli.md"
-    rows = re.findall(r"^\| `snapreplay ([a-z -]+?)(?: APP)?` \|", guide.read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `snapreplay ([a-z -]+?)(?: APP| NAME)?(?: TOPIC)?` \|",
+        guide.read_text(),
+        re.MULTILINE,
+    )
     tree = get_command(app)
     assert isinstance(tree, TyperGroup)
     commands = [

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from snapreplay.app.app import App
 from snapreplay.app.fold import ErrorPolicy
-from snapreplay.app.harness import Diverged, Harness, Sent, record
+from snapreplay.app.harness import Diverged, Harness, Sent
+from snapreplay.app.made_record import record
 from snapreplay.app.record import RawRecord
 from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError, UsageError
@@ -203,3 +204,24 @@ def test_entries_come_back_in_another_order():
 def crash_often(harness):
     for seed in range(20):
         harness.crash(seed=seed)
+
+
+def test_bytes_that_do_not_decode_can_be_fed():
+    """They meet the policy, as in the service."""
+    harness = Harness(make(add), policy=ErrorPolicy.DEAD_LETTER)
+    harness.feed_raw(payments, b"k", b"\xff", timestamp_ms=5)
+    (error,) = harness.errors
+    assert "value cannot be read as json" in error.message
+    assert harness.dead_letters[0].value == b"\xff"
+
+
+def test_timestamps_are_one_after_the_other():
+    """1 ms for the first record, then 1 ms more each, also after one with a time of its own."""
+    harness = Harness(make(add))
+    fed = harness.feed_batch(
+        [record(payments, key="k", value=1), record(payments, key="k", value=1)]
+    )
+    later = harness.feed_batch(
+        [record(payments, key="k", value=1, timestamp_ms=90), record(payments, key="k", value=1)]
+    )
+    assert [one.timestamp for one in (*fed, *later)] == [1, 2, 90, 91]

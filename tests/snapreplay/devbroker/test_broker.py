@@ -16,6 +16,8 @@ from snapreplay.devbroker import cluster
 from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.devbroker.errors import LocalBrokerFailed
 from snapreplay.devbroker.ports import free_ports
+from snapreplay.errors import UsageError
+from snapreplay.testing import broker
 from tests.support.deadlines import within
 from tests.support.processes import eventually, is_running
 
@@ -203,3 +205,18 @@ def test_a_bad_property_is_explained_and_its_log_kept(temporary: Path) -> None:
     assert "ConfigException" in caught.value.hint
     assert "ConfigException" in caught.value.log_path.read_text()
     assert not (caught.value.log_path.parent / "data").exists()
+
+
+def test_a_port_of_ones_own_is_kept_or_refused(tmp_path):
+    """`broker(data_dir, port)` listens there, again after a stop, with the topics of before; while another program
+    listens there it is refused, and port 0 works, as the hint says."""
+    (port,) = free_ports(1)
+    with broker(tmp_path / "data", port) as first:
+        assert first.bootstrap_servers == f"127.0.0.1:{port}"
+        asyncio.run(create(first.bootstrap_servers, "kept"))
+        with pytest.raises(UsageError, match=f"cannot listen on 127.0.0.1:{port}") as refused:
+            broker(port=port).start()
+        assert "0 for a free one" in refused.value.hint
+        broker(port=0).stop()
+    with broker(str(tmp_path / "data"), port) as again:
+        assert "kept" in asyncio.run(topics(again.bootstrap_servers))

@@ -126,8 +126,9 @@ def test_a_given_data_directory_in_use_is_refused_before_a_second_broker_touches
     first = make_node(data_dir=data)
     first.launch()
     first.wait_started(patience())
-    with pytest.raises(LocalBrokerUnavailable, match="another broker uses this data directory"):
+    with pytest.raises(LocalBrokerUnavailable, match="another broker uses this") as refused:
         make_node(data_dir=data)
+    assert refused.value.hint == "stop that broker, or name another directory"
     first.kill()
     second = make_node(data_dir=data)
     second.launch()

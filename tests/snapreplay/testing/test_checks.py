@@ -6,11 +6,12 @@ import pytest
 
 from snapreplay import testing
 from snapreplay.app.app import App
-from snapreplay.app.harness import record
+from snapreplay.app.made_record import record
 from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.map import MapState
-from snapreplay.testing import CRASH_SEEDS, Diverged, ErrorPolicy, LostChange, check
+from snapreplay.testing import Diverged, ErrorPolicy, LostChange, check
+from snapreplay.testing.checks import CRASH_SEEDS, _in_child
 from tests.support import bad_apps
 
 RECORDS = [
@@ -81,7 +82,7 @@ def test_dead_letters_are_part_of_the_comparison():
 def test_the_other_process_has_the_hash_seed_it_is_given():
     """Another seed is another trace of an app that depends on it."""
     traces = [
-        testing._in_child(f"{bad_apps.__name__}:set_order", RECORDS, ErrorPolicy.FAIL, seed)
+        _in_child(f"{bad_apps.__name__}:set_order", RECORDS, ErrorPolicy.FAIL, seed)
         for seed in ("1", "2")
     ]
     assert traces[0] != traces[1]

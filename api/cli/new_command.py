@@ -1,0 +1,83 @@
+"""`snapreplay new`: a project that runs as it is: app, tests, pyproject.toml, Dockerfile, README."""
+
+from __future__ import annotations
+
+import sys
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Annotated
+
+import typer
+
+from snapreplay.errors import UsageError
+
+NAME_MAX = 100
+FILES = {
+    "app.py": "{module}.py",
+    "tests/test_unit.py": "tests/test_{module}.py",
+    "tests/test_on_kafka.py": "tests/test_on_kafka.py",
+    "pyproject.toml": "pyproject.toml",
+    "Dockerfile": "Dockerfile",
+    "README.md": "README.md",
+    "gitignore": ".gitignore",
+}
+"""Template → file of the project."""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("new")(new)
+
+
+def new(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Of the folder, the app id and the module.")
+    ],
+) -> None:
+    """Make a project in a new folder: an app, tests without and with a broker, pyproject.toml, Dockerfile, README."""
+    made = make_project(name, Path.cwd())
+    for path in made:
+        print(f"created {path}")
+    print(f"next: cd {name}; python -m pytest; snapreplay dev {module_of(name)}.py --reload")
+
+
+def make_project(name: str, parent: Path) -> list[Path]:
+    """Write all files; return their paths below `parent`.
+
+    Raises:
+        UsageError: not a name for a folder, an app and a module, or the folder exists, or it cannot be written.
+    """
+    module = module_of(name)
+    project = parent / name
+    root = files("snapreplay.api.cli") / "project"
+    texts = {
+        target.format(module=module): Template(
+            (root / f"{source}.tmpl").read_text(encoding="utf-8")
+        ).substitute(name=name, module=module)
+        for source, target in FILES.items()
+    }
+    try:
+        project.mkdir()
+        for target, text in texts.items():
+            (project / target).parent.mkdir(exist_ok=True)
+            (project / target).write_text(text, encoding="utf-8")
+    except FileExistsError as error:
+        raise UsageError(f"{project} exists already: nothing was written") from error
+    except OSError as error:
+        raise UsageError(f"{project} cannot be written: {error.strerror}") from error
+    return [(project / target).relative_to(parent) for target in texts]
+
+
+def module_of(name: str) -> str:
+    """
+    Raises:
+        UsageError: it cannot name a folder, an app id and a module.
+    """
+    module = name.replace("-", "_")
+    legal = name.isascii() and module.isidentifier() and len(name) <= NAME_MAX
+    if not legal or module in sys.stdlib_module_names or module in {"snapreplay", "tests"}:
+        raise UsageError(
+            f"{name!r} cannot name a folder, an app id and a module",
+            hint='begin with a letter, go on with letters, digits, "-" or "_", and use no name of the standard library',
+        )
+    return module

@@ -1,0 +1,130 @@
+"""A producer for people: test records, fed lines, dead letters on their way back.
+
+Without a transactional id each record counts when it is acknowledged. With one, all records of a call count or
+none does; the start of the producer fences its predecessors and aborts what a killed one left open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from snapreplay.app.record import Output
+from snapreplay.errors import SnapreplayError
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.kafka_errors import CommitInDoubt
+from snapreplay.service.kafka.clients import producer_client
+from snapreplay.service.kafka.config import producer_arguments
+from snapreplay.service.kafka.entry import entered
+from snapreplay.service.kafka.errors import CLIENT_ERRORS, Asked, client_error, commit_error
+from snapreplay.service.kafka.shutdown import CLOSE_S, bounded, cut_producer
+from snapreplay.service.ports import TopicPartition
+
+QUEUED = 1000
+"""Records under way at a time: the client keeps a future for each."""
+
+
+class KafkaFeeder:
+    """`start` first; one task at a time. After an error only `close` is left to call."""
+
+    def __init__(self, settings: Settings, transactional_id: str | None = None) -> None:
+        self._settings = settings
+        self._name = transactional_id or "a plain producer"
+        self._transactional = transactional_id is not None
+        self._producer = producer_client(producer_arguments(settings, transactional_id))
+        self._healthy = False
+
+    async def start(self) -> None:
+        """
+        Raises:
+            Unreachable, NotAuthenticated, NotAuthorized: within timeouts.fence_ms; then it is closed.
+        """
+        try:
+            async with asyncio.timeout(self._settings.timeouts.fence_ms / 1000):
+                await entered(self._producer.start(), self._settings)
+        except CLIENT_ERRORS as error:
+            await self.close()
+            asked = Asked(self._settings, "IdempotentWrite", self._name)
+            raise client_error(error, "starting a producer", asked) from error
+        except BaseException:
+            await self.close()
+            raise
+        self._healthy = True
+
+    async def feed(self, outputs: Sequence[Output]) -> list[tuple[TopicPartition, int]]:
+        """Write these records, in order. A record without a partition goes where Kafka's default partitioner sends its
+        key.
+
+        Returns:
+            Partition and offset of each record.
+
+        Raises:
+            RefusedRecord, RefusedTopic: the broker refuses one. In a transaction none was written.
+            Fenced: another process uses the transactional id.
+            CommitInDoubt, Unreachable, NotAuthorized.
+        """
+        try:
+            if not self._transactional:
+                return await self._send(outputs)
+            await self._producer.begin_transaction()
+            places = await self._send(outputs)
+            async with asyncio.timeout(self._settings.timeouts.commit_ms / 1000):
+                await self._producer.commit_transaction()
+        except (*CLIENT_ERRORS, SnapreplayError) as error:
+            await self._give_up()
+            raise commit_error(error, self._name, settings=self._settings) from error
+        except BaseException:
+            await self._give_up()
+            raise
+        return places
+
+    async def close(self) -> None:
+        """Bounded, idempotent, never raises."""
+        if not (self._healthy and await bounded(self._producer.stop(), CLOSE_S)):
+            await cut_producer(self._producer)
+        self._healthy = False
+
+    async def _give_up(self) -> None:
+        """Aborts, so that readers need not wait for the transaction's timeout; then nothing more is sent."""
+        if self._transactional and self._healthy:
+            await bounded(self._producer.abort_transaction(), CLOSE_S)
+        self._healthy = False
+
+    async def _send(self, outputs: Sequence[Output]) -> list[tuple[TopicPartition, int]]:
+        """The client commits a transaction with missing records, so each answer is looked at."""
+        places: list[tuple[TopicPartition, int]] = []
+        for start in range(0, len(outputs), QUEUED):
+            some = outputs[start : start + QUEUED]
+            sent = [await self._begin(output) for output in some]
+            if some:
+                done, _ = await asyncio.wait(sent, timeout=self._settings.timeouts.commit_ms / 1000)
+                _ = [future.exception() for future in done]  # looked at, also behind the first one
+            places += [_place(*pair, self._name) for pair in zip(some, sent, strict=True)]
+        return places
+
+    async def _begin(self, output: Output) -> asyncio.Future[Any]:
+        try:
+            future: asyncio.Future[Any] = await self._producer.send(
+                output.topic,
+                key=output.key,
+                value=output.value,
+                partition=output.partition,
+                timestamp_ms=output.timestamp_ms,
+                headers=list(output.headers),
+            )
+        except CLIENT_ERRORS as error:
+            raise commit_error(error, self._name, output.topic, self._settings) from error
+        return future
+
+
+def _place(output: Output, sent: asyncio.Future[Any], name: str) -> tuple[TopicPartition, int]:
+    if not sent.done():
+        raise CommitInDoubt(f"a record for {output.topic} was not acknowledged in time")
+    error = sent.exception()
+    if error is not None:
+        raise commit_error(error, name, output.topic) from error
+    answer = sent.result()
+    if answer is None or answer.offset < 0:
+        raise CommitInDoubt(f"a record for {output.topic} was answered with {answer}")
+    return TopicPartition(answer.topic, answer.partition), int(answer.offset)

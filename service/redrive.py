@@ -1,0 +1,160 @@
+"""Sends dead letters back to the input partitions that they came from, each once, however often it is killed.
+
+One transaction has the records and, in the dead-letters topic itself, a note of how far it came. A consumer group's
+offsets would expire with the group, and the dead letters would then be sent again. The start of the producer fences an
+earlier `redrive` that still runs, and aborts what a killed one left open, before the last note is looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from snapreplay.app.app import App
+from snapreplay.app.dead_letter import PREFIX
+from snapreplay.app.names import dead_letters_topic
+from snapreplay.app.record import InputRecord, Output
+from snapreplay.errors import UsageError
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.feeding import KafkaFeeder
+from snapreplay.service.ports import Reader, TopicPartition
+from snapreplay.service.topics.reading import reading
+
+REDRIVEN_HEADER = f"{PREFIX}redriven_to"
+"""Of a note: the next dead letter's offset."""
+BATCH_RECORDS = 500
+
+
+@dataclass(frozen=True)
+class Redriven:
+    """What was sent, or would be.
+
+    Attributes:
+        sent: input partition to the number of records.
+        left: dead letters that cannot be sent back, and why; they are passed over.
+    """
+
+    sent: dict[TopicPartition, int] = field(default_factory=dict)
+    left: list[str] = field(default_factory=list)
+
+
+async def redrive(app: App[Any], settings: Settings, *, dry_run: bool = False) -> Redriven:
+    """Send back every dead letter that is there now and was not sent back before.
+
+    Raises:
+        UsageError: the app has no dead-letters topic.
+        Fenced: another `redrive` of the app has begun since. Whatever was committed is not sent again.
+    """
+    cluster, name = KafkaCluster(settings), dead_letters_topic(app.app_id)
+    facts = (await cluster.topics([name, *(topic.name for topic in app.inputs)])).copy()
+    if name not in facts:
+        raise UsageError(f"app {app.app_id!r} has no dead letters: there is no topic {name!r}")
+    counts = {topic: each.partition_count for topic, each in facts.items() if topic != name}
+    feeder = None if dry_run else KafkaFeeder(settings, f"{app.app_id}-redrive")
+    done = Redriven()
+    try:
+        if feeder is not None:
+            await feeder.start()
+        async with reading(cluster) as letters, reading(cluster) as inputs:
+            for number in range(facts[name].partition_count):
+                source = TopicPartition(name, number)
+                async for some in _new_letters(letters, source):
+                    outputs = await _outputs(some, inputs, counts, done)
+                    if feeder is not None:
+                        await feeder.feed([*outputs, _note(source, some[-1].offset + 1)])
+                    for each in outputs:
+                        place = TopicPartition(each.topic, each.partition or 0)
+                        done.sent[place] = done.sent.get(place, 0) + 1
+    finally:
+        if feeder is not None:
+            await feeder.close()
+    return done
+
+
+async def _new_letters(
+    reader: Reader, source: TopicPartition
+) -> AsyncIterator[Sequence[InputRecord]]:
+    """Those after the last note, at most BATCH_RECORDS at a time."""
+    start, end = await reader.bounds(source)
+    position = await _noted(reader, source, start, end)
+    async for records in reader.read(source, position, end):
+        letters = [record for record in records if not is_note(record)]
+        for first in range(0, len(letters), BATCH_RECORDS):
+            yield letters[first : first + BATCH_RECORDS]
+
+
+async def _noted(reader: Reader, source: TopicPartition, start: int, end: int) -> int:
+    """Where the last note says that the next dead letter is; notes are looked for backwards."""
+    window_end, size = end, BATCH_RECORDS
+    while window_end > start:
+        window_start = max(start, window_end - size)
+        found = None
+        async for records in reader.read(source, window_start, window_end):
+            for record in records:
+                noted = _note_of(record)
+                found = noted if noted is not None else found
+        if found is not None:
+            return max(start, found)
+        window_end, size = window_start, size * 8
+    return start
+
+
+def _note(source: TopicPartition, position: int) -> Output:
+    text = str(position).encode()
+    value = b"dead letters below offset %b were sent back" % text
+    headers = ((REDRIVEN_HEADER, text),)
+    return Output(source.topic, None, value, source.partition, False, None, headers)
+
+
+def is_note(record: InputRecord) -> bool:
+    """Whether this record of the dead-letters topic says how far a redrive came, and is no dead letter."""
+    return _note_of(record) is not None
+
+
+def _note_of(record: InputRecord) -> int | None:
+    for name, data in record.headers:
+        if name == REDRIVEN_HEADER:
+            return int(data)
+    return None
+
+
+async def _outputs(
+    letters: Sequence[InputRecord], inputs: Reader, counts: dict[str, int], done: Redriven
+) -> list[Output]:
+    found = []
+    for letter in letters:
+        try:
+            found.append(await _original(letter, inputs, counts))
+        except _Gone as why:
+            done.left.append(f"{letter.topic}-{letter.partition}-{letter.offset}: {why}")
+    return found
+
+
+class _Gone(Exception):
+    """Why a dead letter cannot be sent back."""
+
+
+async def _original(letter: InputRecord, inputs: Reader, counts: dict[str, int]) -> Output:
+    """The record as it was, with its own time."""
+    why = {n.removeprefix(PREFIX): d for n, d in letter.headers if n.startswith(PREFIX)}
+    try:
+        topic, partition = why["topic"].decode(), int(why["partition"])
+        offset, timestamp_ms = int(why["offset"]), int(why["timestamp_ms"])
+    except (KeyError, ValueError) as error:
+        raise _Gone(f"it does not say where it comes from ({error})") from error
+    if partition >= counts.get(topic, 0):
+        raise _Gone(f"{topic}-{partition} is no input partition of the app")
+    record = letter
+    if "dropped" in why:  # it was too large for the dead-letters topic
+        source = TopicPartition(topic, partition)
+        bounds = await inputs.bounds(source)
+        whole = await inputs.read_at(source, offset) if offset >= bounds.start_offset else None
+        if whole is None:
+            raise _Gone(
+                f"its {why['dropped'].decode()} did not fit into the dead letter, and {source}-{offset} is gone"
+            )
+        record = whole
+    headers = tuple((n, d) for n, d in record.headers if not n.startswith(PREFIX))
+    return Output(topic, record.key, record.value, partition, False, timestamp_ms, headers)

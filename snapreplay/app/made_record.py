@@ -1,0 +1,88 @@
+"""Input records made by hand: for tests, and for lines that a person feeds. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from snapreplay.app.codecs import Codec
+from snapreplay.app.record import RawRecord
+from snapreplay.app.topic import Topic
+from snapreplay.errors import UsageError
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+UNSET = -1
+"""Partition, offset or timestamp of a record that has none yet."""
+
+
+def record(
+    topic: Topic[K, V],
+    *,
+    key: K | None = None,
+    value: V | None = None,
+    timestamp_ms: int | None = None,
+    headers: Iterable[tuple[str, bytes]] = (),
+) -> RawRecord:
+    """Returns an input record. The harness sets partition and offset, and a timestamp if there is none: 1 ms after the
+    record before it, 1 for the first.
+
+    Raises:
+        UsageError: the topic's codec does not encode this key or value.
+    """
+    return record_raw(
+        topic,
+        encoded_key(topic, key),
+        encoded_value(topic, value),
+        timestamp_ms=timestamp_ms,
+        headers=headers,
+    )
+
+
+def record_raw(
+    topic: Topic[Any, Any],
+    key: bytes | None,
+    value: bytes | None,
+    *,
+    timestamp_ms: int | None = None,
+    headers: Iterable[tuple[str, bytes]] = (),
+) -> RawRecord:
+    """As `record`, with the bytes as they are in Kafka: they need not decode.
+
+    Raises:
+        UsageError: key or value is no bytes.
+    """
+    for side, given in (("key", key), ("value", value)):
+        if given is not None and type(given) is not bytes:
+            raise UsageError(
+                f"{topic.name}: {side} {given!r} is {type(given).__name__}, not bytes or None"
+            )
+    at_ms = UNSET if timestamp_ms is None else timestamp_ms
+    return RawRecord(topic.name, UNSET, UNSET, at_ms, key, value, tuple(headers))
+
+
+def encoded_key(topic: Topic[K, Any], key: K | None) -> bytes | None:
+    """None is a null key.
+
+    Raises:
+        UsageError: the codec does not encode it.
+    """
+    return _encoded(topic.name, "key", topic.key, key)
+
+
+def encoded_value(topic: Topic[Any, V], value: V | None) -> bytes | None:
+    """As `encoded_key`."""
+    return _encoded(topic.name, "value", topic.value, value)
+
+
+def _encoded(topic: str, side: str, codec: Codec[Any], given: object) -> bytes | None:
+    if given is None:
+        return None
+    try:
+        return codec.encode(given)
+    except Exception as error:  # a codec may raise anything
+        raise UsageError(
+            f"{topic}: {side} {given!r} is {type(given).__name__}, which {codec.name} does not encode: {error}",
+            topic=topic,
+        ) from error

@@ -1,0 +1,330 @@
+"""An app on a real broker, in a process of its own that can be killed: feed, wait, read outputs and state."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+import msgspec
+
+from snapreplay.app.app import App
+from snapreplay.app.harness import load_slices
+from snapreplay.app.load import name_of
+from snapreplay.app.made_record import encoded_key, encoded_value, record_raw
+from snapreplay.app.names import dead_letters_topic
+from snapreplay.app.record import Headers, InputRecord, Output, RawRecord
+from snapreplay.app.topic import Topic
+from snapreplay.errors import UsageError
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.kafka.feeding import KafkaFeeder
+from snapreplay.service.loop_thread import LoopThread
+from snapreplay.service.ports import TopicPartition
+from snapreplay.service.redrive import is_note
+from snapreplay.service.topics.reading import reading
+from snapreplay.state.store import store_of
+from snapreplay.testing.real_messages import BecomeLive, CatchUp, Order, ReadState, StateRead, Stop
+from snapreplay.testing.service_process import ServiceProcess
+
+K = TypeVar("K")
+V = TypeVar("V")
+S = TypeVar("S")
+T = TypeVar("T")
+
+DEADLINE_S = 60.0
+LOOK_S = 0.01
+_SETTINGS: dict[str, Any] = {
+    "instance_id": "real-harness",  # a killed member of this name gets its partitions back at once
+    "group": {"session_timeout_ms": 3000, "heartbeat_interval_ms": 500},
+}
+
+
+class Reachable(Protocol):
+    """A broker: what `snapreplay.testing.broker` gives, or anything else with its address."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+
+class Received(msgspec.Struct, Generic[K, V], frozen=True):
+    """A committed record of an output topic, decoded by the app's codecs."""
+
+    key: K
+    value: V
+    headers: Headers
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+class RealHarness(Generic[S]):
+    """An app on a real broker. `async with`, or `start` first and `close` last.
+
+    The service runs in a process of its own, which loads the app by its name. `kill` is a SIGKILL of it. Records are
+    fed and outputs are read by this process, also while the service is down.
+    """
+
+    def __init__(
+        self,
+        app: App[S],
+        broker: Reachable,
+        *,
+        partitions: int = 1,
+        prefix: str = "",
+        settings: Mapping[str, Any] | None = None,
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        """
+        Args:
+            partitions: of the topics that it creates.
+            prefix: stands in front of the app id and of the topics' names, so that tests share a broker and nothing
+                else. In the service process, `record.topic` and `record.id` have it, too.
+            settings: of the service, as for `Settings(**settings)`; the broker's address is added.
+            deadline_s: of each wait, seconds; it ends what hangs.
+
+        Raises:
+            UsageError: the app is not complete, or another process cannot import it by name.
+        """
+        app.validate()
+        name = name_of(app)
+        if name is None:
+            raise UsageError(
+                f"{app.app_id}: another process cannot load the app, because no module has it as an attribute",
+                hint="assign it at the top of a module: `app = make_app()`",
+            )
+        self._app = app
+        self._prefix = prefix
+        self._deadline_s = deadline_s
+        given = {**_SETTINGS, **(settings or {})}
+        kafka = {**given.get("kafka", {}), "bootstrap.servers": broker.bootstrap_servers}
+        given["kafka"] = kafka
+        self._settings = Settings(**given)
+        self._order = Order(name, prefix, partitions, given)
+        self._thread = LoopThread("snapreplay-real-harness")
+        self._folder = tempfile.TemporaryDirectory(prefix="snapreplay-harness-")
+        log_path = Path(self._folder.name) / "service.log"
+        self._process = ServiceProcess(self.app_id, log_path)
+        self._feeder: KafkaFeeder | None = None
+        self._opened = False
+
+    @property
+    def app_id(self) -> str:
+        """With the prefix."""
+        return self._prefix + self._app.app_id
+
+    def prefixed(self, topic: Topic[Any, Any]) -> str:
+        """The name of one of the app's topics in the cluster."""
+        return self._prefix + topic.name
+
+    @property
+    def log(self) -> str:
+        """What the service process wrote to standard error, over all restarts."""
+        return self._process.log
+
+    @property
+    def pid(self) -> int:
+        """The service process; a new one after each restart. Raises UsageError while it does not run."""
+        return self._process.pid
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.close)
+
+    async def start(self) -> None:
+        """Create what is missing (topics, genesis), start the service process, and wait until all partitions are LIVE.
+
+        Raises:
+            ServiceEnded: it refused to start, a partition FAILED, or it was too slow.
+        """
+        self._open()
+        await asyncio.to_thread(self._process.launch, self._order)
+        await self._process.ask(BecomeLive(self._deadline_s), self._deadline_s)
+
+    async def kill(self) -> None:
+        """SIGKILL the service process; return when it is gone."""
+        await asyncio.to_thread(self._process.kill)
+
+    async def stop(self) -> None:
+        """Stop it gracefully, as by SIGTERM: the batch is finished, a last snapshot is written."""
+        await self._process.ask(Stop(), self._deadline_s)
+        await asyncio.to_thread(self._process.kill)
+
+    async def restart(self) -> None:
+        """Start it again, killing it first if it runs; return when all partitions are LIVE. Raises ServiceEnded."""
+        await self.kill()
+        await self.start()
+
+    async def caught_up(self) -> None:
+        """Wait until all records that are in the inputs now are committed.
+
+        Raises:
+            ServiceEnded: a partition FAILED, the process ended, or it was too slow.
+        """
+        await self._process.ask(CatchUp(self._deadline_s), self._deadline_s)
+
+    async def state(self, partition: int = 0) -> S:
+        """The state of a partition as of its last committed batch: what a recovery would restore now, proven by its
+        digest. Changes made to it are lost.
+
+        Raises:
+            ServiceEnded: a recovery would fail now; the process ended.
+        """
+        answer = await self._process.ask(ReadState(partition), self._deadline_s)
+        assert isinstance(answer, StateRead)  # noqa: S101 - what this request is answered with
+        store = store_of(self._app.state())
+        load_slices(store, answer.slices, answer.stream_time_ms)
+        view: S = store.view
+        return view
+
+    async def feed(
+        self,
+        topic: Topic[K, V],
+        *,
+        key: K | None = None,
+        value: V | None = None,
+        timestamp_ms: int | None = None,
+        headers: Iterable[tuple[str, bytes]] = (),
+        partition: int | None = None,
+    ) -> RawRecord:
+        """Write one record to an input; return it with its partition and offset. Without `partition`, Kafka's hash of
+        the key decides; without `timestamp_ms`, it gets the present time.
+
+        Raises:
+            UsageError: not an input, or the key or value is not what the topic's codec encodes.
+        """
+        return await self.feed_raw(
+            topic,
+            encoded_key(topic, key),
+            encoded_value(topic, value),
+            timestamp_ms=timestamp_ms,
+            headers=headers,
+            partition=partition,
+        )
+
+    async def feed_raw(
+        self,
+        topic: Topic[Any, Any],
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        timestamp_ms: int | None = None,
+        headers: Iterable[tuple[str, bytes]] = (),
+        partition: int | None = None,
+    ) -> RawRecord:
+        """As `feed`, with bytes that need not decode."""
+        if topic not in self._app.inputs:
+            raise UsageError(f"{self._app.app_id}: {topic.name} is not an input")
+        raw = record_raw(topic, key, value, timestamp_ms=timestamp_ms, headers=headers)
+        output = Output(
+            self.prefixed(topic), key, value, partition, False, timestamp_ms, raw.headers
+        )
+        place, offset = await self._elsewhere(lambda: self._send(output))
+        return msgspec.structs.replace(
+            raw, topic=place.topic, partition=place.partition, offset=offset
+        )
+
+    async def outputs(self, topic: Topic[K, V]) -> list[Received[K, V]]:
+        """Every committed record of an output topic, partition by partition, in the order of the log."""
+        if topic not in self._app.outputs:
+            raise UsageError(f"{self._app.app_id}: {topic.name} is not an output")
+        return [
+            Received(
+                _decoded(topic.key, each.key),
+                _decoded(topic.value, each.value),
+                tuple(each.headers),
+                each.partition,
+                each.offset,
+                each.timestamp,
+            )
+            for each in await self._elsewhere(lambda: self._read(self.prefixed(topic)))
+        ]
+
+    async def dead_letters(self) -> list[RawRecord]:
+        """Every committed dead letter, undecoded, with the headers that say why. Empty if there is no such topic."""
+        found = await self._elsewhere(lambda: self._read(dead_letters_topic(self.app_id)))
+        return [each for each in found if not is_note(each)]
+
+    def close(self) -> None:
+        """Kill the process and end all clients. Idempotent, usable without a loop."""
+        self._process.kill()
+        if self._opened:
+            self._opened = False
+            if self._feeder is not None:
+                with suppress(Exception):  # it only flushes what nobody waits for
+                    self._thread.submit(self._feeder.close()).result(self._deadline_s)
+            self._thread.stop()
+        self._folder.cleanup()
+
+    def _open(self) -> None:
+        if not self._opened:
+            self._thread.start()
+            self._opened = True
+
+    async def _elsewhere(self, work: Callable[[], Awaitable[T]]) -> T:
+        """In the loop of the clients: a test's own loop may end before them."""
+        self._open()
+
+        async def bounded() -> T:
+            async with asyncio.timeout(self._deadline_s):
+                return await work()
+
+        return await self._thread.run(bounded())
+
+    async def _send(self, output: Output) -> tuple[TopicPartition, int]:
+        if self._feeder is None:
+            feeder = KafkaFeeder(self._settings)
+            await feeder.start()
+            self._feeder = feeder
+        (place,) = await self._feeder.feed([output])
+        return place
+
+    async def _read(self, topic: str) -> list[RawRecord]:
+        cluster = KafkaCluster(self._settings)
+        facts = (await cluster.topics([topic])).get(topic)
+        found: list[RawRecord] = []
+        async with (
+            reading(cluster) as committed,
+            reading(cluster, read_committed=False) as every,
+        ):
+            for number in range(facts.partition_count if facts else 0):
+                source = TopicPartition(topic, number)
+                end = (await every.bounds(source)).end_offset
+                # A commit is answered before its marker is in the log of each partition.
+                while (bounds := await committed.bounds(source)).end_offset < end:  # noqa: ASYNC110 - a log has no events
+                    await asyncio.sleep(LOOK_S)  # between two looks
+                async for records in committed.read(source, *bounds):
+                    found += [_plain(each) for each in records]
+        return found
+
+
+def _plain(record: InputRecord) -> RawRecord:
+    return RawRecord(
+        record.topic,
+        record.partition,
+        record.offset,
+        record.timestamp,
+        record.key,
+        record.value,
+        tuple(record.headers),
+    )
+
+
+def _decoded(codec: Any, data: bytes | None) -> Any:
+    return None if data is None else codec.decode(data)

@@ -1,0 +1,83 @@
+"""What a `RealHarness` and its service process say to each other: frames of msgpack over two pipes."""
+
+from __future__ import annotations
+
+from typing import IO, Any
+
+import msgspec
+
+from snapreplay.app.harness import Slices
+
+_LENGTH_BYTES = 4
+
+
+class Order(msgspec.Struct, frozen=True):
+    """The first frame: which app to run. Its id and the names of its topics get the prefix."""
+
+    app: str
+    prefix: str
+    partition_count: int
+    settings: dict[str, Any]
+
+
+class BecomeLive(msgspec.Struct, frozen=True, tag=True):
+    """Answered when every partition is LIVE."""
+
+    deadline_s: float
+
+
+class CatchUp(msgspec.Struct, frozen=True, tag=True):
+    """Answered when all that is in the inputs now is committed."""
+
+    deadline_s: float
+
+
+class ReadState(msgspec.Struct, frozen=True, tag=True):
+    """Answered with the committed state of a partition."""
+
+    partition: int
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """Answered after a graceful stop, as after SIGTERM."""
+
+
+class Done(msgspec.Struct, frozen=True, tag=True):
+    """What was asked for is so."""
+
+
+class StateRead(msgspec.Struct, frozen=True, tag=True):
+    """Every entry of a state."""
+
+    slices: Slices
+    stream_time_ms: int
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """An error of the service; `kind` is its class."""
+
+    kind: str
+    message: str
+    hint: str
+
+
+Request = BecomeLive | CatchUp | ReadState | Stop
+Answer = Done | StateRead | Failed
+
+_orders: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
+_requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+_answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+decode_order, decode_request, decode_answer = _orders.decode, _requests.decode, _answers.decode
+
+
+def write_frame(pipe: IO[bytes], message: Order | Request | Answer) -> None:
+    data = msgspec.msgpack.encode(message)
+    pipe.write(len(data).to_bytes(_LENGTH_BYTES, "big") + data)
+    pipe.flush()
+
+
+def read_frame(pipe: IO[bytes]) -> bytes | None:
+    """None at the end of the pipe, and for a frame that its writer did not finish."""
+    length = int.from_bytes(pipe.read(_LENGTH_BYTES), "big")
+    data = pipe.read(length)
+    return data if length and len(data) == length else None

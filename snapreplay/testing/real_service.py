@@ -1,0 +1,201 @@
+"""The service process of a `RealHarness`: python -m snapreplay.testing.real_service
+
+It ends at once when its parent does, because then its standard input ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from typing import IO, Any
+
+from snapreplay.app.app import App
+from snapreplay.app.harness import slices_of
+from snapreplay.app.load import load_app
+from snapreplay.errors import SnapreplayError, StopError, UsageError
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.decisions.examine import Examiner
+from snapreplay.service.decisions.init import init_app
+from snapreplay.service.kafka.client_log import summarise_client_log
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.ports import TopicPartition
+from snapreplay.service.preflight import inspect
+from snapreplay.service.runtime.context import Context, Identity
+from snapreplay.service.service import Service
+from snapreplay.service.topics.newest import newest
+from snapreplay.service.topics.reading import reading
+from snapreplay.service.topics.requirements import ensure_topics
+from snapreplay.state.store import store_of
+from snapreplay.testing.real_messages import (
+    Answer,
+    BecomeLive,
+    CatchUp,
+    Done,
+    Failed,
+    Order,
+    ReadState,
+    Request,
+    StateRead,
+    Stop,
+    decode_order,
+    decode_request,
+    read_frame,
+    write_frame,
+)
+
+LOOK_S = 0.01
+INSTANCE_ID = "real-harness"
+
+
+def rename(app: App[Any], prefix: str) -> None:
+    """Give the app and its topics other names, in place: its handlers name these very objects. Only for a process that
+    runs nothing else."""
+    app.app_id = prefix + app.app_id
+    for topic in (*app.inputs, *app.outputs):
+        topic.name = prefix + topic.name
+
+
+class RealService:
+    """The service, and what is asked of it."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._service: Service | None = None
+
+    async def answer(self, request: Request) -> Answer:
+        try:
+            match request:
+                case BecomeLive(deadline_s):
+                    await self._become_live(deadline_s)
+                case CatchUp(deadline_s):
+                    await self._catch_up(deadline_s)
+                case ReadState(partition):
+                    return await self._state(partition)
+                case Stop():
+                    await self._started.stop()
+        except SnapreplayError as error:
+            return Failed(type(error).__name__, error.message, error.hint)
+        return Done()
+
+    @property
+    def _started(self) -> Service:
+        if self._service is None:
+            raise UsageError("the service has not become live")
+        return self._service
+
+    async def _become_live(self, deadline_s: float) -> None:
+        app, settings = load_app(self._order.app), Settings(**self._order.settings)
+        rename(app, self._order.prefix)
+        cluster = KafkaCluster(settings)
+        count = self._order.partition_count
+        await ensure_topics(app, settings, cluster, create_io_partitions=count)
+        await init_app(app, settings, cluster)
+        self._service = Service(app, settings)
+        await self._service.start()
+        await self._service.wait_live(deadline_s)
+
+    async def _catch_up(self, deadline_s: float) -> None:
+        service = self._started
+        ends = await self._ends(service)
+        behind = ""
+        try:
+            async with asyncio.timeout(deadline_s):
+                while behind := _behind(service, ends):  # noqa: ASYNC110 - statuses have no events here
+                    await asyncio.sleep(LOOK_S)  # between two looks
+        except TimeoutError:
+            raise StopError(f"not caught up after {deadline_s} s: {behind}") from None
+
+    async def _ends(self, service: Service) -> dict[TopicPartition, int]:
+        """The offset after the last record of each input partition that has any."""
+        topics = [topic.name for topic in service.app.inputs]
+        cluster = KafkaCluster(service.settings)
+        facts = await cluster.topics(topics)
+        found = {}
+        async with reading(cluster) as reader:
+            for topic in topics:
+                for number in range(facts[topic].partition_count):
+                    source = TopicPartition(topic, number)
+                    for record in await newest(reader, source, 1):
+                        found[source] = record.offset + 1
+        return found
+
+    async def _state(self, partition: int) -> StateRead:
+        """As a recovery would find it now, proven by the digest; nobody is fenced."""
+        app, settings = self._started.app, self._started.settings
+        cluster = KafkaCluster(settings)
+        view = await inspect(app, settings, cluster)
+        if not 0 <= partition < view.partition_count:
+            raise UsageError(
+                f"partition {partition} does not exist: there are {view.partition_count}"
+            )
+        identity = Identity.of_this_process(INSTANCE_ID)
+        context = Context(app, settings, cluster, view, identity, partition, asyncio.Semaphore(1))
+        examiner = Examiner(context, store_of(app.state()))
+        try:
+            error = await examiner.examine()
+            if error is not None:
+                raise error
+            return StateRead(slices_of(examiner.store), examiner.store.stream_time_ms)
+        finally:
+            await examiner.close()
+
+
+def _behind(service: Service, ends: dict[TopicPartition, int]) -> str:
+    """What is not committed yet; empty if nothing.
+
+    Raises:
+        StopError: a partition FAILED.
+    """
+    statuses = service.restore_status()
+    for status in statuses:
+        if status.phase == "failed" and status.error is not None:
+            error = status.error
+            raise StopError(
+                f"partition {status.partition} FAILED: {error.kind}: {error.message}",
+                hint=error.hint,
+            )
+    positions = {
+        TopicPartition(each.topic, status.partition): each.position
+        for status in statuses
+        if status.phase == "live"
+        for each in status.inputs
+    }
+    late = [
+        f"{source} is at {positions.get(source, 'no position')} of {end}"
+        for source, end in ends.items()
+        if positions.get(source, -1) < end
+    ]
+    return ", ".join(late)
+
+
+async def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
+    """Answer one request after the other, until a stop."""
+    waiting: asyncio.Queue[bytes] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    order = decode_order(read_frame(requests) or b"")
+
+    def listen() -> None:
+        while (frame := read_frame(requests)) is not None:
+            loop.call_soon_threadsafe(waiting.put_nowait, frame)
+        os._exit(1)  # the parent is gone
+
+    threading.Thread(target=listen, daemon=True).start()
+    service = RealService(order)
+    while True:
+        request = decode_request(await waiting.get())
+        write_frame(answers, await service.answer(request))
+        if isinstance(request, Stop):
+            return
+
+
+def main() -> None:
+    answers, sys.stdout = sys.stdout.buffer, sys.stderr  # a handler may print
+    summarise_client_log()
+    asyncio.run(serve(sys.stdin.buffer, answers))
+    os._exit(0)  # a thread still reads the standard input
+
+
+if __name__ == "__main__":
+    main()

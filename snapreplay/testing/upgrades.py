@@ -1,0 +1,108 @@
+"""Shows before a deployment that a new version of an app can continue with the state that the old one wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from snapreplay.app.app import App
+from snapreplay.app.fold import ErrorPolicy
+from snapreplay.app.harness import Diverged, Harness
+from snapreplay.app.record import RawRecord
+from snapreplay.errors import RecordId, SnapreplayError, UsageError
+from snapreplay.state.store import store_of
+from snapreplay.testing.checks import trace
+
+
+@dataclass(frozen=True)
+class UpgradeReport:
+    """What `check_upgrade` found.
+
+    Attributes:
+        cuts: after how many records the new app took over, once each.
+        other_outputs: the records for which the new app, on the old one's state, sends other outputs than the old app.
+        other_state: the records after which the new app has another state than the old app.
+    """
+
+    cuts: int
+    other_outputs: tuple[RecordId, ...]
+    other_state: tuple[RecordId, ...]
+
+
+def check_upgrade(
+    old_app: App[Any],
+    new_app: App[Any],
+    records: Iterable[RawRecord],
+    *,
+    policy: ErrorPolicy = ErrorPolicy.FAIL,
+) -> UpgradeReport:
+    """Let `new_app` take over from `old_app` before the first record and after each one: it restores the old state from
+    a snapshot and the changes since then, reads every entry as its own types, and applies the next record.
+
+    The new code may send other outputs and come to another state; the report names the records. A few hundred records
+    are enough.
+
+    Raises:
+        Diverged: the new app cannot take over, cannot read an entry, or cannot apply the next record, which the old one
+            can; names the cut.
+        RecordError: policy FAIL, and the old app cannot apply a record.
+        UsageError: no records; or the service would refuse the new app: another app id, schema version or set of
+            inputs, or one state is a map and the other is not.
+    """
+    given = list(records)
+    _check_comparable(old_app, new_app, given)
+    steps = trace(old_app, given, policy)
+    old: Harness[Any] = Harness(old_app, policy=policy)
+    other_outputs, other_state = [], []
+    for number, one in enumerate(given):
+        heir = _taken_over(old, new_app, number)
+        sent, dead = len(heir.all_outputs), len(heir.dead_letters)
+        try:
+            heir.feed_batch([one])
+        except SnapreplayError as error:
+            raise Diverged(
+                f"{_cut(number)}: the new app fails where the old one does not: {error}"
+            ) from error
+        if [*heir.all_outputs[sent:], *heir.dead_letters[dead:]] != steps[number].outputs:
+            other_outputs.append(steps[number].record_id)
+        if str(heir.digest) != steps[number].digest:
+            other_state.append(steps[number].record_id)
+        old.feed_batch([one])
+        if number == len(given) // 2:
+            old.snapshot()  # the cuts after it begin at a snapshot with entries
+    _taken_over(old, new_app, len(given))
+    return UpgradeReport(len(given) + 1, tuple(other_outputs), tuple(other_state))
+
+
+def _taken_over(old: Harness[Any], new_app: App[Any], number: int) -> Harness[Any]:
+    try:
+        return old.handed_over(new_app, seed=number)
+    except (SnapreplayError, Diverged) as error:
+        raise Diverged(
+            f"{_cut(number)}: the new app cannot take over the state: {error}"
+        ) from error
+
+
+def _cut(number: int) -> str:
+    return f"after {number} records"
+
+
+def _check_comparable(old_app: App[Any], new_app: App[Any], records: list[RawRecord]) -> None:
+    if not records:
+        raise UsageError(f"{old_app.app_id}: check_upgrade needs at least one record")
+    facts = {
+        "app id": (old_app.app_id, new_app.app_id),
+        "schema_version": (old_app.schema_version, new_app.schema_version),
+        "inputs": tuple(sorted(t.name for t in app.inputs) for app in (old_app, new_app)),
+        "kind of state": tuple(_kind(app) for app in (old_app, new_app)),
+    }
+    for name, (old, new) in facts.items():
+        if old != new:
+            raise UsageError(
+                f"{old_app.app_id}: the new app has another {name}, so the service would refuse it: {new}, not {old}"
+            )
+
+
+def _kind(app: App[Any]) -> str:
+    return "with changes" if store_of(app.state()).keeps_changes else "without changes"

@@ -1,0 +1,202 @@
+"""feed, tail and redrive as they are typed, against a real broker with an app that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from snapreplay.app.load import load_app
+from snapreplay.testing import RealHarness
+from tests.support.deadlines import scaled, within
+
+APP = """
+import msgspec
+from snapreplay import App, MapState, Topic, json
+
+
+class Payment(msgspec.Struct):
+    amount: int
+
+
+payments, balances = Topic("NAME-in", value=json(Payment)), Topic("NAME-out")
+app = App("NAME", inputs=[payments], outputs=[balances], state=lambda: MapState(str, int, default=int))
+
+
+@app.handler(payments)
+def on_payment(record, state, out):
+    state[record.key] += record.value.amount
+    if record.value.amount == POISON:
+        raise ValueError("poison")
+    out.send(balances, key=record.key, value=state[record.key])
+"""
+
+
+class Desk:
+    """Commands about one app."""
+
+    def __init__(self, invoke, folder, name, broker):
+        self.name, self.file = name, folder / "fed_ledger.py"
+        self._invoke, self._broker = invoke, broker
+        self.write(poison=13)
+
+    def write(self, poison):
+        self.file.write_text(APP.replace("NAME", self.name).replace("POISON", str(poison)))
+        sys.modules.pop("fed_ledger", None)
+
+    def harness(self):
+        """The service, with two partitions and dead letters."""
+        sys.modules.pop("fed_ledger", None)
+        return RealHarness(
+            load_app(str(self.file)),
+            self._broker,
+            partitions=2,
+            settings={"errors": {"policy": "dead_letter"}},
+            deadline_s=scaled(60),
+        )
+
+    def words(self, command, *more):
+        return [command, self.file, *more, "--bootstrap-servers", self._broker.bootstrap_servers]
+
+    async def type(self, *words, code=0, stdin=None):
+        done = await asyncio.to_thread(self._invoke, *self.words(*words), stdin=stdin)
+        assert done.exit_code == code, done.output
+        return done
+
+    async def tail(self, topic, *options):
+        done = await self.type("tail", topic, "--from", "earliest", "-o", "json", *options)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture
+def desk(invoke, tmp_path, unique, broker):
+    yield Desk(invoke, tmp_path, unique("fed"), broker)
+    sys.modules.pop("fed_ledger", None)
+
+
+@pytest.mark.kafka
+async def test_what_is_fed_comes_out_and_dead_letters_go_back_once(desk):
+    """Lines in, decoded records out; a dead letter is shown with its reason; after the handler was fixed, redrive sends
+    it back once, where it came from, as it was; the increments and snapshots are readable, too."""
+    one, poison = (
+        {"key": "ada", "value": {"amount": 5}, "timestamp_ms": 1000},
+        {"key": "ada", "value": {"amount": 13}, "headers": {"id": "7"}, "timestamp_ms": 2000},
+    )
+    lines = "\n".join(json.dumps(each) for each in (one, poison))
+    async with desk.harness() as harness:
+        fed = await desk.type("feed", f"{desk.name}-in", stdin=lines)
+        assert fed.stdout.startswith(f"fed 2 records to {desk.name}-in: partition ")
+        await harness.caught_up()
+        (sent,) = await desk.tail(f"{desk.name}-out")
+        assert (sent["key"], sent["value"]) == ("ada", 5)
+        (dead,) = await desk.tail("dead-letters")
+        assert (dead["value"], dead["headers"]) == ({"amount": 13}, {"id": "7"})
+        assert "ValueError: poison" in dead["dead_letter"]["message"]
+        await harness.stop()
+    kinds = {each["kind"] for each in await desk.tail("increments")}
+    assert kinds == {"claim", "increment", "changes"}
+    snapshots = await desk.tail("snapshots")
+    assert [["ada", 5]] in [each.get("entries") for each in snapshots]
+
+    planned = await desk.type("redrive", "--dry-run")
+    assert "would be sent back" in planned.stdout
+    desk.write(poison=14)
+    async with desk.harness() as harness:
+        for expected in (f"sent back to {desk.name}-in-", "no dead letters to send back"):
+            assert expected in (await desk.type("redrive")).stdout
+        await harness.caught_up()
+        assert [each["value"] for each in await desk.tail(f"{desk.name}-out")] == [5, 18]
+    back = (await desk.tail(f"{desk.name}-in"))[-1]
+    assert {name: back[name] for name in poison} == poison
+    assert back["partition"] == sent["partition"]
+
+
+@pytest.mark.kafka
+async def test_nothing_is_half_fed_and_every_wrong_name_is_told(desk, invoke, ledger):
+    """Exit code 2, one block, and nothing written."""
+    topic = f"{desk.name}-in"
+    good = json.dumps({"key": "k", "value": {"amount": 1}})
+    refused = await desk.type("feed", topic, stdin=f"{good}\nnonsense", code=2)
+    assert "does not exist" in refused.stderr  # the topic: nothing was created
+    async with desk.harness():
+        refused = await desk.type("feed", topic, stdin=f"{good}\nnonsense", code=2)
+        assert "line 2: JSON is malformed" in refused.stderr
+        assert await desk.tail(topic) == []
+        late = json.dumps({"key": "k", "value": {"amount": 1}, "timestamp_ms": 10**14})
+        refused = await desk.type("feed", topic, stdin=f"{good}\n{late}", code=2)
+        assert (
+            f"the broker refuses a record for topic {topic}: InvalidTimestampError"
+            in refused.stderr
+        )
+        assert await desk.tail(topic) == []
+        nothing = await desk.type("feed", topic, "-o", "json", stdin="\n\n")
+        assert json.loads(nothing.stdout) == {"topic": topic, "records": 0, "partitions": []}
+        beyond = await desk.type("tail", topic, "-p", "9", code=2)
+        assert "partition 9 of" in beyond.stderr
+    output = await desk.type("feed", f"{desk.name}-out", code=2)
+    assert f"is an output of app '{desk.name}'" in output.stderr
+    assert f"its inputs: {topic}" in output.stderr
+    near = await desk.type("tail", "dead-leters", code=2)
+    assert f"did you mean {desk.name}-dead-letters?" in near.stderr
+    letters = await desk.type("redrive")
+    assert "no dead letters" in letters.stdout
+
+
+@pytest.mark.kafka
+async def test_a_reader_that_has_enough_is_no_error(desk):
+    """`tail | head -1` ends with 0 and without a word, in the middle of its records."""
+    async with desk.harness() as harness:
+        lines = "\n".join(json.dumps({"key": "k", "value": {"amount": n}}) for n in range(3000))
+        await desk.type("feed", f"{desk.name}-in", stdin=lines)
+        await harness.caught_up()
+    words = desk.words("tail", f"{desk.name}-in", "--from", "earliest")
+    shown, said, code = await asyncio.to_thread(first_line_of, words)
+    assert shown.startswith(f"{desk.name}-in-")
+    assert (said, code) == ("", 0)
+
+
+def first_line_of(words):
+    """A process whose output is closed after its first line: that line, its standard error, its exit code."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "snapreplay.api.cli", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        shown = process.stdout.readline()
+        process.stdout.close()
+        said = process.stderr.read()
+        return shown, said, process.wait(scaled(30))
+
+
+@pytest.mark.kafka
+async def test_following_shows_what_is_written_later(desk, tmp_path):
+    """Until Ctrl-C, which is exit code 130."""
+    shown = tmp_path / "shown"
+    async with desk.harness():
+        words = desk.words("tail", f"{desk.name}-in", "-f", "-n", "0")
+        process = await asyncio.to_thread(follow, words, shown)
+        try:
+            async with within(60):
+                while not shown.read_text():
+                    await desk.type(
+                        "feed", f"{desk.name}-in", stdin='{"key": "k", "value": {"amount": 1}}'
+                    )
+            process.send_signal(signal.SIGINT)
+            assert await asyncio.to_thread(process.wait, scaled(30)) == 130
+        finally:
+            process.kill()
+    assert shown.read_text().startswith(f"{desk.name}-in-")
+
+
+def follow(words, path):
+    with path.open("w") as shown:
+        return subprocess.Popen(
+            [sys.executable, "-m", "snapreplay.api.cli", *map(str, words)], stdout=shown
+        )

@@ -1,0 +1,184 @@
+"""Dead letters go back once, wherever a redrive dies."""
+
+from __future__ import annotations
+
+import pytest
+
+from snapreplay.app.dead_letter import PREFIX, dead_letter
+from snapreplay.app.names import dead_letters_topic
+from snapreplay.app.record import Output, RawRecord
+from snapreplay.errors import RecordError, UsageError
+from snapreplay.service import redrive as module
+from snapreplay.service.kafka.feeding import KafkaFeeder
+from snapreplay.service.kafka.shutdown import cut_producer
+from snapreplay.service.ports import NewTopic, TopicPartition
+from snapreplay.service.redrive import redrive
+from tests.support import apps
+from tests.support.kafka import decided
+from tests.support.stage import Stage
+
+pytestmark = pytest.mark.kafka
+
+
+class Letters:
+    """An app with dead letters of its input, made by hand: no service runs."""
+
+    def __init__(self, here):
+        self.here, self.app = here, here.app
+        self.input = here.app.inputs[0].name
+        self.topic = dead_letters_topic(here.app.app_id)
+
+    async def add(self, count, first=0, limit_bytes=1_000_000):
+        feeder = KafkaFeeder(self.here.settings())
+        await feeder.start()
+        try:
+            for n in range(first, first + count):
+                record = RawRecord(self.input, n % 2, n, 1000 + n, b"k", b"%d" % n, (("h", b"x"),))
+                error = RecordError("why")
+                letter = dead_letter(self.app.app_id, "1", record, error, limit_bytes)
+                await feeder.feed([Output(*letter_fields(letter, n % 2))])
+        finally:
+            await feeder.close()
+
+    async def sent(self):
+        """Values, times and headers of the input's committed records, per partition."""
+        found = []
+        for number in range(2):
+            source = TopicPartition(self.input, number)
+            await decided(self.here.cluster, source)
+            reader = await self.here.cluster.reader()
+            try:
+                slices = [s async for s in reader.read(source, *await reader.bounds(source))]
+            finally:
+                await reader.close()
+            found.append([(int(r.value), r.timestamp, r.headers) for s in slices for r in s])
+        return found
+
+
+def letter_fields(letter, partition):
+    return (
+        letter.topic,
+        letter.key,
+        letter.value,
+        partition,
+        letter.same_key,
+        letter.timestamp_ms,
+        letter.headers,
+    )
+
+
+def expected(count):
+    return [[(n, 1000 + n, (("h", b"x"),)) for n in range(p, count, 2)] for p in range(2)]
+
+
+@pytest.fixture
+async def letters(broker, unique):
+    here = Stage(broker.bootstrap_servers, apps.ledger(unique("redriven")), 2)
+    await here.prepare()
+    found = Letters(here)
+    await here.cluster.create_topics([NewTopic(found.topic, 2)])
+    return found
+
+
+class Killed(BaseException):
+    """The process is gone: nothing is aborted or flushed."""
+
+
+@pytest.mark.parametrize("before_commit", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("at", [0, 1, 3])
+async def test_each_goes_back_once_wherever_a_redrive_dies(letters, monkeypatch, at, before_commit):
+    """Six transactions; it dies in one of them, with everything sent, before or after the commit. The next one goes on
+    where the last commit ended; a third one has nothing to do. What is new is sent then."""
+    monkeypatch.setattr(module, "BATCH_RECORDS", 4)
+    await letters.add(20)
+    settings = letters.here.settings()
+    with monkeypatch.context() as patch:
+        die(patch, at, before_commit=before_commit)
+        with pytest.raises(Killed):
+            await redrive(letters.app, settings)
+    await redrive(letters.app, settings)
+    assert await letters.sent() == expected(20)
+    assert (await redrive(letters.app, settings)).sent == {}
+    await letters.add(4, first=20)
+    planned = await redrive(letters.app, settings, dry_run=True)
+    assert (await redrive(letters.app, settings)) == planned
+    assert sum(planned.sent.values()) == 4
+    assert await letters.sent() == expected(24)
+
+
+def die(patch, at, *, before_commit):
+    """In transaction number `at`: no abort reaches the broker, the connections are cut."""
+    feed, send = KafkaFeeder.feed, KafkaFeeder._send
+    calls: list[int] = []
+
+    async def sending(self, outputs):
+        places = await send(self, outputs)
+        if before_commit and len(calls) > at:
+            raise Killed
+        return places
+
+    async def feeding(self, outputs):
+        calls.append(len(outputs))
+        places = await feed(self, outputs)
+        if len(calls) > at:
+            raise Killed
+        return places
+
+    async def silent(self):
+        await cut_producer(self._producer)
+
+    patch.setattr(KafkaFeeder, "_send", sending)
+    patch.setattr(KafkaFeeder, "feed", feeding)
+    patch.setattr(KafkaFeeder, "_give_up", silent)
+    patch.setattr(KafkaFeeder, "close", silent)
+
+
+async def test_what_another_redrive_sends_before_it_is_fenced_is_not_sent_again(
+    letters, monkeypatch
+):
+    """Its notes are looked for after the fence, not before."""
+    await letters.add(6)
+    settings, start = letters.here.settings(), KafkaFeeder.start
+    others = [redrive(letters.app, settings)]
+
+    async def starting(self):
+        if others:
+            await others.pop()
+        await start(self)
+
+    monkeypatch.setattr(KafkaFeeder, "start", starting)
+    assert (await redrive(letters.app, settings)).sent == {}
+    assert await letters.sent() == expected(6)
+
+
+async def test_what_did_not_fit_comes_from_the_input_or_is_named(letters):
+    """A dead letter without its value: the record itself is sent again while the input has it, else it is left, with
+    its name and the reason. So is what no input of the app has sent."""
+    await letters.here.send([("k", {"amount": n}) for n in range(2)])
+    number = next(n for n, records in enumerate(await letters.here.read(letters.input)) if records)
+    feeder = KafkaFeeder(letters.here.settings())
+    await feeder.start()
+    for offset in (0, 99):
+        record = RawRecord(letters.input, number, offset, 1000, b"k", bytes(5000))
+        letter = dead_letter(letters.app.app_id, "1", record, RecordError("why"), 3000)
+        assert letter.value is None
+        await feeder.feed([Output(*letter_fields(letter, 0))])
+    elsewhere = tuple((PREFIX + n, b"5") for n in ("topic", "partition", "offset", "timestamp_ms"))
+    await feeder.feed([Output(letters.topic, b"k", b"v", 0, False, None, elsewhere)])
+    await feeder.feed([Output(letters.topic, b"k", b"v", 0, False, None)])
+    await feeder.close()
+    done = await redrive(letters.app, letters.here.settings())
+    assert done.sent == {TopicPartition(letters.input, number): 1}
+    gone, foreign, unmarked = done.left
+    assert f"{letters.input}-{number}-99 is gone" in gone
+    assert "5-5 is no input partition" in foreign
+    assert "does not say where it comes from" in unmarked
+    found = (await letters.here.read(letters.input))[number]
+    assert [each.value for each in found][-1] == found[0].value
+
+
+async def test_an_app_without_dead_letters_has_nothing_to_send(broker, unique):
+    """The topic exists only with the policy that writes to it."""
+    here = await Stage(broker.bootstrap_servers, apps.ledger(unique("clean"))).prepare()
+    with pytest.raises(UsageError, match="has no dead letters"):
+        await redrive(here.app, here.settings())

@@ -1,0 +1,114 @@
+"""`check_upgrade`: old state, new code, at every cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from snapreplay import App, MapState, Topic
+from snapreplay.errors import UsageError
+from snapreplay.testing import Diverged, check_upgrade, record
+from tests.support import apps
+
+payments, balances = Topic("payments"), Topic("balances")
+
+
+class Old(msgspec.Struct):
+    total: int = 0
+
+
+class WithDefault(msgspec.Struct):
+    total: int = 0
+    count: int = 0
+
+
+class WithoutDefault(msgspec.Struct, kw_only=True):
+    total: int = 0
+    count: int
+
+
+def ledger(account: Any = Old, fee: int = 0, **options: Any) -> App[Any]:
+    given: dict[str, Any] = {"inputs": [payments], "schema_version": 1, **options}
+    app_id = given.pop("app_id", "ledger")
+    app: App[Any] = App(app_id, outputs=[balances], state=lambda: MapState(str, account), **given)
+
+    @app.handler(given["inputs"][0])
+    def on_payment(record: Any, state: Any, out: Any) -> None:
+        found = state[record.key] if record.key in state else msgspec.convert({"count": 0}, account)
+        found.total += record.value - fee * (record.value > 5)
+        state[record.key] = found
+        out.send(balances, key=record.key, value=found.total)
+
+    return app
+
+
+RECORDS = [record(payments, key=f"k{n % 3}", value=n) for n in range(8)]
+
+
+def test_the_same_code_takes_over_at_every_cut():
+    """Before the first record, after each one, and after the last; nothing differs."""
+    report = check_upgrade(ledger(), ledger(), RECORDS)
+    assert (report.cuts, report.other_outputs, report.other_state) == (9, (), ())
+
+
+def test_what_the_new_code_does_otherwise_is_named():
+    """A fee for large amounts: the two records that it applies to."""
+    report = check_upgrade(ledger(), ledger(fee=1), RECORDS)
+    assert [str(one) for one in report.other_outputs] == ["payments-0-6", "payments-0-7"]
+    assert report.other_state == report.other_outputs
+
+
+def test_a_new_field_with_a_default_changes_the_state_only_where_it_is_written():
+    """Old values are read; a written one has the new field, so each record leads to another state."""
+    report = check_upgrade(ledger(), ledger(WithDefault), RECORDS)
+    assert report.other_outputs == ()
+    assert len(report.other_state) == len(RECORDS)
+
+
+def test_a_type_that_cannot_read_old_values_is_found_at_the_first_cut_with_one():
+    """Nothing is stored before the first record."""
+    with pytest.raises(Diverged, match=r"after 1 records: the new app cannot take over.*count"):
+        check_upgrade(ledger(), ledger(WithoutDefault), RECORDS)
+
+
+def test_a_new_handler_that_fails_names_the_cut():
+    """The old code applies the record."""
+    new = ledger()
+
+    def strict(record: Any, state: Any, out: Any) -> None:
+        if record.value == 4:
+            raise ValueError("no")
+
+    new.handlers[payments] = strict
+    with pytest.raises(Diverged, match=r"after 4 records: the new app fails.*payments-0-4"):
+        check_upgrade(ledger(), new, RECORDS)
+
+
+def test_a_state_that_is_no_map_is_handed_over_as_it_is():
+    """It is restored from its entries."""
+    old, new = apps.tape("upgraded"), apps.tape("upgraded", apps.Undoable)
+    records = [record(old.inputs[0], key="k", value={}) for _ in range(5)]
+    report = check_upgrade(old, new, records)
+    assert (report.other_outputs, report.other_state) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        ({"app_id": "other"}, "another app id"),
+        ({"schema_version": 2}, "another schema_version"),
+        ({"inputs": [Topic("elsewhere")]}, "another inputs"),
+    ],
+)
+def test_what_the_service_would_refuse_is_refused(changed, what):
+    """Nothing is compared then."""
+    with pytest.raises(UsageError, match=what):
+        check_upgrade(ledger(), ledger(**changed), RECORDS)
+
+
+def test_no_records_are_no_check():
+    """A check of nothing would pass for ever."""
+    with pytest.raises(UsageError, match="at least one record"):
+        check_upgrade(ledger(), ledger(), [])

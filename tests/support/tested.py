@@ -1,0 +1,26 @@
+"""Apps that another process can load by name: for tests of the real harness and of the dev loop."""
+
+from typing import Any
+
+from snapreplay import App, MapState, Out, Record, Topic
+from tests.support import apps
+
+payments, balances = Topic("payments"), Topic("balances")
+app = App(
+    "tested",
+    inputs=[payments],
+    outputs=[balances],
+    state=lambda: MapState(str, dict, default=lambda: {"sum": 0}),
+)
+
+
+@app.handler(payments)
+def on_payment(record: Record[str, Any], state: MapState[str, dict[str, int]], out: Out) -> None:
+    """Outputs the balance after each payment."""
+    account = state[record.key]
+    account["sum"] += record.value["amount"]
+    out.send(balances, key=record.key, value=account)
+
+
+tape = apps.tape("tested-tape")  # made by a function of another module
+tapes = tape.inputs[0]
