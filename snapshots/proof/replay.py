@@ -33,7 +33,9 @@ from snapreplay.snapshots.format.records import Increment, Pointer
 from snapreplay.snapshots.plan import is_decided
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.entries import chunks_of, is_there, manifest_of
+from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.moment import Logs, Moment
+from snapreplay.snapshots.proof.proven import Proof
 from snapreplay.snapshots.proof.records import (
     CHANGES,
     CLAIM,
@@ -79,13 +81,18 @@ class Cause(StrEnum):
 
 
 class SegmentReport(msgspec.Struct, frozen=True):
-    """What a replay showed. `finding` is the first difference; `not_proven` batches lie behind the last digest."""
+    """What a replay showed. `finding` is the first difference; `not_proven` batches lie behind the last digest.
+
+    Attributes:
+        proven: the last batch with a digest, if all before it was replayed without a difference.
+    """
 
     batches: int
     records: int
     not_proven: int = 0
     without_input: bool = False
     finding: Violation | None = None
+    proven: Proof | None = None
 
 
 class _Difference(Exception):
@@ -138,7 +145,12 @@ def prove(app: App[Any], segment: Segment, logs: Logs, read_input: ReadInput) ->
         finding = _finding(app, segment, replay.at_offset, f"cannot be replayed: {error.message}")
         return SegmentReport(replay.batches, replay.records, finding=finding)
     else:
-        return SegmentReport(replay.batches, replay.records, replay.not_proven)
+        return SegmentReport(
+            replay.batches,
+            replay.records,
+            replay.not_proven,
+            proven=_proven(app, replay.compared),
+        )
     batches, records = replay.batches, replay.records
     del replay  # else both states would be in memory at once
     cause = Cause.UNEXPLAINED
@@ -168,6 +180,12 @@ def replayed(app: App[Any], segment: Segment, logs: Logs, read_input: ReadInput)
     return replay.store
 
 
+def _proven(app: App[Any], compared: Found | None) -> Proof | None:
+    if compared is None:
+        return None
+    return msgspec.structs.replace(Proof.of(Level.REPLAY, compared), app_version=app.version)
+
+
 def _finding(app: App[Any], segment: Segment, offset: int, says: str) -> Violation:
     topic = names.increments_topic(app.app_id)
     return Violation("replay", topic, segment.partition, offset, says)
@@ -189,6 +207,7 @@ class _Replay:
         self.records = 0
         self.not_proven = 0
         self.at_offset = segment.log_start
+        self.compared: Found | None = None
         self._segment = segment
         self._logs = logs
         self._store: Store = store_of(app.state())
@@ -264,6 +283,7 @@ class _Replay:
         if digest != recorded:
             raise _Difference(found, f"another state; {says()}", digest)
         self.not_proven = 0
+        self.compared = found
 
     def _compare_snapshot(self, last: Found, pointer: Pointer) -> None:
         manifest = manifest_of(self._logs, pointer)
