@@ -28,13 +28,13 @@ from snapreplay.errors import (
     StopError,
     UnknownFormatError,
 )
-from snapreplay.snapshots.format.changes import check_changes
 from snapreplay.snapshots.format.records import Increment, Pointer
 from snapreplay.snapshots.plan import is_decided
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.entries import chunks_of, is_there, manifest_of
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.moment import Logs, Moment
+from snapreplay.snapshots.proof.narrowing import narrowed
 from snapreplay.snapshots.proof.proven import Proof
 from snapreplay.snapshots.proof.records import (
     CHANGES,
@@ -273,7 +273,7 @@ class _Replay:
         if applied is not None and increment.outputs_xxh64 != applied.outputs_xxh64:
             raise self._outputs_differ(found, applied, changes)
         if increment.digest is not None:
-            self._compare(found, increment.digest, _narrowed(increment, changes, applied))
+            self._compare(found, increment.digest, narrowed(increment, changes, applied))
         self._positions = increment.positions
         self._store.stream_time_ms = increment.stream_time_ms
         self.batches += 1
@@ -297,8 +297,8 @@ class _Replay:
         topics = {
             t for t in recorded.keys() | replayed.keys() if recorded.get(t) != replayed.get(t)
         }
-        narrowed = _narrowed(found.increment, changes, applied)()
-        says = f"other outputs to {', '.join(sorted(topics))}; {narrowed}"
+        narrowing = narrowed(found.increment, changes, applied)()
+        says = f"other outputs to {', '.join(sorted(topics))}; {narrowing}"
         return _Difference(found, says, replayed)
 
     def _apply(self, found: Found) -> Applied:
@@ -327,51 +327,6 @@ class _Replay:
                 says = f"a handler refuses: {applied.failure.message}"
                 raise _Difference(found, says) from error
             return applied
-
-
-def _narrowed(
-    increment: Increment, changes: Sequence[bytes], applied: Applied | None
-) -> Callable[[], str]:
-    """The first key whose value is another one, by the recorded changes."""
-
-    def says() -> str:
-        if increment.changes is None or applied is None:
-            return "no changes were recorded to compare"
-        recorded: dict[bytes, bytes | None] = {}
-        for stores in check_changes(increment.changes, changes):
-            for store in stores.values():
-                recorded |= store
-        replayed = applied.sealed.changes
-        keys = [k for k in {**recorded, **replayed} if _at(recorded, k) != _at(replayed, k)]
-        if not keys:
-            return "by the same changes of the state"
-        key = keys[0]
-        return (
-            f"the state differs in {counted(len(keys), 'key')}, first {_shown(key)}: recorded"
-            f" {_shown(_at(recorded, key))}, replayed {_shown(_at(replayed, key))}"
-        )
-
-    return says
-
-
-_UNTOUCHED = b"\xc1"  # no MessagePack
-_SHOWN_MAX = 200
-
-
-def _at(changes: Mapping[bytes, bytes | None], key: bytes) -> bytes | None:
-    return changes.get(key, _UNTOUCHED)
-
-
-def _shown(stored: bytes | None) -> str:
-    if stored is None:
-        return "deleted"
-    if stored == _UNTOUCHED:
-        return "not touched"
-    try:
-        text = repr(msgspec.msgpack.decode(stored))
-    except (ValueError, RecursionError):
-        text = repr(stored)
-    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}…"
 
 
 class _Inputs:
