@@ -191,6 +191,8 @@ def test_the_record_is_small_and_readable() -> None:
     text = to_metadata(Recorded(proofs))
     assert len(text) < 1500
     assert from_metadata(text) == Recorded(proofs)
+    short = Recorded((Proof(Level.CHANGES, 5, 24),))
+    assert to_metadata(short) == '{"v":1,"proofs":[{"level":"changes","batch":5,"offset":24}]}'
 
 
 @pytest.mark.parametrize(
