@@ -93,9 +93,10 @@ def run(cluster, told, python, *options, name=None, submit=()):
 
 
 def ended(process):
-    """Exit code, result and errors."""
+    """Exit code, result and errors. spark-submit prints the program's errors on standard output."""
     out, errors = process.communicate(timeout=scaled(300))
-    return process.returncode, json.loads(out) if out else None, errors
+    code = process.returncode
+    return code, json.loads(out) if code in {0, 1} else None, errors + out
 
 
 def give(python, path):
