@@ -1,6 +1,7 @@
 # The service, without an app: `docker build -t snapreplay .`, then FROM it (deploy/README.md).
-# No Java in here: the local broker of `dev` and the Spark jobs run elsewhere.
-# tests/deploy/test_image.py performs these steps, in this order, into an empty folder.
+# No Java in there: the local broker of `dev` runs elsewhere, the Spark jobs in an image of their own
+# (`docker build --target spark -t snapreplay-spark .`).
+# tests/deploy/test_image.py performs the steps of the service, in this order, into an empty folder.
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 
 FROM ${PYTHON_IMAGE} AS build
@@ -20,6 +21,42 @@ COPY snapshots snapshots
 COPY api api
 RUN /opt/build/bin/python -m hatchling build -t wheel -d dist \
  && /opt/build/bin/pip --python /opt/snapreplay/bin/python install --no-deps --no-index dist/*.whl
+
+# The same, with Spark: of pyspark there is only a source package, which is built here.
+FROM build AS build-spark
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install -y --no-install-recommends maven default-jre-headless
+COPY requirements/spark.lock requirements/
+RUN /opt/build/bin/pip wheel --require-hashes --no-build-isolation --only-binary :all: \
+    --no-binary pyspark -w wheels -r requirements/spark.lock \
+ && /opt/build/bin/pip --python /opt/snapreplay/bin/python install --no-deps --no-index \
+    wheels/*.whl
+# Spark's Kafka connector: where snapreplay looks for it, and where Spark does.
+ENV SNAPREPLAY_SPARK_JARS_DIR=/opt/snapreplay/share/spark-jars
+RUN /opt/snapreplay/bin/python -m snapreplay.snapshots.jobs.jars \
+ && ln -s /opt/snapreplay/share/spark-jars/*.jar \
+    "$(/opt/snapreplay/bin/find_spark_home.py)/jars/"
+
+FROM ${PYTHON_IMAGE} AS spark
+# A user with a name: Hadoop's libraries, which Spark uses, do not start without one.
+# hadolint ignore=DL3008
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends default-jre-headless procps \
+ && rm -rf /var/lib/apt/lists/* \
+ && useradd --uid 10001 --user-group --home-dir /app snapreplay
+COPY --from=build-spark /opt/snapreplay /opt/snapreplay
+COPY deploy/spark-entrypoint.sh /opt/entrypoint.sh
+ENV PATH=/opt/snapreplay/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    PYSPARK_PYTHON=/opt/snapreplay/bin/python \
+    SNAPREPLAY_SPARK_JARS_DIR=/opt/snapreplay/share/spark-jars \
+    SPARK_HOME=/opt/snapreplay/lib/python3.11/site-packages/pyspark
+WORKDIR /app
+USER 10001:10001
+# "driver" and "executor" are how Spark on Kubernetes calls it.
+ENTRYPOINT ["/opt/entrypoint.sh"]
+CMD ["snapreplay", "audit", "--help"]
 
 FROM ${PYTHON_IMAGE}
 COPY --from=build /opt/snapreplay /opt/snapreplay

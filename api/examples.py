@@ -73,6 +73,18 @@ _PARTITION: dict[str, Any] = {
             "at": "2026-11-21T09:25:07.120000Z",
         }
     ],
+    "audited": [
+        {
+            "level": "changes",
+            "batch": 4012,
+            "offset": 9004,
+            "digest": _DIGEST,
+            "snapshot_id": "5c1dd0a4f1b24b1e",
+            "app_version": "7+code:0a1b2c3d",
+            "at": "2026-11-21T09:26:00Z",
+        }
+    ],
+    "unaudited_batches": 108,
     "error": None,
     "updated_at": "2026-11-21T09:30:00Z",
     "progress_age_seconds": 0.004,

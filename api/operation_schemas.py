@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from snapreplay.api.schemas import Model, PartitionNumber, Time, one_of
+from snapreplay.api.schema_types import Model, PartitionNumber, Time, one_of
 
 OFFSET_MAX = (
     2**53 - 1

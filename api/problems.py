@@ -17,7 +17,7 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
-from snapreplay.api.schemas import Model
+from snapreplay.api.schema_types import Model
 from snapreplay.service.control.protocol import Busy, NotFailed, NotOwned, UnknownPartition
 
 MEDIA_TYPE = "application/problem+json"

@@ -6,56 +6,22 @@ Fields mirror `service.status` and `service.control` and are filled from those o
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
-from fastapi import Path
-from pydantic import AliasChoices, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AliasChoices, Field
 
+from snapreplay.api.schema_types import (
+    Count,
+    Model,
+    PartitionNumber,
+    RestoreMode,
+    Seconds,
+    Time,
+    Warm,
+    one_of,
+)
 from snapreplay.service.core.adoption import Reason
 from snapreplay.service.core.phase import Phase
-
-PARTITION_MAX = 2**31 - 1  # Kafka's partition numbers are int32
-
-
-def _from_unix(value: object) -> object:
-    return datetime.fromtimestamp(value, UTC) if isinstance(value, float | int) else value
-
-
-Time = Annotated[AwareDatetime, BeforeValidator(_from_unix)]
-Count = Annotated[int, Field(ge=0)]
-Seconds = Annotated[float, Field(ge=0)]
-PartitionNumber = Annotated[
-    int, Field(ge=0, le=PARTITION_MAX, description="Number of a state partition.", examples=[0])
-]
-
-
-def _canonical(value: object) -> object:
-    # int() also takes "+1", "1_0", " 1" and "1.0": one partition has one URL.
-    if isinstance(value, str) and not re.fullmatch(r"0|[1-9][0-9]{0,9}", value):
-        raise ValueError("a partition is a number, such as 0")
-    return value
-
-
-PathPartition = Annotated[
-    PartitionNumber, BeforeValidator(_canonical), Path(description="Number of a state partition.")
-]
-
-
-def one_of(*values: str) -> Any:
-    """Documented as an enum, but not enforced: a new value must never make a status unreadable."""
-    return Field(json_schema_extra={"enum": list(values)})
-
-
-RestoreMode = Annotated[str, one_of("changes", "replay")]
-Warm = Annotated[str, one_of("merged", "dropped", "kept")]
-
-
-class Model(BaseModel):
-    """No coercion and no unknown fields: `false` is not a partition, and a misspelt field is an error."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, from_attributes=True)
 
 
 class Progress(Model):
@@ -260,6 +226,27 @@ class RejectedProposal(Model):
     at: Time
 
 
+class AuditProof(Model):
+    """Recorded by `snapreplay audit --since-last`: everything up to and with this batch was audited without a
+    finding. `offset` is that of the batch's increment."""
+
+    level: Annotated[
+        Literal["integrity", "changes", "replay"],
+        Field(description="Each level includes the one before."),
+    ]
+    batch: Count
+    offset: Count
+    digest: str | None
+    snapshot_id: Annotated[
+        str | None, Field(description="The newest snapshot that the increment points to.")
+    ]
+    app_version: Annotated[
+        str,
+        Field(description="Of the code that was run again at level replay, else that wrote it."),
+    ]
+    at: Time
+
+
 class Partition(Model):
     """A partition that this process owns, or recently owned (`phase` is then `closed`)."""
 
@@ -307,6 +294,17 @@ class Partition(Model):
     ]
     rejected_proposals: Annotated[
         tuple[RejectedProposal, ...], Field(description="Newest first, at most 16.")
+    ]
+    audited: Annotated[
+        tuple[AuditProof, ...] | None,
+        Field(
+            description="Recorded proofs, the furthest first, at most one per level; looked up once a minute, null"
+            " unless live and answered."
+        ),
+    ]
+    unaudited_batches: Annotated[
+        Count | None,
+        Field(description="Committed after the furthest proof; null where `audited` is null."),
     ]
     error: PartitionError | None
     updated_at: Time

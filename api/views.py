@@ -95,6 +95,7 @@ def partition(status: PartitionStatus, now: float) -> schemas.Partition:
                 for name in status.__struct_fields__
                 if name != "restore"
             },
+            "unaudited_batches": status.unaudited_batches,
             "progress_age_seconds": max(0.0, now - status.updated_at),
         }
     )

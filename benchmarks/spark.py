@@ -33,8 +33,9 @@ from snapreplay.service.config.settings import Settings, load_settings
 from snapreplay.snapshots.jobs.compaction import Compaction
 from snapreplay.snapshots.jobs.logs import PartitionLogs, freeze
 from snapreplay.snapshots.proof.entries import chunks_of
+from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.moment import Moment
-from snapreplay.snapshots.proof.partition import Level, Newest, audit_partition
+from snapreplay.snapshots.proof.partition import Newest, audit_partition
 from snapreplay.snapshots.proof.replay import prove
 from snapreplay.snapshots.proof.state import At, state_at
 from snapreplay.state.digest import EMPTY, Digest, digest_of

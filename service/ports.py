@@ -37,6 +37,13 @@ class Bounds(NamedTuple):
     end_offset: int
 
 
+class CommittedOffset(NamedTuple):
+    """Of a consumer group in a partition: the next offset, and the text that was committed beside it."""
+
+    offset: int
+    metadata: str
+
+
 class LogRecord(msgspec.Struct, frozen=True):
     """One record of ours (claim, changes, increment, chunk, manifest) to append to `topic`."""
 
@@ -270,6 +277,15 @@ class Cluster(Protocol):
 
         Raises:
             Unreachable: no answer.
+        """
+
+    async def committed_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Those of a consumer group, whether it has members or not; partitions without one are absent.
+
+        Raises:
+            NotAuthorized, Unreachable: they are not known.
         """
 
     async def topic_names(self) -> list[str]:

@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from snapreplay.errors import UsageError
-from snapreplay.service.blocking import BlockingClient, BlockingReader
+from snapreplay.service.blocking import BlockingClient, BlockingProofs, BlockingReader
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
-from snapreplay.snapshots.proof.partition import Level
+from snapreplay.snapshots.proof.level import Level
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,9 +71,20 @@ def compact(
 
 
 def audit(
-    settings: Settings, app_id: str, level: Level = Level.INTEGRITY, app: str | None = None
+    settings: Settings,
+    app_id: str,
+    level: Level = Level.INTEGRITY,
+    app: str | None = None,
+    *,
+    since_last: bool = False,
+    master: str | None = None,
 ) -> AuditReport:
     """Prove what the own topics of `app_id` hold at this moment; see `snapshots.jobs.audit.audit`.
+
+    Args:
+        app: `module:app` or a path, as the tasks import it. Level REPLAY needs it.
+        since_last: prove only what came after the last recorded proof, and record this one.
+        master: of a Spark cluster, such as `spark://HOST:7077`. None: this process, or what spark-submit has chosen.
 
     Raises:
         UsageError: Spark is not installed or does not start.
@@ -79,7 +92,11 @@ def audit(
     with _needing_spark("the audit"):
         from snapreplay.snapshots.jobs.audit import audit as run  # noqa: PLC0415 - Spark is an extra
     kafka = {name: str(value) for name, value in settings.kafka.items()}
-    return run(partial(BlockingReader, settings), kafka, app_id, level, app)
+    at_ms = wall_ms()
+    proofs = BlockingProofs(settings, app_id, at_ms) if since_last else None
+    open_reader = partial(BlockingReader, settings)
+    report = run(open_reader, kafka, app_id, level, app, proofs=proofs, master=master)
+    return msgspec.structs.replace(report, audited_at_ms=at_ms)
 
 
 @contextmanager

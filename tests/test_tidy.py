@@ -92,6 +92,13 @@ COVERED_BY: dict[str, tuple[str, str]] = {
     "snapshots/jobs/outcomes.py": ("tests/snapshots/jobs/test_compaction.py", "what it reports"),
     "snapshots/jobs/answers.py": ("tests/snapshots/jobs/test_compaction.py", "its last step"),
     "snapreplay/spark.py": ("tests/snapshots/jobs/test_audit.py", "it begins there"),
+    "snapshots/jobs/recording.py": ("tests/snapshots/jobs/test_since_last.py", "it is recorded"),
+    "service/kafka/group_offsets.py": (
+        "tests/snapshots/jobs/test_since_last.py",
+        "the proofs are such offsets",
+    ),
+    "api/audit_picture.py": ("tests/api/test_audit_page.py", "the page shows it"),
+    "api/schema_types.py": ("tests/api/test_schemas.py", "the schemas are made of them"),
     "service/blocking.py": ("tests/snapshots/jobs/test_audit.py", "its tasks read with it"),
     "snapreplay/__init__.py": ("tests/test_packaging.py", "what it does is being importable"),
     "api/cli/dev_command.py": ("tests/api/cli/test_dev.py", "its options are tried there"),

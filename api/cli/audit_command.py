@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from snapreplay.api.cli.exits import ExitCode, refused_unless_it_runs
 from snapreplay.api.cli.options import BootstrapServers, Config, Output, Overrides, settings_from
-from snapreplay.api.cli.output import Format, console, print_json, table
+from snapreplay.api.cli.output import (
+    Format,
+    console,
+    print_error,
+    print_json,
+    table,
+    written_whole,
+)
 from snapreplay.counted import counted
 from snapreplay.errors import UsageError
-from snapreplay.snapshots.proof.partition import Level
+from snapreplay.snapshots.proof.level import Level
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,7 +33,7 @@ def register(app: typer.Typer) -> None:
     app.command("audit")(audit)
 
 
-def audit(
+def audit(  # noqa: PLR0913 - an argument is an option of the command
     app: Annotated[
         str | None, typer.Argument(metavar="[APP]", help="module:app or a path; or use --app-id.")
     ] = None,
@@ -37,6 +45,23 @@ def audit(
         Level,
         typer.Option("--level", help="How much is proved: integrity; changes too; by replay too."),
     ] = Level.INTEGRITY,
+    since_last: Annotated[
+        bool,
+        typer.Option(
+            "--since-last",
+            help="Prove only what came after the last proof, and record the new one in Kafka.",
+        ),
+    ] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write the report as a page, too."),
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master", metavar="URL", help="A Spark cluster; the default is this process."
+        ),
+    ] = None,
     bootstrap_servers: BootstrapServers = None,
     config: Config = None,
     overrides: Overrides = None,
@@ -47,10 +72,22 @@ def audit(
 
     audited = _app_id(app, app_id, level)
     settings = settings_from(config, overrides, bootstrap_servers)
-    with refused_unless_it_runs():
-        report = run_audit(settings, audited, level, app)
-    print_report(report, output)
-    raise typer.Exit(ExitCode.FINDINGS if report.findings else ExitCode.OK)
+    with refused_unless_it_runs(), written_whole(html) as file:
+        report = run_audit(settings, audited, level, app, since_last=since_last, master=master)
+        print_report(report, output)
+        if report.not_recorded:
+            print_error(f"the proof was not recorded: {report.not_recorded}", "")
+        if file is not None:
+            from snapreplay.api.audit_page import page
+
+            file.write(page(report))
+    raise typer.Exit(_exit_code(report))
+
+
+def _exit_code(report: AuditReport) -> ExitCode:
+    if report.findings:
+        return ExitCode.FINDINGS
+    return ExitCode.OPERATOR if report.not_recorded else ExitCode.OK
 
 
 def _app_id(app: str | None, app_id: str | None, level: Level = Level.INTEGRITY) -> str:
@@ -89,10 +126,28 @@ def print_report(report: AuditReport, output: Format) -> None:
     if report.decisions:
         columns = ("partition", "offset", "finding", "by", "reason", "decided")
         out.print(_listed(columns, report.decisions))
+    if report.since_last:
+        _print_proofs(report)
     print(
         f"{report.app_id}: {len(report.findings) or 'no'} findings in"
         f" {counted(report.partition_count, 'partition')} ({report.seconds:.1f} s)"
     )
+
+
+def _print_proofs(report: AuditReport) -> None:
+    """What was audited of each partition, and what is proven now."""
+    columns = ("partition", "batches audited", "proven to batch", "recorded", "why all of it")
+    rows = (
+        (
+            each.partition,
+            "none" if each.first_batch is None else f"{each.first_batch} to {each.last_batch}",
+            None if each.proven is None else each.proven.batch,
+            f"level {each.proven.level}" if each.proven and each.recorded else "no",
+            each.audited_all_because,
+        )
+        for each in report.chains
+    )
+    console().print(table(columns, rows, right="partition"))
 
 
 def _listed(columns: Sequence[str], facts: Iterable[object]) -> Table:

@@ -8,9 +8,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from errno import EISDIR
+from os import strerror
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import IO, TYPE_CHECKING
+
+from snapreplay.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,6 +51,51 @@ def print_json(value: object) -> None:
 def note(line: str) -> None:
     """Print a line for people that is not the result."""
     print(line, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def written_whole(path: Path | None) -> Iterator[IO[str] | None]:
+    """A file to write into. It takes its name only at the end: nobody sees half of it, and after a failure the one from
+    before is still there.
+
+    Raises:
+        UsageError: it cannot be written; at the beginning, if that is known then.
+    """
+    if path is None:
+        yield None
+        return
+    with _named(path):
+        if path.is_dir():
+            raise IsADirectoryError(EISDIR, strerror(EISDIR))
+        file = NamedTemporaryFile(  # noqa: SIM115 - closed before it is renamed
+            "w",
+            encoding="utf-8",
+            errors="backslashreplace",
+            dir=path.parent,
+            prefix=f".{path.name}.",
+            delete=False,
+        )
+    unfinished = Path(file.name)
+    try:
+        yield file
+        with _named(path):
+            file.close()
+            unfinished.chmod(0o644)
+            unfinished.replace(path)
+    finally:
+        file.close()
+        unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written: {error.strerror}",
+            hint="name a file in a folder that exists and may be written to",
+        ) from error
 
 
 def print_error(message: str, hint: str) -> None:

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Body, Response
 
 from snapreplay.api import operation_schemas, problems, schemas, views
 from snapreplay.api.context import ApiContext, Here
+from snapreplay.api.schema_types import PathPartition
 from snapreplay.service.control.protocol import NotOwned, UnknownPartition
 
 router = APIRouter(tags=["partitions"])
@@ -41,7 +42,7 @@ async def list_partitions(here: Here) -> schemas.Partitions:
         problems.UNKNOWN_PARTITION, problems.NOT_HERE, problems.INVALID, problems.NOT_REACHED
     ),
 )
-async def get_partition(here: Here, partition: schemas.PathPartition) -> schemas.Partition:
+async def get_partition(here: Here, partition: PathPartition) -> schemas.Partition:
     """One partition of this process."""
     for status in here.control.partitions():
         if status.partition == partition:
@@ -67,7 +68,7 @@ async def get_partition(here: Here, partition: schemas.PathPartition) -> schemas
     },
 )
 async def retry_partition(
-    here: Here, response: Response, partition: schemas.PathPartition
+    here: Here, response: Response, partition: PathPartition
 ) -> operation_schemas.Operation:
     """To be called after the cause was repaired or accepted. The topics are checked again, then the partition recovers
     from the fence on; the other partitions of this process continue. The operation succeeds when the partition is live
@@ -101,7 +102,7 @@ async def retry_partition(
 async def adopt_snapshot(
     here: Here,
     response: Response,
-    partition: schemas.PathPartition,
+    partition: PathPartition,
     proposal: Annotated[operation_schemas.Proposal, Body(openapi_examples=_PROPOSED)],
 ) -> operation_schemas.Operation:
     """Lets the owner judge the snapshot whose manifest lies at this offset: it reads the manifest, the increment of its

@@ -20,7 +20,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from snapreplay.service.control.protocol import Control, ServiceFacts
-from snapreplay.service.control.status import PartitionStatus
+from snapreplay.service.control.status import AUDIT_LEVELS, PartitionStatus
 from snapreplay.service.core.phase import RECOVERING, Phase
 
 EVENTS = CollectorRegistry()
@@ -220,6 +220,11 @@ _GAUGES: Sequence[_Gauge] = (
         lambda status: None if status.recoverable is None else float(status.recoverable),
     ),
     _Gauge(
+        "snapreplay_unaudited_batches",
+        "Batches committed after the last recorded proof of an audit, whatever its level.",
+        lambda status: status.unaudited_batches,
+    ),
+    _Gauge(
         "snapreplay_blocked_records",
         "Offsets of inputs and increments held back by a transaction that somebody left open.",
         lambda status: float(sum(each.offsets for each in status.blocked_by_open_transaction)),
@@ -244,6 +249,28 @@ _COUNTERS: Sequence[_Gauge] = (
 )
 
 
+def _audited(app_id: str, partitions: Sequence[PartitionStatus]) -> Iterator[Metric]:
+    """By level: a proof counts for its own level and the ones below."""
+    batch = GaugeMetricFamily(
+        "snapreplay_audited_batch",
+        "Last batch that an audit has proven at this level, or a higher one.",
+        labels=(*_PARTITION, "level"),
+    )
+    time = GaugeMetricFamily(
+        "snapreplay_audit_timestamp_seconds",
+        "Unix time of that audit.",
+        labels=(*_PARTITION, "level"),
+    )
+    for status in partitions:
+        for level in AUDIT_LEVELS:
+            proof = status.audited_at(level)
+            if proof is not None:
+                labels = (app_id, str(status.partition), level)
+                batch.add_metric(labels, proof.batch)
+                time.add_metric(labels, proof.at)
+    yield from (batch, time)
+
+
 class ControlCollector(Collector):
     """Reads `control` once per scrape, then the events of this process."""
 
@@ -255,6 +282,7 @@ class ControlCollector(Collector):
         partitions = [each for each in self._control.partitions() if each.phase is not Phase.CLOSED]
         yield from _process_gauges(facts, self._control, len(partitions))
         yield _phases(facts.app_id, partitions)
+        yield from _audited(facts.app_id, partitions)
         for gauge in _GAUGES:
             family = GaugeMetricFamily(gauge.name, gauge.help, labels=_PARTITION)
             yield _filled(family, gauge.value, facts.app_id, partitions)

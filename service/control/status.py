@@ -176,6 +176,22 @@ class RejectedProposal(msgspec.Struct, frozen=True):
     at: float
 
 
+AUDIT_LEVELS = ("integrity", "changes", "replay")
+
+
+class AuditProof(msgspec.Struct, frozen=True):
+    """What `snapreplay audit --since-last` recorded: everything up to and with this batch was audited, without a
+    finding. `offset` is that of the batch's increment."""
+
+    level: str  # "integrity", "changes", "replay": each includes the one before
+    batch: int
+    offset: int
+    digest: str | None
+    snapshot_id: str | None
+    app_version: str
+    at: float
+
+
 class PartitionStatus(msgspec.Struct, frozen=True):
     """Everything HTTP shows of one owned partition."""
 
@@ -203,6 +219,8 @@ class PartitionStatus(msgspec.Struct, frozen=True):
         Decision, ...
     ] = ()  # newest first, as far as the increments topic reaches back
     rejected_proposals: tuple[RejectedProposal, ...] = ()  # newest first, at most 16
+    # At most one of each level, the furthest first; None: not known (not LIVE, not looked yet, or no answer).
+    audited: tuple[AuditProof, ...] | None = None
     error: Problem | None = None
     updated_at: float = 0.0  # last progress; HTTP derives the progress age
 
@@ -226,6 +244,19 @@ class PartitionStatus(msgspec.Struct, frozen=True):
                 return 0.0
             case _:
                 return None
+
+    def audited_at(self, level: str) -> AuditProof | None:
+        """The furthest proof at this level or a higher one."""
+        levels = AUDIT_LEVELS[AUDIT_LEVELS.index(level) :]
+        return next((each for each in self.audited or () if each.level in levels), None)
+
+    @property
+    def unaudited_batches(self) -> int | None:
+        """Committed after the furthest proof, the genesis included; None: not known."""
+        if self.audited is None or self.batch is None:
+            return None
+        furthest = max((each.batch for each in self.audited), default=-1)
+        return max(0, self.batch - furthest)
 
     @property
     def proof(self) -> DigestProof | None:

@@ -14,12 +14,20 @@ from snapreplay.service.core.lineage import LastFence
 from snapreplay.service.kafka.admin import GroupMember, KafkaAdmin
 from snapreplay.service.kafka.appender import KafkaAppender
 from snapreplay.service.kafka.config import MIB, c_extension_loaded
+from snapreplay.service.kafka.group_offsets import committed_offsets
 from snapreplay.service.kafka.last_fence import last_fence
 from snapreplay.service.kafka.leadership import agreed_end_offset
 from snapreplay.service.kafka.producer import KafkaProducer
 from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.kafka.topic_watch import KafkaTopicWatch
-from snapreplay.service.ports import NO_IDS, ClusterFacts, NewTopic, TopicFacts, TopicPartition
+from snapreplay.service.ports import (
+    NO_IDS,
+    ClusterFacts,
+    CommittedOffset,
+    NewTopic,
+    TopicFacts,
+    TopicPartition,
+)
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +108,12 @@ class KafkaCluster:
                 if time.monotonic() > deadline:
                     raise
             await asyncio.sleep(COORDINATOR_PAUSE_S)
+
+    async def committed_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """See `ports.Cluster.committed_offsets`."""
+        return await committed_offsets(self._settings, group_id, partitions)
 
     async def topic_names(self) -> list[str]:
         """See `ports.Cluster.topic_names`."""

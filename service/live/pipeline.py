@@ -18,6 +18,7 @@ from snapreplay.service.core.batch_failures import HalfApplied, HandlerFailed
 from snapreplay.service.core.bisection import BatchBisection
 from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.retained import RetainedState
+from snapreplay.service.live.audit_watch import AuditWatch
 from snapreplay.service.live.committer import Committed, Committer
 from snapreplay.service.live.dead_letter_limit import DeadLetterCheck, DeadLetterLimitReached
 from snapreplay.service.live.fetcher import Fetcher
@@ -53,6 +54,7 @@ class Live:
         self._context, self._store, self._reporter = context, store, reporter
         self._committer = Committer(context, store, recovered.producer, recovered.chain)
         self.snapshots = SnapshotScheduler(context, store, self._committer, reporter, recovered)
+        self._audits = AuditWatch(context, reporter)
         self._digests = StateDigests(store, context.settings.snapshot.digest_every_batches)
         self._positions = dict(recovered.chain.last.positions)
         self._fold = Fold(
@@ -186,6 +188,7 @@ class Live:
             if self._cutting is not None:
                 await self._cutting
             await self.snapshots.close()
+            await self._audits.close()
         finally:
             await self._committer.discard()
 

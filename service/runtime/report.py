@@ -12,6 +12,7 @@ from snapreplay.errors import AccessError, RecordError, SnapreplayError
 from snapreplay.service.clock import wall_seconds
 from snapreplay.service.control.metrics import PartitionMetrics, Result
 from snapreplay.service.control.status import (
+    AuditProof,
     BlockedTopic,
     DigestProof,
     PartitionStatus,
@@ -156,6 +157,12 @@ class Reporter:
         """The proposals that were not adopted, newest first. Not progress either."""
         self.status = msgspec.structs.replace(self.status, rejected_proposals=proposals)
         self._board.publish(self.status)
+
+    def audited(self, proofs: tuple[AuditProof, ...] | None) -> None:
+        """What audits have proved; None: not known. Not progress either."""
+        if proofs != self.status.audited:
+            self.status = msgspec.structs.replace(self.status, audited=proofs)
+            self._board.publish(self.status)
 
     def doubt(self, reason: str) -> None:
         """Why it is not known whether the partition is still ours; empty when it is known. Not progress either."""

@@ -22,6 +22,11 @@ def dead_letters_topic(app_id: str) -> str:
     return f"{app_id}-dead-letters"
 
 
+def audit_group(app_id: str) -> str:
+    """The consumer group whose committed offsets say how far the increments topic was audited. It has no members."""
+    return f"{app_id}-audit"
+
+
 def transactional_id(app_id: str, partition: int) -> str:
     """Made of app id and partition only, so that each owner of the partition fences all earlier ones."""
     return f"{app_id}-{partition}"

@@ -6,6 +6,7 @@ with it.
 
 from __future__ import annotations
 
+import socket
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,12 +22,15 @@ from snapreplay.errors import RetryableError, StopError, UsageError
 from snapreplay.snapshots.jobs.causes import cause
 from snapreplay.snapshots.jobs.logs import LogReader, OpenReader, PartitionLogs, freeze
 from snapreplay.snapshots.jobs.read import SPARK_ERRORS, KafkaSource
+from snapreplay.snapshots.jobs.recording import Proofs, chains_of, recorded
 from snapreplay.snapshots.jobs.session import check, spark_session
 from snapreplay.snapshots.jobs.tasks import TaskFailed, for_each
 from snapreplay.snapshots.jobs.witness import witnessed
 from snapreplay.snapshots.proof.entries import wrong_entries
+from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.moment import Moment
-from snapreplay.snapshots.proof.partition import Level, PartitionReport, audit_partition
+from snapreplay.snapshots.proof.partition import PartitionReport, audit_partition
+from snapreplay.snapshots.proof.proven import Recorded
 from snapreplay.snapshots.proof.records import Slices
 from snapreplay.snapshots.proof.replay import Segment, SegmentReport, prove
 from snapreplay.snapshots.proof.report import AuditReport, Violation
@@ -49,6 +53,9 @@ def audit(
     app_id: str,
     level: Level = Level.INTEGRITY,
     app: str | None = None,
+    *,
+    proofs: Proofs | None = None,
+    master: str | None = None,
 ) -> AuditReport:
     """Check everything that the two topics of `app_id` hold at this moment.
 
@@ -58,19 +65,24 @@ def audit(
     Args:
         kafka: the service's client properties, for the witness.
         app: what each task imports to replay, as `load_app` takes it. Level REPLAY needs it.
+        proofs: only what came after these is checked, and what is proven is recorded there. None: all is checked, and
+            nothing is written.
+        master: of a Spark cluster; see `spark_session`.
 
     Raises:
         TopicMissing, Unreachable, JarsUnavailable, UsageError, Trimmed, TaskFailed, SparkFailed: it could not run.
     """
     started = time.monotonic()
     replayed = _replayable(app_id, app) if level is Level.REPLAY else None
-    check(None)
+    check(master)
     moments = _frozen(open_reader, app_id)  # before Spark is started for nothing
-    with spark_session("snapreplay audit") as spark:
+    known = proofs.read(len(moments)) if proofs is not None else None
+    with spark_session("snapreplay audit", master) as spark:
         for _ in range(_ATTEMPTS):
             try:
-                audited = _Audit(spark, kafka, app_id, moments, app)
-                return audited.report(open_reader, level, replayed, started)
+                audited = _Audit(spark, kafka, app_id, moments, known, app)
+                report = audited.report(open_reader, level, replayed, started)
+                return report if proofs is None else recorded(report, proofs)
             except (*SPARK_ERRORS, TaskFailed) as error:
                 before, moments = moments, _frozen(open_reader, app_id)
                 if _same_starts(moments, before):
@@ -107,6 +119,7 @@ class _Audit:
         kafka: Mapping[str, str],
         app_id: str,
         moments: Sequence[Moment],
+        known: Sequence[Recorded] | None,
         app: str | None,
     ) -> None:
         self._spark = spark
@@ -114,22 +127,27 @@ class _Audit:
         self._source = KafkaSource(spark, options.pop("bootstrap.servers"), options)
         self._app_id = app_id
         self._moments = moments
+        self._known = known
         self._app_name = app or ""
 
     def report(
         self, open_reader: OpenReader, level: Level, app: App[Any] | None, started: float
     ) -> AuditReport:
         """`started` is the monotonic clock's at the beginning."""
-        work = partial(_audited, self._app_id, level)
+        work = partial(_audited, self._app_id, level, self._known)
         parts = for_each(self._spark, self._moments, open_reader, work, PartitionReport)
         checked, digests = self._witness(parts)
         findings = [*digests, *(each for part in parts for each in part.findings)]
         notes = _summed(part.notes for part in parts)
+        replayed: list[SegmentReport] = []
         if app is not None:
             replayed = self._replay(open_reader, app, parts)
             findings += [each.finding for each in replayed if each.finding is not None]
             checked["batches_replayed"] = sum(each.batches for each in replayed)
             checked["records_replayed"] = sum(each.records for each in replayed)
+            proofs = (each.counting_at(Level.REPLAY) for each in self._known or ())
+            others = [each for each in proofs if each and each.app_version != app.version]
+            notes["proofs_of_another_version"] = len(others)
             notes["batches_replayed_without_digest"] = sum(each.not_proven for each in replayed)
             notes["segments_without_input"] = sum(each.without_input for each in replayed)
         return AuditReport(
@@ -140,6 +158,9 @@ class _Audit:
             notes=notes,
             seconds=round(time.monotonic() - started, 3),
             decisions=[each for part in parts for each in part.decisions],
+            level=level,
+            chains=chains_of(parts, replayed, {each.partition for each in findings}),
+            since_last=self._known is not None,
         )
 
     def _replay(
@@ -171,9 +192,16 @@ class _Audit:
         return checked, wrong
 
 
-def _audited(app_id: str, level: Level, reader: LogReader, moment: Moment) -> PartitionReport:
+def _audited(
+    app_id: str,
+    level: Level,
+    known: Sequence[Recorded] | None,
+    reader: LogReader,
+    moment: Moment,
+) -> PartitionReport:
     logs = PartitionLogs(reader, app_id, moment.partition)
-    return audit_partition(app_id, moment, logs, level)
+    earlier = None if known is None else known[moment.partition]
+    return audit_partition(app_id, moment, logs, level, earlier)
 
 
 def _replayable(app_id: str, app: str | None) -> App[Any]:
@@ -190,17 +218,32 @@ def _replayable(app_id: str, app: str | None) -> App[Any]:
 
 
 def _replayed(app: str, version: str, reader: LogReader, segment: Segment) -> SegmentReport:
-    loaded = load_app(app)
-    if loaded.version != version:
-        raise StopError(
-            f"an executor has imported version {loaded.version} of the app, but the audit was started with {version}"
-        )
+    loaded = _imported(app, version)
     logs = PartitionLogs(reader, loaded.app_id, segment.partition)
 
     def read_input(topic: str, start_offset: int, end_offset: int) -> Slices:
         return reader.read(topic, segment.partition, start_offset, end_offset, committed=True)
 
     return prove(loaded, segment, logs, read_input)
+
+
+def _imported(app: str, version: str) -> App[Any]:
+    """In a task, on whichever machine it runs."""
+    where = f"the executor at {socket.gethostname()}"
+    try:
+        loaded = load_app(app)
+    except UsageError as error:
+        raise StopError(
+            f"{where} cannot import the app: {error.message}",
+            hint="put the app into the executors' environment, or send it with `spark-submit --py-files app.py`, and"
+            " name it module:app",
+        ) from error
+    if loaded.version != version:
+        raise StopError(
+            f"{where} has imported version {loaded.version} of the app, but the audit was started with {version}",
+            hint="put the same code into the executors' environment",
+        )
+    return loaded
 
 
 def _summed(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""One local Spark session, quiet, on loopback, with the Kafka connector on its class path."""
+"""One Spark session, quiet, with the Kafka connector: in this process on loopback, or on a cluster."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -17,43 +17,56 @@ from pyspark.sql import SparkSession
 from snapreplay.errors import UsageError
 from snapreplay.jars.java import INSTALL, environment, find_java
 from snapreplay.snapshots.jobs import jars
+from snapreplay.snapshots.jobs.causes import cause
 
 # For a JVM that ends soon: the quick compiler and the plain collector start twice as fast (28.7 s
 # against 19.1 s for a whole suite of tiny jobs). Over gigabytes of chunks the optimising compiler
 # wins.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
+_OPTIONS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    # Rows may be chunks of 900 kB: a batch of Spark's default 10,000 of them would be 9 GB.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(32 * 1024 * 1024),
+}
+"""Of every session, wherever it runs."""
+
 
 @contextmanager
 def spark_session(name: str, master: str | None = None) -> Iterator[SparkSession]:
     """The session of this process, whichever thread made it; else one that is started here and stopped at the end.
 
+    Without `master` a new one runs in this process (`local[*]`), or where `spark-submit` has sent this program.
+
     Raises:
         JavaUnavailable, JarsUnavailable, UsageError: it cannot be started.
     """
-    if master is not None:
-        raise UsageError(f"master {master}: only local sessions can be started yet")
-    is_ours = not _has_session()
-    spark = SparkSession.getActiveSession() or local_session(name, short_lived=True)
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001 - Spark has no public way to ask
+        yield SparkSession.builder.getOrCreate()
+        return
+    spark = _started(name, master)
     try:
         yield spark
     finally:
-        if is_ours:
-            spark.stop()
+        spark.stop()
 
 
 def check(master: str | None) -> None:
     """
     Raises:
-        JavaUnavailable, JarsUnavailable: `spark_session` would fail at once.
+        JavaUnavailable, JarsUnavailable, UsageError: `spark_session` would fail at once.
     """
-    del master
-    if not _has_session():
+    if _is_submitted():
+        if master is not None:
+            raise UsageError(
+                f"--master {master} was given, but spark-submit has chosen one already",
+                hint="give the master to spark-submit only",
+            )
+    elif SparkContext._active_spark_context is None:  # noqa: SLF001 - Spark has no public way to ask
         jars.check()
-
-
-def _has_session() -> bool:
-    return SparkContext._active_spark_context is not None  # noqa: SLF001 - Spark has no public way to ask
 
 
 def local_session(name: str, *, short_lived: bool = False) -> SparkSession:
@@ -64,38 +77,68 @@ def local_session(name: str, *, short_lived: bool = False) -> SparkSession:
         JarsUnavailable: the connector's jars are missing and cannot be fetched.
         UsageError: the JVM does not start.
     """
-    java = find_java("Spark")
-    connector = jars.ensure()
-    _take_over(environment())
+    java, connector = _prepared()
     # Otherwise workers would use the first `python3` on the PATH, which lacks our packages.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.appName(name).master("local[*]")
+    return _opened(
+        builder,
+        java,
+        {
+            "spark.driver.extraClassPath": ":".join(map(str, connector)),
+            "spark.driver.extraJavaOptions": _java_options(short_lived=short_lived),
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
+            "spark.sql.adaptive.enabled": str(not short_lived).lower(),
+            "spark.sql.codegen.wholeStage": str(not short_lived).lower(),
+        },
+    )
+
+
+def _started(name: str, master: str | None) -> SparkSession:
+    if _is_submitted():
+        return _opened(SparkSession.builder.appName(name), "spark-submit", {})
+    if master is None:
+        return local_session(name, short_lived=True)
+    java, connector = _prepared()
+    builder = SparkSession.builder.appName(name).master(master)
+    own = {
+        "spark.jars": ",".join(map(str, connector)),  # sent to the executors
+        "spark.driver.extraJavaOptions": _java_options(short_lived=True),
+    }
+    return _opened(builder, java, own)
+
+
+def _is_submitted() -> bool:
+    """spark-submit has started the JVM, and this program in it, before."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _prepared() -> tuple[str, list[Path]]:
+    """Where java and the jars are. The environment is that of the JVM to be started."""
+    java, connector = find_java("Spark"), jars.ensure()
+    _take_over(environment())
+    return str(java), connector
+
+
+def _java_options(*, short_lived: bool) -> str:
     # As a URI: the path may hold spaces, which separate options.
     log4j = Path(str(files(__package__) / "log4j2.properties")).as_uri()
-    java_options = f"-Dlog4j2.configurationFile={log4j} {_SHORT_LIVED if short_lived else ''}"
-    builder = SparkSession.builder.appName(name).master("local[*]")
-    for key, value in {
-        "spark.driver.extraClassPath": ":".join(map(str, connector)),
-        "spark.driver.extraJavaOptions": java_options.strip(),
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
-        "spark.sql.adaptive.enabled": str(not short_lived).lower(),
-        "spark.sql.codegen.wholeStage": str(not short_lived).lower(),
-        "spark.sql.session.timeZone": "UTC",
-        # Rows may be chunks of 900 kB: a batch of Spark's default 10,000 of them would be 9 GB.
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
-        "spark.sql.execution.arrow.maxBytesPerBatch": str(32 * 1024 * 1024),
-    }.items():
+    return f"-Dlog4j2.configurationFile={log4j} {_SHORT_LIVED if short_lived else ''}".strip()
+
+
+def _opened(builder: SparkSession.Builder, java: str, options: Mapping[str, str]) -> SparkSession:
+    for key, value in {**options, **_OPTIONS}.items():
         builder = builder.config(key, value)
     try:
         with _uninterrupted():
             return builder.getOrCreate()
     except Exception as error:  # py4j's, Spark's or the JVM's: whichever it is, there is no session
+        says, _ = cause(error)
         raise UsageError(
-            f"Spark does not start with {java}: {error}",
+            f"Spark does not start with {java}: {says}",
             hint=f"install a complete Java runtime, version 17 or newer: {INSTALL}",
         ) from error
 

@@ -22,6 +22,7 @@ from snapreplay.snapshots.format.records import (
     Manifest,
     Pointer,
 )
+from snapreplay.snapshots.plan import LogStarts
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.entries import Entries, entries_of, manifest_of
 from snapreplay.snapshots.proof.findings import Findings, Place
@@ -232,7 +233,8 @@ def _walked(
         return entries_of(logs, manifest_offset, manifests[manifest_offset])
 
     findings = Findings(moment.partition)
-    place = Place(app_id, moment.partition, start, moment.snapshots_start)
+    kept = LogStarts(moment.log_start, moment.snapshots_start)
+    place = Place(app_id, moment.partition, start, moment.snapshots_start, kept)
     folding = Folding(place, findings, manifests, load)
     proof = IncrementsProof(place, findings, frozenset(), folding)
     for records in logs.increments(start, found.offset + 1):

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from snapreplay.app import names
+from snapreplay.snapshots.plan import LogStarts
 from snapreplay.snapshots.proof.records import Condition, Judged
 from snapreplay.snapshots.proof.report import Violation
 
@@ -15,12 +16,16 @@ FINDINGS_MAX = 1000
 
 @dataclass(frozen=True)
 class Place:
-    """The partition that is audited, and where its two logs began when the audit did."""
+    """The partition that is audited, and from where on its two logs are read.
+
+    `kept`: where they begin. An audit of what came after a proof reads less than that.
+    """
 
     app_id: str
     partition: int
     log_start: int
     snapshots_start: int
+    kept: LogStarts
 
     @property
     def increments(self) -> str:

@@ -31,6 +31,8 @@ class Folding:
         """`manifests`: by offset, of the snapshots that are whole."""
         self.batches_proven = 0
         self.changes_folded = 0
+        self.proven: Found | None = None
+        """The last batch whose digest was recomputed."""
         self._place = place
         self._findings = findings
         self._manifests = manifests
@@ -83,6 +85,7 @@ class Folding:
             return
         if self._state.digest == increment.digest:
             self.batches_proven += 1
+            self.proven = found
             return
         self._findings.add(
             "batch_digest",

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 import msgspec
 
 from snapreplay.errors import DamagedError
-from snapreplay.snapshots.format.records import Manifest
-from snapreplay.snapshots.proof.entries import Entries, entries_of, wrong_entries
+from snapreplay.snapshots.format.records import Manifest, Pointer
+from snapreplay.snapshots.plan import LogStarts
+from snapreplay.snapshots.proof.entries import Entries, entries_of, is_there, wrong_entries
 from snapreplay.snapshots.proof.findings import Findings, Place
 from snapreplay.snapshots.proof.fold import Folding
 from snapreplay.snapshots.proof.increments import IncrementsProof
+from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.moment import Logs, Moment
 from snapreplay.snapshots.proof.orphans import orphans
+from snapreplay.snapshots.proof.proven import (
+    NOTHING,
+    Beginning,
+    Proof,
+    Recorded,
+    beginning,
+    broken_promises,
+)
 from snapreplay.snapshots.proof.records import MANIFEST, judge
 from snapreplay.snapshots.proof.replay import Segment, segments
-from snapreplay.snapshots.proof.report import RecordedDecision, Violation
+from snapreplay.snapshots.proof.report import Chain, RecordedDecision, SnapshotPlace, Violation
 from snapreplay.snapshots.proof.snapshots import SnapshotsProof, is_trimmed
 
-
-class Level(StrEnum):
-    """How much is proved; each level includes the one before it."""
-
-    INTEGRITY = "integrity"  # what was written is there, whole, in one chain
-    CHANGES = "changes"  # every batch's digest and every snapshot's, from the recorded changes
-    REPLAY = "replay"  # what the app's handlers make of the input is what was recorded
+CLAIMS_MAX = SNAPSHOTS_MAX = 200
+"""Of a partition, in its chain: the newest ones."""
 
 
 class Newest(msgspec.Struct, frozen=True):
@@ -41,6 +44,7 @@ class PartitionReport(msgspec.Struct, frozen=True):
     Attributes:
         newest: None where it is not whole, or where there is none.
         segments: to be replayed; empty below level REPLAY.
+        chain: its `proven` counts where nothing is found, and no more than level CHANGES.
     """
 
     partition: int
@@ -50,11 +54,19 @@ class PartitionReport(msgspec.Struct, frozen=True):
     decisions: list[RecordedDecision]
     newest: Newest | None
     segments: list[Segment]
+    chain: Chain
 
 
-def audit_partition(app_id: str, moment: Moment, logs: Logs, level: Level) -> PartitionReport:
-    """Read both logs, and the increments once more where some of them lead nowhere."""
-    place = Place(app_id, moment.partition, moment.log_start, moment.snapshots_start)
+def audit_partition(
+    app_id: str, whole: Moment, logs: Logs, level: Level, recorded: Recorded | None = None
+) -> PartitionReport:
+    """Read both logs, and the increments once more where some of them lead nowhere.
+
+    `recorded`: only what came after the last proof is audited. None: all of it.
+    """
+    begun = Beginning(whole) if recorded is None else beginning(whole, logs, level, recorded)
+    moment, kept = begun.moment, LogStarts(whole.log_start, whole.snapshots_start)
+    place = Place(app_id, moment.partition, moment.log_start, moment.snapshots_start, kept)
     findings = Findings(moment.partition)
     snapshots = SnapshotsProof(place, findings)
     for records in logs.snapshots(moment.snapshots_start, moment.snapshots_end):
@@ -72,8 +84,52 @@ def audit_partition(app_id: str, moment: Moment, logs: Logs, level: Level) -> Pa
     if level is not Level.INTEGRITY:
         _compare_hashes(place, findings, snapshots, proof)
     findings.found += found.found
+    for offset, says in broken_promises(recorded or NOTHING, proof.batches, moment.log_start):
+        findings.add("proof", place.increments, offset, says)
     replayed = segments(moment, proof.last) if level is Level.REPLAY and proof.last else []
-    return _report(place, findings, proof, snapshots, folding, replayed)
+    proven = folding.proven if folding is not None else proof.last
+    chain = msgspec.structs.replace(
+        _chain(whole, begun, proof),
+        earlier=recorded.proofs if recorded is not None else (),
+        proven=None if proven is None else Proof.of(min(level, Level.CHANGES, key=_rank), proven),
+    )
+    return _report(place, findings, proof, snapshots, folding, replayed, chain)
+
+
+_rank = list(Level).index
+
+
+def _chain(whole: Moment, begun: Beginning, proof: IncrementsProof) -> Chain:
+    claims = [step.offset for step in proof.steps if step.is_claim]
+    batches = list(proof.batches.items())
+    snapshots = sorted((each.pointer for each in proof.pointed.values()), key=_by_increment)
+    return Chain(
+        whole.partition,
+        whole.log_start,
+        whole.log_end,
+        begun.moment.log_start,
+        batches[0][1][0] if batches else None,
+        batches[-1][1][0] if batches else None,
+        batches[-1][0] if batches else None,
+        tuple(claims[-CLAIMS_MAX:]),
+        len(claims),
+        tuple(
+            SnapshotPlace(
+                each.snapshot_id,
+                each.batch,
+                each.increment_offset,
+                each.first_chunk_offset,
+                each.manifest_offset,
+                is_there(each, whole),
+            )
+            for each in snapshots[-SNAPSHOTS_MAX:]
+        ),
+        audited_all_because=begun.why,
+    )
+
+
+def _by_increment(pointer: Pointer) -> int:
+    return pointer.increment_offset
 
 
 class _Audit:
@@ -132,6 +188,7 @@ def _report(
     snapshots: SnapshotsProof,
     folding: Folding | None,
     replayed: list[Segment],
+    chain: Chain,
 ) -> PartitionReport:
     pointed = proof.pointed.values()
     offsets = {each.pointer.manifest_offset for each in pointed}
@@ -161,6 +218,7 @@ def _report(
         proof.decisions,
         _newest(proof, snapshots),
         replayed,
+        chain,
     )
 
 

@@ -28,12 +28,14 @@ from snapreplay.errors import (
     StopError,
     UnknownFormatError,
 )
-from snapreplay.snapshots.format.changes import check_changes
 from snapreplay.snapshots.format.records import Increment, Pointer
 from snapreplay.snapshots.plan import is_decided
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.entries import chunks_of, is_there, manifest_of
+from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.moment import Logs, Moment
+from snapreplay.snapshots.proof.narrowing import narrowed
+from snapreplay.snapshots.proof.proven import Proof
 from snapreplay.snapshots.proof.records import (
     CHANGES,
     CLAIM,
@@ -79,13 +81,18 @@ class Cause(StrEnum):
 
 
 class SegmentReport(msgspec.Struct, frozen=True):
-    """What a replay showed. `finding` is the first difference; `not_proven` batches lie behind the last digest."""
+    """What a replay showed. `finding` is the first difference; `not_proven` batches lie behind the last digest.
+
+    Attributes:
+        proven: the last batch with a digest, if all before it was replayed without a difference.
+    """
 
     batches: int
     records: int
     not_proven: int = 0
     without_input: bool = False
     finding: Violation | None = None
+    proven: Proof | None = None
 
 
 class _Difference(Exception):
@@ -138,7 +145,12 @@ def prove(app: App[Any], segment: Segment, logs: Logs, read_input: ReadInput) ->
         finding = _finding(app, segment, replay.at_offset, f"cannot be replayed: {error.message}")
         return SegmentReport(replay.batches, replay.records, finding=finding)
     else:
-        return SegmentReport(replay.batches, replay.records, replay.not_proven)
+        return SegmentReport(
+            replay.batches,
+            replay.records,
+            replay.not_proven,
+            proven=_proven(app, replay.compared),
+        )
     batches, records = replay.batches, replay.records
     del replay  # else both states would be in memory at once
     cause = Cause.UNEXPLAINED
@@ -168,6 +180,12 @@ def replayed(app: App[Any], segment: Segment, logs: Logs, read_input: ReadInput)
     return replay.store
 
 
+def _proven(app: App[Any], compared: Found | None) -> Proof | None:
+    if compared is None:
+        return None
+    return msgspec.structs.replace(Proof.of(Level.REPLAY, compared), app_version=app.version)
+
+
 def _finding(app: App[Any], segment: Segment, offset: int, says: str) -> Violation:
     topic = names.increments_topic(app.app_id)
     return Violation("replay", topic, segment.partition, offset, says)
@@ -189,6 +207,7 @@ class _Replay:
         self.records = 0
         self.not_proven = 0
         self.at_offset = segment.log_start
+        self.compared: Found | None = None
         self._segment = segment
         self._logs = logs
         self._store: Store = store_of(app.state())
@@ -254,7 +273,7 @@ class _Replay:
         if applied is not None and increment.outputs_xxh64 != applied.outputs_xxh64:
             raise self._outputs_differ(found, applied, changes)
         if increment.digest is not None:
-            self._compare(found, increment.digest, _narrowed(increment, changes, applied))
+            self._compare(found, increment.digest, narrowed(increment, changes, applied))
         self._positions = increment.positions
         self._store.stream_time_ms = increment.stream_time_ms
         self.batches += 1
@@ -264,6 +283,7 @@ class _Replay:
         if digest != recorded:
             raise _Difference(found, f"another state; {says()}", digest)
         self.not_proven = 0
+        self.compared = found
 
     def _compare_snapshot(self, last: Found, pointer: Pointer) -> None:
         manifest = manifest_of(self._logs, pointer)
@@ -277,8 +297,8 @@ class _Replay:
         topics = {
             t for t in recorded.keys() | replayed.keys() if recorded.get(t) != replayed.get(t)
         }
-        narrowed = _narrowed(found.increment, changes, applied)()
-        says = f"other outputs to {', '.join(sorted(topics))}; {narrowed}"
+        narrowing = narrowed(found.increment, changes, applied)()
+        says = f"other outputs to {', '.join(sorted(topics))}; {narrowing}"
         return _Difference(found, says, replayed)
 
     def _apply(self, found: Found) -> Applied:
@@ -307,51 +327,6 @@ class _Replay:
                 says = f"a handler refuses: {applied.failure.message}"
                 raise _Difference(found, says) from error
             return applied
-
-
-def _narrowed(
-    increment: Increment, changes: Sequence[bytes], applied: Applied | None
-) -> Callable[[], str]:
-    """The first key whose value is another one, by the recorded changes."""
-
-    def says() -> str:
-        if increment.changes is None or applied is None:
-            return "no changes were recorded to compare"
-        recorded: dict[bytes, bytes | None] = {}
-        for stores in check_changes(increment.changes, changes):
-            for store in stores.values():
-                recorded |= store
-        replayed = applied.sealed.changes
-        keys = [k for k in {**recorded, **replayed} if _at(recorded, k) != _at(replayed, k)]
-        if not keys:
-            return "by the same changes of the state"
-        key = keys[0]
-        return (
-            f"the state differs in {counted(len(keys), 'key')}, first {_shown(key)}: recorded"
-            f" {_shown(_at(recorded, key))}, replayed {_shown(_at(replayed, key))}"
-        )
-
-    return says
-
-
-_UNTOUCHED = b"\xc1"  # no MessagePack
-_SHOWN_MAX = 200
-
-
-def _at(changes: Mapping[bytes, bytes | None], key: bytes) -> bytes | None:
-    return changes.get(key, _UNTOUCHED)
-
-
-def _shown(stored: bytes | None) -> str:
-    if stored is None:
-        return "deleted"
-    if stored == _UNTOUCHED:
-        return "not touched"
-    try:
-        text = repr(msgspec.msgpack.decode(stored))
-    except (ValueError, RecursionError):
-        text = repr(stored)
-    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}…"
 
 
 class _Inputs:

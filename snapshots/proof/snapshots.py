@@ -7,7 +7,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from snapreplay.snapshots.format.records import Chunk, ChunkRef, Manifest
-from snapreplay.snapshots.plan import LogStarts, trimmed
+from snapreplay.snapshots.plan import trimmed
 from snapreplay.snapshots.proof.findings import Findings, Place
 from snapreplay.snapshots.proof.increments import IncrementsProof, Pointed
 from snapreplay.snapshots.proof.records import CHUNK, Condition, Judged
@@ -116,8 +116,8 @@ class SnapshotsProof:
                 place.increments,
                 seen_at,
                 f"the newest snapshot, {pointer.snapshot_id}, needs {place.snapshots} from offset"
-                f" {pointer.first_chunk_offset} (starts at {place.snapshots_start}) and {place.increments} after"
-                f" {pointer.increment_offset} (starts at {place.log_start})",
+                f" {pointer.first_chunk_offset} (starts at {place.kept.snapshots_offset}) and {place.increments} after"
+                f" {pointer.increment_offset} (starts at {place.kept.increments_offset})",
             )
 
     def _compare_chunks(self, manifest_offset: int, manifest: Manifest, findings: Findings) -> None:
@@ -147,7 +147,7 @@ class SnapshotsProof:
 
 def is_trimmed(pointed: Pointed, place: Place) -> bool:
     """Whether the logs no longer hold all that a restore from this snapshot needs."""
-    return trimmed(pointed.pointer, LogStarts(place.log_start, place.snapshots_start)) is not None
+    return trimmed(pointed.pointer, place.kept) is not None
 
 
 def _wrong_pointer(pointed: Pointed, manifest: Manifest | None) -> Iterator[str]:

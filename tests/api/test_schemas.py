@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from snapreplay.api import schemas
+from snapreplay.api import schema_types, schemas
 from tests.support.fake_control import WRITTEN
 
 MODELS = [
     model
     for model in vars(schemas).values()
-    if isinstance(model, type) and issubclass(model, schemas.Model)
+    if isinstance(model, type) and issubclass(model, schema_types.Model)
 ]
 
 

@@ -37,6 +37,19 @@ def stages(text: str) -> list[list[Instruction]]:
     return found
 
 
+def named(text: str, name: str) -> list[Instruction]:
+    """The stage that is called so."""
+    (found,) = (each for each in stages(text) if each[0].rest.endswith(f" AS {name}"))
+    return found
+
+
+def of_the_service(text: str) -> list[list[Instruction]]:
+    """Those that the image without a target is made of: the first and the last one. The others are Spark's, and install
+    Debian packages."""
+    first, *_, final = stages(text)
+    return [first, final]
+
+
 def last(stage: list[Instruction], word: str) -> str:
     """Of several the last one counts, as in Docker."""
     return [each.rest for each in stage if each.word == word][-1]

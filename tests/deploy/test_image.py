@@ -20,7 +20,7 @@ from snapreplay.devbroker.ports import free_ports
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.ports import NewTopic
-from tests.deploy.dockerfile import ROOT, Image, command, last, stages
+from tests.deploy.dockerfile import ROOT, Image, command, last, named, of_the_service, stages
 from tests.support.deadlines import scaled, within
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
@@ -28,9 +28,10 @@ FINAL = stages(DOCKERFILE)[-1]
 pytestmark = pytest.mark.timeout(300)  # the first one downloads what the image holds
 
 
-def test_runs_as_a_number_that_is_not_root() -> None:
+@pytest.mark.parametrize("stage", [FINAL, named(DOCKERFILE, "spark")], ids=["service", "spark"])
+def test_runs_as_a_number_that_is_not_root(stage) -> None:
     """Kubernetes can check runAsNonRoot: a name would not tell."""
-    user = last(FINAL, "USER")
+    user = last(stage, "USER")
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", user)
 
 
@@ -42,7 +43,7 @@ def test_no_shell_stands_between(word: str) -> None:
 
 def test_there_is_no_java(image: Image) -> None:
     """The service needs none: neither a package nor a jar comes in."""
-    steps = " ".join(rest for stage in stages(DOCKERFILE) for _, rest in stage)
+    steps = " ".join(rest for stage in of_the_service(DOCKERFILE) for _, rest in stage)
     assert not re.search(r"java|jdk|jre|maven", steps, flags=re.IGNORECASE)
     assert not list(image.place("/opt/snapreplay").rglob("*.jar"))
 
@@ -65,7 +66,12 @@ def test_the_context_holds_what_is_copied_and_little_else() -> None:
 def test_nothing_is_installed_without_a_hash() -> None:
     """Every pip call checks hashes, or installs the wheel just built and asks no registry."""
     runs = [rest for stage in stages(DOCKERFILE) for word, rest in stage if word == "RUN"]
-    installs = [part for run in runs for part in run.split("&&") if " install " in part]
+    installs = [
+        part
+        for run in runs
+        for part in run.split("&&")
+        if "pip" in part and (" install " in part or " wheel " in part)
+    ]
     assert installs
     assert all("--require-hashes" in each or "--no-index" in each for each in installs)
 

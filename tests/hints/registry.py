@@ -70,6 +70,14 @@ ELSEWHERE = {
     "test_changes_that_were_trimmed_are_not_left_out_silently",
     "snapshots/jobs/source.py::_time_ms": "tests/snapshots/jobs/test_source.py::"
     "test_a_wrong_option_is_named",
+    "api/cli/output.py::_named": "tests/api/cli/test_audit_command.py::"
+    "test_a_page_that_cannot_be_written_is_refused_before_the_work",
+    "service/kafka/group_offsets.py::_refuse": "tests/snapshots/jobs/test_since_last.py::"
+    "test_a_group_that_somebody_consumes_with_takes_no_proof",
+    "snapshots/jobs/audit.py::_imported": "tests/snapshots/jobs/test_cluster.py::"
+    "test_an_app_that_executors_cannot_import_is_named",
+    "snapshots/jobs/session.py::check": "tests/snapshots/jobs/test_cluster.py::"
+    "test_two_masters_are_one_too_many",
     "service/kafka/clocks.py::_compared": "tests/service/kafka/test_clocks.py::"
     "test_a_claim_is_refused_by_the_clock_s_name_and_succeeds_when_it_is_set_right",
 }

@@ -15,7 +15,7 @@ from snapreplay.api.app import create_app
 from snapreplay.api.cli import audit_command, client, compact_command, options
 from snapreplay.api.cli.root import app as commands
 from snapreplay.errors import SnapreplayError
-from snapreplay.snapshots.proof.partition import Level
+from snapreplay.snapshots.proof.level import Level
 from tests.api.conftest import control, served, url
 from tests.hints.registry import carries_out
 from tests.support.fake_control import FAILED, LIVE, LOADING, NOW, FakeControl

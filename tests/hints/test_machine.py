@@ -210,7 +210,7 @@ NOT_WHOLE = """#!/bin/sh
 """
 
 
-@carries_out("snapshots/jobs/session.py::local_session")
+@carries_out("snapshots/jobs/session.py::_opened")
 @pytest.mark.slow
 @pytest.mark.spark
 def test_a_whole_java_runtime_is_installed_for_spark(

@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaProducer
 
 from snapreplay.app import names
 from snapreplay.errors import AccessError
+from snapreplay.service.blocking import BlockingProofs
 from snapreplay.service.core.kafka_errors import NotAuthorized
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.doctor.collect import examine
@@ -18,6 +19,8 @@ from snapreplay.service.kafka.diagnostics import KafkaDiagnostics
 from snapreplay.service.kafka.topic_watch import KafkaTopicWatch
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.topics.requirements import ensure_topics, own_topics
+from snapreplay.snapshots.proof.level import Level
+from snapreplay.snapshots.proof.proven import NOTHING, Proof
 from tests.support import apps
 from tests.support.guarded import USER, Guarded, bindings, guarded_broker
 from tests.support.kafka import until_async
@@ -285,3 +288,29 @@ async def test_a_changed_password_is_named_and_a_right_one_heals(here, unique):
         await until(service.control.ready, "ready again")
         await stage.feed(20)
         await stage.assert_exactly_once(service)
+
+
+async def test_an_audit_that_may_not_record_its_proof_names_the_command(here, unique):
+    """To read the record Describe on the group is enough; to write it, each command that is named leads one step on."""
+    stage = await Restricted(here, apps.ledger(unique("unrecorded"))).made()
+    app_id = stage.app.app_id
+    proofs = BlockingProofs(stage.settings(), app_id, 1)
+    who = f"--allow-principal User:{USER} --operation Describe"
+    with pytest.raises(NotAuthorized, match=f"group {app_id}-audit"):
+        await asyncio.to_thread(proofs.read, 1)
+    for acl in (f"{who} --group {app_id}-audit", f"{who} --topic {app_id}-increments"):
+        await asyncio.to_thread(here.allow, acl)
+    assert await asyncio.to_thread(proofs.read, 1) == [NOTHING]
+    proof, named = Proof(Level.CHANGES, 5, 17), list[object]()
+    while len(named) < 3:
+        try:
+            await asyncio.to_thread(proofs.record, {0: proof})
+        except NotAuthorized as error:
+            named.append(error.facts["resource"])
+            (command,) = re.findall(KAFKA_ACLS, error.hint)
+            await asyncio.to_thread(here.allow, command.partition("--add ")[2])
+        else:
+            break
+    assert named == [f"group {app_id}-audit", f"topic {app_id}-increments"]
+    ((recorded,),) = [each.proofs for each in await asyncio.to_thread(proofs.read, 1)]
+    assert (recorded.batch, recorded.at_ms) == (5, 1)

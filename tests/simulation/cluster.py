@@ -10,7 +10,14 @@ from functools import partial
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, Unreachable
 from snapreplay.service.core.lineage import LastFence
-from snapreplay.service.ports import NO_IDS, ClusterFacts, NewTopic, TopicFacts, TopicPartition
+from snapreplay.service.ports import (
+    NO_IDS,
+    ClusterFacts,
+    CommittedOffset,
+    NewTopic,
+    TopicFacts,
+    TopicPartition,
+)
 from tests.simulation.broker import Broker, Concurrent
 from tests.simulation.faults import Faults
 from tests.simulation.loop import VirtualLoop
@@ -88,6 +95,11 @@ class SimCluster:
 
     async def member_count(self, group_id: str) -> int:
         raise NotImplementedError(f"nobody creates topics of {group_id} here")
+
+    async def committed_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, CommittedOffset]:
+        return {}  # nobody audits here
 
     async def topic_names(self) -> list[str]:
         return sorted(self._broker.partition_counts)

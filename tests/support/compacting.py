@@ -14,8 +14,9 @@ from snapreplay.snapshots.format.envelope import decode
 from snapreplay.snapshots.format.records import Chunk, Increment, Manifest
 from snapreplay.snapshots.jobs.compaction import Compaction
 from snapreplay.snapshots.proof.entries import entries_of
+from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.moment import Moment
-from snapreplay.snapshots.proof.partition import Level, audit_partition
+from snapreplay.snapshots.proof.partition import audit_partition
 from snapreplay.snapshots.proof.records import judge
 from snapreplay.state.digest import EMPTY, digest_of
 from tests.support.audited_log import STAGES, Story

@@ -13,6 +13,7 @@ from tests.support.deadlines import scaled
 DEADLINE_SECONDS = scaled(60.0)
 CLASSES = {
     "kafka-configs.sh": "kafka.admin.ConfigCommand",
+    "kafka-consumer-groups.sh": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
     "kafka-reassign-partitions.sh": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
 }

@@ -13,8 +13,9 @@ import pytest
 
 from snapreplay.api.cli.audit_command import print_report
 from snapreplay.api.cli.output import Format
-from snapreplay.snapshots.proof.partition import Level
-from snapreplay.snapshots.proof.report import AuditReport, RecordedDecision, Violation
+from snapreplay.snapshots.proof.level import Level
+from snapreplay.snapshots.proof.proven import Proof
+from snapreplay.snapshots.proof.report import AuditReport, Chain, RecordedDecision, Violation
 
 CLEAN = AuditReport("ledger", 4, {"increments": 1200}, [], {"orphans": 1}, 8.25)
 VIOLATION = Violation("crc32", "ledger-snapshots", 2, 17, "differs")
@@ -57,6 +58,55 @@ def test_json_is_the_whole_report(capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["findings"][0]["offset"] == 17
     assert document["checked"] == {"increments": 3}
+
+
+def test_table_says_what_is_proven_and_recorded(capsys):
+    """Of each partition: which batches were read, how far it is proven, and why not only the new ones were read."""
+    proof = Proof(Level.CHANGES, 12, 40)
+    chains = [
+        Chain(0, 0, 50, 20, 7, 12, proven=proof, recorded=True),
+        Chain(1, 0, 50, 0, 0, 9, audited_all_because="nothing is proven yet"),
+    ]
+    report = AuditReport("ledger", 2, {}, [], {}, 1, chains=chains, since_last=True)
+    print_report(report, Format.TABLE)
+    rows = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "0 7 to 12 12 level changes" in rows
+    assert "1 0 to 9 - no nothing is proven yet" in rows
+
+
+@pytest.mark.parametrize(("findings", "code"), [([], 4), ([VIOLATION], 1)])
+def test_a_proof_that_was_not_recorded_is_no_verdict(invoke, monkeypatch, findings, code):
+    """Without findings an operator is needed; with findings these count."""
+    report = AuditReport("ledger", 4, {}, findings, {}, 1, since_last=True, not_recorded="no ACL")
+    monkeypatch.setattr("snapreplay.spark.audit", lambda *_, **__: report)
+    result = invoke("audit", "--app-id", "ledger", "--since-last")
+    assert result.exit_code == code
+    assert "error: the proof was not recorded: no ACL" in result.stderr
+    assert "findings in 4 partitions" in result.stdout
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_the_work(invoke, monkeypatch, tmp_path):
+    """Its folder is missing, or it is one: exit code 2. As the hint says, it is written where it may be; a former page
+    stays until the new one is whole."""
+    asked = []
+
+    def audit(*arguments, **options):
+        asked.append(path.read_text() if path.is_file() else None)
+        return CLEAN
+
+    monkeypatch.setattr("snapreplay.spark.audit", audit)
+    path = tmp_path / "reports" / "audit.html"
+    for wrong in (path, tmp_path):
+        result = invoke("audit", "--app-id", "ledger", "--html", str(wrong))
+        assert result.exit_code == 2
+        assert f"{wrong} cannot be written: " in result.stderr.replace("\n", "")
+    assert asked == []
+    path.parent.mkdir()
+    path.write_text("former")
+    assert invoke("audit", "--app-id", "ledger", "--html", str(path)).exit_code == 0
+    assert asked == ["former"]
+    assert "No findings" in path.read_text()
+    assert [each.name for each in path.parent.iterdir()] == ["audit.html"]
 
 
 @pytest.mark.parametrize("arguments", [[], ["app.py", "--app-id", "x"]])
@@ -102,7 +152,7 @@ def test_without_java_and_maven_it_names_both_before_it_asks_anybody(tmp_path, j
 def test_crash_is_not_taken_for_findings(invoke, monkeypatch):
     """An audit that breaks could not run: exit code 2, never Python's own 1, which means findings."""
 
-    def broken(*arguments):
+    def broken(*arguments, **options):
         raise RuntimeError("the JVM is gone")
 
     monkeypatch.setattr("snapreplay.spark.audit", broken)
@@ -115,13 +165,15 @@ def test_service_settings_reach_the_audit(invoke, monkeypatch):
     """Cluster, app id and the client's other properties are those of the settings."""
     seen: list[Any] = []
 
-    def audit(*arguments):
-        seen.extend(arguments)
+    def audit(*arguments, **options):
+        seen.extend([*arguments, options])
         return CLEAN
 
     monkeypatch.setattr("snapreplay.spark.audit", audit)
     options = ["--bootstrap-servers", "k:1", "--set", "kafka.client.id=me"]
+    options += ["--since-last", "--master", "spark://m:7077"]
     assert invoke("audit", "--app-id", "ledger", "--level", "changes", *options).exit_code == 0
-    settings, app_id, level, app = seen
+    settings, app_id, level, app, others = seen
+    assert others == {"since_last": True, "master": "spark://m:7077"}
     assert settings.kafka == {"bootstrap.servers": "k:1", "client.id": "me"}
     assert (app_id, level, app) == ("ledger", Level.CHANGES, None)

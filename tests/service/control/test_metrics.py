@@ -11,7 +11,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from snapreplay.service.control import metrics
 from snapreplay.service.control.metrics import EVENTS, ControlCollector, PartitionMetrics, Result
-from snapreplay.service.control.status import BlockedTopic, InputStatus
+from snapreplay.service.control.status import AUDIT_LEVELS, AuditProof, BlockedTopic, InputStatus
 from snapreplay.service.core.phase import Phase
 from tests.support.fake_control import ASSIGNED, LIVE, LOADING, FakeControl
 
@@ -81,6 +81,23 @@ def test_an_outlook_is_a_number():
     found = scrape(FakeControl([good]))
     assert found["snapreplay_recoverable", labels(0)] == 1
     assert found["snapreplay_blocked_records", labels(0)] == 0
+
+
+def test_a_proof_counts_for_the_levels_below() -> None:
+    """Per level the furthest batch; what is not known has no sample, what is not proven is counted from the genesis."""
+    high = AuditProof("replay", 40, 90, None, None, "7", 1000.0)
+    low = AuditProof("integrity", 55, 120, None, None, "7", 2000.0)
+    found = scrape(FakeControl([msgspec.structs.replace(LIVE, audited=(low, high))]))
+    batches = {
+        level: found["snapreplay_audited_batch", labels(0, level=level)] for level in AUDIT_LEVELS
+    }
+    assert batches == {"integrity": 55, "changes": 40, "replay": 40}
+    assert found["snapreplay_audit_timestamp_seconds", labels(0, level="changes")] == 1000
+    assert found["snapreplay_unaudited_batches", labels(0)] == 5
+    found = scrape(FakeControl([msgspec.structs.replace(LIVE, audited=())]))
+    assert found["snapreplay_unaudited_batches", labels(0)] == 61
+    assert ("snapreplay_audited_batch", labels(0, level="changes")) not in found
+    assert ("snapreplay_unaudited_batches", labels(0)) not in scrape(FakeControl([LIVE]))
 
 
 def test_partition_that_was_handed_over_is_gone():

@@ -17,7 +17,7 @@ from snapreplay.service.config.settings import load_settings
 from snapreplay.snapshots.format.envelope import decode
 from snapreplay.snapshots.format.records import Manifest
 from snapreplay.snapshots.jobs.outcomes import Outcome
-from snapreplay.snapshots.proof.partition import Level
+from snapreplay.snapshots.proof.level import Level
 from snapreplay.spark import audit, compact, register
 from tests.snapshots.proof.faults import other_changes
 from tests.support import apps

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from snapreplay.snapshots.proof.partition import Level
+from snapreplay.snapshots.proof.level import Level
 from snapreplay.spark import audit
 from tests.support import apps
 from tests.support.stage import Stage, snapshot

@@ -8,8 +8,9 @@ import pytest
 
 from snapreplay.snapshots.format.envelope import RecordKind, decode, encode
 from snapreplay.snapshots.format.records import Chunk
+from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.moment import Moment
-from snapreplay.snapshots.proof.partition import Level, audit_partition
+from snapreplay.snapshots.proof.partition import audit_partition
 from snapreplay.snapshots.proof.report import RecordedDecision
 from tests.snapshots.proof.faults import CASES
 from tests.support.audited_log import (

@@ -1,0 +1,138 @@
+"""Committed offsets of a consumer group that has no members, with the text that is committed beside each.
+
+aiokafka's own call for reading them drops error codes, and it has none for committing without a member.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import (
+    GroupAuthorizationFailedError,
+    OffsetMetadataTooLargeError,
+    TopicAuthorizationFailedError,
+    for_code,
+)
+from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
+
+from snapreplay.errors import StopError
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.kafka.admin import KafkaAdmin
+from snapreplay.service.ports import CommittedOffset, TopicPartition
+
+_NO_MEMBER, _NO_GENERATION, _BROKERS_RETENTION = "", -1, -1
+# The coordinator loads, is being found, or has moved.
+_AGAIN = {14, 15, 16}
+_PAUSE_S = 0.05
+_OCCUPIED = {22, 25, 27}  # illegal generation, unknown member, rebalance in progress
+
+
+async def committed_offsets(
+    settings: Settings, group_id: str, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, CommittedOffset]:
+    """See `ports.Cluster.committed_offsets`."""
+    request = OffsetFetchRequest(group_id, _by_topic((each, each.partition) for each in partitions))
+    async with KafkaAdmin(settings)._client(
+        f"reading the committed offsets of group {group_id}", name=group_id
+    ) as client:
+        answer = await _asked(client, group_id, request, _fetch_codes)
+    return {
+        TopicPartition(topic, number): CommittedOffset(offset, metadata or "")
+        for topic, entries in answer.topics
+        for number, offset, metadata, _ in entries
+        if offset >= 0
+    }
+
+
+async def commit_offsets(
+    settings: Settings, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
+) -> None:
+    """As an administrator commits: the group must have no members.
+
+    Raises:
+        NotAuthorized: Read on the group and on the topic is needed.
+        StopError: the group has members, or a broker takes no text of this length.
+        Unreachable: no answer; some may be committed.
+    """
+    topics = _by_topic((each, (each.partition, *offset)) for each, offset in offsets.items())
+    request = OffsetCommitRequest(group_id, _NO_GENERATION, _NO_MEMBER, _BROKERS_RETENTION, topics)
+    async with KafkaAdmin(settings)._client(
+        f"committing offsets of group {group_id}", "Read", group_id
+    ) as client:
+        await _asked(client, group_id, request, _commit_codes)
+
+
+def _by_topic(entries: Iterable[tuple[TopicPartition, Any]]) -> list[tuple[str, list[Any]]]:
+    topics: dict[str, list[Any]] = defaultdict(list)
+    for partition, entry in entries:
+        topics[partition.topic].append(entry)
+    return list(topics.items())
+
+
+Codes = Callable[[Any], Iterator[tuple[str, int]]]
+"""(topic, error code) of each part of an answer; "" for the group's own."""
+
+
+async def _asked(client: AIOKafkaAdminClient, group_id: str, request: Any, codes_of: Codes) -> Any:
+    while True:
+        node = await _coordinator(client, group_id)
+        answer = await _sent(client, node, request)
+        found = {(topic, code) for topic, code in codes_of(answer) if code}
+        if not any(code in _AGAIN for _, code in found):
+            for topic, code in found:
+                _refuse(group_id, topic, code)
+            return answer
+        await asyncio.sleep(_PAUSE_S)
+
+
+async def _coordinator(client: AIOKafkaAdminClient, group_id: str) -> int:
+    """The first question ever makes the cluster create the coordinator's topic."""
+    while True:
+        try:
+            return int(await client.find_coordinator(group_id))
+        except tuple(for_code(code) for code in _AGAIN):
+            await asyncio.sleep(_PAUSE_S)
+
+
+def _sent(client: AIOKafkaAdminClient, node: int, request: Any) -> Awaitable[Any]:
+    sent: Awaitable[Any] = client._send_request_to_node(node, request)
+    return sent
+
+
+def _fetch_codes(answer: Any) -> Iterator[tuple[str, int]]:
+    yield "", getattr(answer, "error_code", 0)
+    for topic, entries in answer.topics:
+        yield from ((topic, code) for *_, code in entries)
+
+
+def _commit_codes(answer: Any) -> Iterator[tuple[str, int]]:
+    for topic, entries in answer.topics:
+        yield from ((topic, code) for _, code in entries)
+
+
+def _refuse(group_id: str, topic: str, code: int) -> None:
+    """
+    Raises:
+        Exception: what the code means; the client's own errors are converted by the caller.
+    """
+    if code in _OCCUPIED:
+        raise StopError(
+            f"group {group_id} has members, so nobody else can commit its offsets: {for_code(code).__name__}",
+            hint=f"stop what consumes as group {group_id}: `kafka-consumer-groups.sh --bootstrap-server HOST:PORT"
+            f" --describe --members --group {group_id}` lists it",
+            error=for_code(code).__name__,
+        )
+    if code == OffsetMetadataTooLargeError.errno:
+        raise StopError(
+            f"the brokers take no metadata of this length beside an offset of group {group_id}",
+            hint="raise offset.metadata.max.bytes on the brokers to its default, 4096",
+        )
+    if code == TopicAuthorizationFailedError.errno:
+        raise TopicAuthorizationFailedError(topic)
+    if code == GroupAuthorizationFailedError.errno:
+        raise GroupAuthorizationFailedError(group_id)
+    raise for_code(code)(topic or group_id)

@@ -1,0 +1,68 @@
+"""While a partition is LIVE: what have audits proved of it? Looked up about once a minute, for people only."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from snapreplay.app import names
+from snapreplay.errors import SnapreplayError
+from snapreplay.service.control.status import AuditProof
+from snapreplay.service.core.snapshot_policy import spread
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.report import Reporter
+from snapreplay.service.runtime.tasks import cancel_and_wait
+from snapreplay.snapshots.proof.proven import from_metadata
+
+log = logging.getLogger("snapreplay.partition")
+
+WATCH_SECONDS = 60.0
+
+
+class AuditWatch:
+    """Lives and dies with one LIVE incarnation."""
+
+    def __init__(self, context: Context, reporter: Reporter) -> None:
+        self._context = context
+        self._reporter = reporter
+        self._task = asyncio.get_running_loop().create_task(self._watch())
+
+    async def close(self) -> None:
+        """Withdraw what was seen: the partition may have another owner now."""
+        await cancel_and_wait(self._task)
+        self._reporter.audited(None)
+
+    async def _watch(self) -> None:
+        """An answer that does not come is shown as such, and nothing depends on it."""
+        app_id, number = self._context.app.app_id, self._context.partition
+        wait_seconds = WATCH_SECONDS * spread(app_id, number) / 10
+        while True:
+            await asyncio.sleep(wait_seconds)
+            wait_seconds = WATCH_SECONDS
+            try:
+                self._reporter.audited(await self._proofs())
+            except SnapreplayError as error:
+                self._reporter.audited(None)
+                log.debug("partition %d: not known what audits have proved: %s", number, error)
+            except Exception:  # a defect here must not end the watch, nor the partition
+                log.exception("partition %d: unexpected error", number)
+
+    async def _proofs(self) -> tuple[AuditProof, ...]:
+        source = self._context.increments
+        group_id = names.audit_group(self._context.app.app_id)
+        found = await self._context.cluster.committed_offsets(group_id, [source])
+        if source not in found:
+            return ()
+        proofs = from_metadata(found[source].metadata).proofs
+        return tuple(
+            AuditProof(
+                each.level.value,
+                each.batch,
+                each.offset,
+                each.digest,
+                each.snapshot_id,
+                each.app_version,
+                each.at_ms / 1000,
+            )
+            for each in sorted(proofs, key=lambda each: each.offset, reverse=True)
+        )

@@ -1,0 +1,199 @@
+"""What earlier audits have proved, as it is recorded, and where the next one begins because of it. Pure.
+
+The record is the metadata of a committed offset: the offset says how far the log is proven, the metadata how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from snapreplay.errors import DamagedError, UnknownFormatError
+from snapreplay.snapshots.format.records import Pointer
+from snapreplay.snapshots.proof.chain import Found
+from snapreplay.snapshots.proof.entries import chunks_of, is_there, manifest_of
+from snapreplay.snapshots.proof.level import Level
+from snapreplay.snapshots.proof.moment import Logs, Moment
+from snapreplay.snapshots.proof.state import At, last_batch
+from snapreplay.state.digest import Digest
+
+VERSION = 1
+"""Of the record. A build reads no newer one."""
+
+
+class Proof(msgspec.Struct, frozen=True, omit_defaults=True):
+    """That everything up to and with a batch was audited without a finding.
+
+    Attributes:
+        offset: of the batch's increment.
+        digest: recorded by that increment, as text; None where it has none.
+        snapshot_id: of the newest snapshot that it points to; None without one.
+        app_version: of the code that was run again at level REPLAY, else of the code that wrote the batch.
+        at_ms: when, in milliseconds since the epoch.
+    """
+
+    level: Level
+    batch: int
+    offset: int
+    digest: str | None = None
+    snapshot_id: str | None = None
+    app_version: str = ""
+    at_ms: int = 0
+
+    @property
+    def next_offset(self) -> int:
+        """Of the increments topic: everything below it is proven."""
+        return self.offset + 1
+
+    def covers(self, other: Proof) -> bool:
+        """Whether it says all that `other` says."""
+        return self.level.includes(other.level) and self.offset >= other.offset
+
+    @classmethod
+    def of(cls, level: Level, found: Found) -> Proof:
+        """`at_ms` is left open: time is not known here."""
+        pointers, digest = found.increment.pointers, found.increment.digest
+        return cls(
+            level,
+            found.increment.batch,
+            found.offset,
+            None if digest is None else str(digest),
+            pointers[0].snapshot_id if pointers else None,
+            found.increment.origin.app_version,
+        )
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """The record of one partition. `problem`: why it cannot be read; it has no proofs then."""
+
+    proofs: tuple[Proof, ...] = ()
+    problem: str = ""
+
+    @property
+    def furthest(self) -> Proof | None:
+        return max(self.proofs, key=lambda each: each.offset, default=None)
+
+    def counting_at(self, level: Level) -> Proof | None:
+        """The furthest one that is a proof at this level."""
+        counting = [each for each in self.proofs if each.level.includes(level)]
+        return max(counting, key=lambda each: each.offset, default=None)
+
+    def with_one_more(self, proof: Proof) -> Recorded:
+        """Without those that another one covers: at most one is left of each level."""
+        proofs = [*(each for each in self.proofs if not proof.covers(each))]
+        if not any(each.covers(proof) for each in proofs):
+            proofs.append(proof)
+        return Recorded(tuple(proofs))
+
+
+NOTHING = Recorded()
+
+
+class _Record(msgspec.Struct):
+    v: int
+    proofs: tuple[Proof, ...] = ()
+
+
+def to_metadata(recorded: Recorded) -> str:
+    """At most one proof of each level: far below the 4,096 bytes that brokers accept by default."""
+    return msgspec.json.encode(_Record(VERSION, recorded.proofs)).decode()
+
+
+def from_metadata(metadata: str) -> Recorded:
+    """Whatever the text is, there is an answer."""
+    try:
+        version = msgspec.json.decode(metadata, type=dict[str, msgspec.Raw]).get("v")
+        if version is not None and msgspec.json.decode(version, type=int) > VERSION:
+            return Recorded(
+                problem=f"a newer build recorded it (version {bytes(version).decode()})"
+            )
+        return Recorded(msgspec.json.decode(metadata, type=_Record).proofs)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return Recorded(problem=f"{_cut(metadata)!r} is no record of an audit")
+
+
+class Beginning(NamedTuple):
+    """Where the audit of a partition begins. `why`: the reason for beginning at the start of the log; else empty."""
+
+    moment: Moment
+    base: Pointer | None = None
+    why: str = ""
+
+
+def beginning(moment: Moment, logs: Logs, level: Level, recorded: Recorded) -> Beginning:
+    """At the newest whole snapshot that is not newer than the proof that counts, else at the start of the log."""
+    if recorded.problem:
+        return Beginning(moment, why=f"the recorded proof cannot be read: {recorded.problem}")
+    proof = recorded.counting_at(level)
+    if proof is None:
+        return Beginning(moment, why=_uncounted(recorded))
+    if proof.offset < moment.log_start:
+        return Beginning(moment, why=f"the increment of the proven batch {proof.batch} was trimmed")
+    try:
+        last = last_batch(moment, logs, At())
+    except (DamagedError, UnknownFormatError):
+        last = None
+    pointers = last.increment.pointers if last is not None else []
+    for pointer in pointers:
+        proven = pointer.increment_offset <= proof.offset
+        if proven and is_there(pointer, moment) and _is_whole(logs, pointer):
+            return Beginning(_from(moment, pointer, pointers), pointer)
+    return Beginning(
+        moment, why=f"no whole snapshot is left from before the proven batch {proof.batch}"
+    )
+
+
+def broken_promises(
+    recorded: Recorded, batches: Mapping[int, tuple[int, Digest | None]], log_start: int
+) -> Iterable[tuple[int, str]]:
+    """(offset, what is wrong) of each proof whose batch is not in the log any more. `batches`: by offset."""
+    for proof in recorded.proofs:
+        found = batches.get(proof.offset)
+        digest = None if found is None or found[1] is None else str(found[1])
+        if proof.offset < log_start or (found is not None and (found[0], digest) == _said(proof)):
+            continue
+        there = "no increment of the chain is there now"
+        if found is not None:
+            there = f"now batch {found[0]} with digest {digest or 'none'} is there"
+        yield (
+            proof.offset,
+            f"batch {proof.batch} with digest {proof.digest or 'none'} was proven here (level {proof.level}), but"
+            f" {there}: the log was rewritten",
+        )
+
+
+def _said(proof: Proof) -> tuple[int, str | None]:
+    return proof.batch, proof.digest
+
+
+def _uncounted(recorded: Recorded) -> str:
+    furthest = recorded.furthest
+    if furthest is None:
+        return "nothing is proven yet"
+    return f"proven so far only at level {furthest.level} (batch {furthest.batch})"
+
+
+def _is_whole(logs: Logs, pointer: Pointer) -> bool:
+    """Every entry hashed, and together as its batch recorded."""
+    try:
+        manifest = manifest_of(logs, pointer)
+        for _ in chunks_of(logs, pointer.manifest_offset, manifest):
+            pass
+    except (DamagedError, UnknownFormatError):
+        return False
+    return manifest.digest is None or manifest.digest == manifest.entries_digest
+
+
+def _from(moment: Moment, base: Pointer, pointers: Sequence[Pointer]) -> Moment:
+    """The increment of the base is read again, and all snapshots from there on."""
+    kept = [each for each in pointers if each.increment_offset >= base.increment_offset]
+    first = min(each.first_chunk_offset for each in kept)
+    return msgspec.structs.replace(
+        moment, log_start=base.increment_offset, snapshots_start=max(moment.snapshots_start, first)
+    )
+
+
+def _cut(text: str, longest: int = 60) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}…"

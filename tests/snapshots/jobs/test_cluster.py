@@ -1,0 +1,214 @@
+"""The audit on a standalone cluster of two workers: executors in another environment and folder than the driver."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from contextlib import suppress
+
+import pytest
+
+from snapreplay.app.load import load_app
+from tests.support.deadlines import scaled
+from tests.support.processes import eventually
+from tests.support.spark_cluster import ROOT, SPARK_HOME, executors_python, spark_cluster
+from tests.support.stage import Stage, snapshot
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+]
+
+APP = """
+import time
+
+from snapreplay import App, MapState, Topic
+
+payments, balances = Topic("{app_id}-payments"), Topic("{app_id}-balances")
+app = App("{app_id}", inputs=[payments], outputs=[balances], state=lambda: MapState(str, int, default=int))
+
+
+@app.handler(payments)
+def on_payment(record, state, out):
+    state[record.key] += record.value["amount"]
+    out.send(balances, key=record.key, value=state[record.key])
+"""
+MAIN = ROOT / "snapreplay/api/cli/__main__.py"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with spark_cluster(tmp_path_factory.mktemp("spark") / "cluster") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    return executors_python(tmp_path_factory.mktemp("executors") / "environment")
+
+
+@pytest.fixture
+async def told(broker, unique, tmp_path):
+    """A log with two segments in each of two partitions. The driver's folder has the app's module."""
+    app_id = unique("clustered")
+    path = tmp_path / f"{app_id.replace('-', '_')}.py"
+    path.write_text(APP.format(app_id=app_id))
+    here = await Stage(broker.bootstrap_servers, load_app(str(path)), 2).prepare()
+    async with here.running() as service:
+        await here.feed(200)
+        await here.all_processed(service)
+        await snapshot(service)
+        await here.feed(200)
+        await here.all_processed(service)
+    return here, path
+
+
+def run(cluster, told, python, *options, name=None, submit=()):
+    """`snapreplay audit` in a process of its own, level replay."""
+    here, path = told
+    words = [sys.executable, "-m", "snapreplay.api.cli"]
+    if submit:
+        words = [f"{SPARK_HOME}/bin/spark-submit", "--master", cluster.master, *submit, str(MAIN)]
+    return subprocess.Popen(
+        [
+            *words, "audit", name or f"{path.stem}:app", "--level", "replay", "-o", "json",
+            "--bootstrap-servers", here.bootstrap_servers, *options,
+        ],
+        cwd=path.parent,
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{path.parent}:{ROOT}",
+            "PYSPARK_PYTHON": str(python),
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+
+
+def ended(process):
+    """Exit code, result and errors. spark-submit prints the program's errors on standard output."""
+    out, errors = process.communicate(timeout=scaled(300))
+    code = process.returncode
+    return code, json.loads(out) if code in {0, 1} else None, errors + out
+
+
+def give(python, path):
+    """The executors' environment has the app's module, too."""
+    (site,) = python.parents[1].glob("lib/python3.*/site-packages")
+    shutil.copy(path, site)
+
+
+def assert_proved(process):
+    code, report, errors = ended(process)
+    assert code == 0, errors
+    assert report["checked"]["records_replayed"] == 400
+    assert [each["proven"]["level"] for each in report["chains"]] == ["replay", "replay"]
+
+
+async def test_both_workers_prove_the_log(cluster, told, python) -> None:
+    """From an interpreter of their own, in a folder of their own."""
+    give(python, told[1])
+    before = cluster.worked()
+    assert_proved(run(cluster, told, python, "--master", cluster.master))
+    assert cluster.worked() == before + 2
+
+
+async def test_an_executor_that_is_killed_is_made_up_for(cluster, told, python) -> None:
+    """Spark starts another one and gives it the work: the verdict is the same."""
+    give(python, told[1])
+    before = cluster.worked()
+    process = run(cluster, told, python, "--master", cluster.master)
+    eventually(lambda: len(cluster.executors()) == 2, "two executors", 120)
+    (first, *_) = cluster.executors()
+    # Its Python worker has begun: a task is under way.
+    eventually(lambda: first.children(recursive=True), "a worker", 120)
+    first.kill()
+    assert_proved(process)
+    assert cluster.worked() > before + 2
+
+
+async def test_spark_submit_brings_the_environment(cluster, told, python, tmp_path) -> None:
+    """Packed, with --archives; the connector with --jars. The same entry, and no option of ours."""
+    give(python, told[1])
+    packed = tmp_path / "environment.tar.gz"
+    with tarfile.open(packed, "w:gz", compresslevel=1) as archive:
+        archive.add(python.parents[1], arcname=".")
+    jars = ",".join(str(each) for each in sorted((ROOT / ".jars/spark").glob("*.jar")))
+    submit = ["--archives", f"{packed}#environment", "--jars", jars]
+    assert_proved(run(cluster, told, "./environment/bin/python", submit=submit))
+
+
+async def test_two_masters_are_one_too_many(cluster, told, python) -> None:
+    """spark-submit has chosen one: refused before anything is read. Without ours it works, as above."""
+    submitted = run(cluster, told, python, "--master", "local[1]", submit=["--name", "two"])
+    code, _, errors = ended(submitted)
+    assert code == 2
+    assert "--master local[1] was given, but spark-submit has chosen one already" in errors
+
+
+async def test_an_environment_without_the_package_is_named(cluster, told, tmp_path) -> None:
+    """One line, the hint, exit code 2."""
+    bare = executors_python(tmp_path / "bare", with_package=False)
+    code, _, errors = ended(run(cluster, told, bare, "--master", cluster.master))
+    assert code == 2
+    assert "Spark stopped the audit: ModuleNotFoundError: No module named" in errors
+    assert (
+        "install snapreplay[spark] of this version for the Python that the executors run" in errors
+    )
+
+
+async def test_an_app_that_executors_cannot_import_is_named(cluster, told, python) -> None:
+    """It is in the driver's folder only."""
+    code, _, errors = ended(run(cluster, told, python, "--master", cluster.master))
+    assert code == 2
+    assert "cannot import the app" in errors
+    assert "--py-files" in errors
+    give(python, told[1])
+    assert_proved(run(cluster, told, python, "--master", cluster.master))
+
+
+async def test_another_minor_version_of_python_is_named(cluster, told) -> None:
+    """Spark's own check, in one line."""
+    others = [f"python3.{minor}" for minor in range(10, 16) if minor != sys.version_info.minor]
+    found = next((path for name in others for path in [_runs(name)] if path), None)
+    if found is None:
+        pytest.skip("there is no other Python on this machine")
+    code, _, errors = ended(run(cluster, told, found, "--master", cluster.master))
+    assert code == 2
+    assert "PYTHON_VERSION_MISMATCH" in errors
+    assert "set PYSPARK_PYTHON to a Python of the driver's minor version" in errors
+
+
+def _runs(name):
+    with suppress(OSError, subprocess.SubprocessError):
+        asked = [name, "-c", "import sys; print(sys.executable)"]
+        done = subprocess.run(asked, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+    return None
+
+
+async def test_a_python_that_is_not_there_is_named(cluster, told) -> None:
+    """Not as a stack trace of the JVM."""
+    code, _, errors = ended(run(cluster, told, "/no/such/python", "--master", cluster.master))
+    assert code == 2
+    assert "/no/such/python" in errors
+    assert "set PYSPARK_PYTHON" in errors
+
+
+async def test_a_master_that_does_not_answer_is_named(told, python) -> None:
+    """Spark gives up after a minute or so, and says which one."""
+    master = "spark://127.0.0.1:1"
+
+    class Nobody:
+        pass
+
+    code, _, errors = ended(run(Nobody, told, python, "--master", master))
+    assert code == 2
+    assert "Spark does not start" in errors
