@@ -148,6 +148,7 @@ _FACTS: dict[str, Any] = {
     "started_at": "2026-11-21T09:29:49Z",
     "cluster_id": "MkU3OEVBNTcwNTJENDM2Qg",
     "partition_count": 2,
+    "waiting_for": "",
 }
 
 BY_SCHEMA: dict[str, dict[str, Any]] = {
@@ -159,6 +160,7 @@ BY_SCHEMA: dict[str, dict[str, Any]] = {
     "RestoreStatus": {
         "app_id": "ledger",
         "instance_id": "ledger-0",
+        "waiting_for": "",
         "summary": {
             "partitions_by_phase": {"live": 1, "loading": 1},
             "all_live": False,

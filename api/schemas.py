@@ -164,6 +164,15 @@ class Restore(Model):
     error: PartitionError | None
 
 
+WaitingFor = Annotated[
+    str,
+    Field(
+        description="What keeps the process from joining its group, with the command: the genesis of a new app. Empty:"
+        " nothing."
+    ),
+]
+
+
 class RestoreSummary(Model):
     """Of the partitions of this process, without those that were handed over."""
 
@@ -185,6 +194,7 @@ class RestoreStatus(Model):
 
     app_id: str
     instance_id: str
+    waiting_for: WaitingFor
     summary: RestoreSummary
     partitions: tuple[Restore, ...]
 
@@ -331,6 +341,7 @@ class Facts(Model):
     started_at: Time
     cluster_id: str | None
     partition_count: Count | None
+    waiting_for: WaitingFor
 
 
 class Check(Model):

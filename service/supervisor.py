@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from snapreplay.app.app import App
@@ -58,6 +59,8 @@ class Supervisor:
         """Whom to ask after a fence; to be set before the first assignment."""
         self.pulse = Pulse()
         """Of the runners' loop: tells them about standstills; to be set before the first assignment."""
+        self.on_failed: Callable[[int, BaseException], None] = lambda _partition, _error: None
+        """Hears of each partition that becomes FAILED."""
         self._restores = asyncio.Semaphore(settings.restore.concurrency)
         self._runners: dict[int, PartitionRunner] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -176,7 +179,7 @@ class Supervisor:
             self.group,
             self.pulse,
         )
-        runner = PartitionRunner(context, self._board, self._failed)
+        runner = PartitionRunner(context, self._board, partial(self._failed, number))
         self._runners[number] = runner
         if self._refused is not None:
             runner.refuse(self._refused)
@@ -232,9 +235,11 @@ class Supervisor:
         if number not in self._runners:
             self._board.forget(number)
 
-    def _failed(self, error: BaseException) -> None:
+    def _failed(self, number: int, error: BaseException) -> None:
         if isinstance(error, DuplicateInstance):
             self._on_duplicate(error)
+        else:
+            self.on_failed(number, error)
 
     async def _retry(self, runner: PartitionRunner, done: OnDone) -> None:
         try:

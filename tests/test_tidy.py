@@ -25,6 +25,18 @@ COVERED_BY: dict[str, tuple[str, str]] = {
         "tests/service/decisions/test_init.py",
         "init writes them into the genesis",
     ),
+    "service/decisions/contexts.py": (
+        "tests/service/decisions/test_first_start.py",
+        "it and init begin with them",
+    ),
+    "service/decisions/owned_before.py": (
+        "tests/service/decisions/test_first_start.py",
+        "who was owned before is not new",
+    ),
+    "service/program.py": (
+        "tests/service/test_service.py",
+        "a service runs inside of it",
+    ),
     "service/partition/incarnation.py": (
         "tests/service/partition/test_runner.py",
         "the runner has one at a time, and decides what its end means",

@@ -14,7 +14,7 @@ from snapreplay.devbroker.errors import ToolsMissing
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.service import run
+from snapreplay.service.program import run
 from snapreplay.service.topics.requirements import ensure_topics
 
 # Input with old record times is normal in development: default retention would delete it.

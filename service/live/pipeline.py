@@ -55,6 +55,7 @@ class Live:
         self.snapshots = SnapshotScheduler(context, store, self._committer, reporter, recovered)
         self._digests = StateDigests(store, context.settings.snapshot.digest_every_batches)
         self._positions = dict(recovered.chain.last.positions)
+        self._passed: dict[str, int] = {}  # inputs that hold no record up to there
         self._fold = Fold(
             context.app,
             store,
@@ -121,6 +122,15 @@ class Live:
     def topic_ids(self) -> Mapping[str, str]:
         """Of the inputs and both own topics, as the recovery found them and the next increment has them."""
         return self._committer.chain.expected_ids
+
+    @property
+    def reached(self) -> dict[str, int]:
+        """Input → all records before this offset are committed."""
+        return {**self._committer.chain.last.positions, **self._passed_since()}
+
+    def _passed_since(self) -> dict[str, int]:
+        committed = self._committer.chain.last.positions
+        return {name: at for name, at in self._passed.items() if at > committed[name]}
 
     def doubt_inputs(self, reason: str) -> None:
         """The cluster names another topic of an input, or none. Nothing is committed before it was compared."""
@@ -214,8 +224,10 @@ class Live:
         if not records:
             if self._committer.idle and self._committer.chain.new_pointer is not None:
                 self._committer.start(None)
-            elif self._committer.idle and self.snapshots.looked():
-                await self._pass_markers()
+            elif self._committer.idle:
+                self._passed = self._fetcher.beyond(self._positions)
+                if self.snapshots.looked():
+                    await self._pass_markers()
             return
         failure = await self._feed(records)
         if not self._in_place:

@@ -10,16 +10,15 @@ from collections.abc import Sequence
 
 import msgspec
 
+from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.control.protocol import (
     Busy,
     Check,
     NotFailed,
-    NotOwned,
     Operation,
     OperationPart,
     OperationState,
     ServiceFacts,
-    UnknownPartition,
 )
 from snapreplay.service.control.status import (
     DigestProof,
@@ -185,13 +184,13 @@ class FakeControl:
             raise UnknownPartition(partition, count)
         status = self.statuses.get(partition)
         if status is None:
-            raise NotOwned(partition, "another process owns it")
+            raise PartitionNotLive(partition, "another process owns it")
         return status
 
     def _check(self, partition: int, kind: str = "snapshot") -> None:
         status = self._owned(partition)
         if status.phase is not Phase.LIVE:
-            raise NotOwned(partition, f"it is {status.phase}, not live")
+            raise PartitionNotLive(partition, f"it is {status.phase}, not live")
         if partition in self.running:
             raise Busy(partition, self.running[partition], kind)
 
