@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from snapreplay.api.server import HttpServer as HttpServer
     from snapreplay.app.app import App as App
     from snapreplay.app.codecs import Codec as Codec
     from snapreplay.app.codecs import i64 as i64
@@ -63,6 +64,7 @@ _HOME = {
     "Codec": "app.codecs",
     "ErrorSettings": "service.config.groups",
     "GroupSettings": "service.config.groups",
+    "HttpServer": "api.server",
     "HttpSettings": "service.config.groups",
     "MapState": "state.map",
     "MapView": "state.view",

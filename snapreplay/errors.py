@@ -18,6 +18,27 @@ from __future__ import annotations
 from enum import Enum
 from typing import ClassVar, NamedTuple
 
+__all__ = [
+    "AccessError",
+    "DamagedError",
+    "NotBegun",
+    "NotCaughtUp",
+    "NotLive",
+    "PartitionNotLive",
+    "Reaction",
+    "RebuildError",
+    "RecordError",
+    "RecordId",
+    "ReleaseError",
+    "RetryableError",
+    "ServiceClosed",
+    "SnapreplayError",
+    "StopError",
+    "UnknownFormatError",
+    "UnknownPartition",
+    "UsageError",
+]
+
 
 class Reaction(Enum):
     """How the owner of a partition reacts to an error."""
