@@ -280,6 +280,13 @@ class Partition(Model):
     inputs: tuple[Input, ...]
     state_entries: Count
     state_bytes: Count
+    state_largest_entry_bytes: Annotated[
+        Count,
+        Field(
+            description="Encoded key and value of the largest entry that this process has loaded from a snapshot or"
+            " committed; the limit is 800,000."
+        ),
+    ]
     records_total: Count
     skipped_total: Count
     digest: str | None

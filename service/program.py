@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -19,6 +20,8 @@ from snapreplay.service.kafka.client_log import summarise_client_log
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.service import Http, Service
 from snapreplay.service.topics import requirements
+
+log = logging.getLogger("snapreplay")
 
 S = TypeVar("S")
 
@@ -141,8 +144,15 @@ def _tune_threads() -> None:
 async def _run(service: Service[Any]) -> int:
     loop = asyncio.get_running_loop()
     signalled = asyncio.Event()
+
+    def stop(number: signal.Signals) -> None:
+        if not signalled.is_set():
+            seconds = service.settings.timeouts.shutdown_ms / 1000
+            log.info("%s: stops gracefully, within %.1f s", number.name, seconds)
+        signalled.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, signalled.set)
+        loop.add_signal_handler(number, stop, number)
     try:
         await service.start()
         waiting = loop.create_task(signalled.wait())
@@ -155,4 +165,5 @@ async def _run(service: Service[Any]) -> int:
             started.cancel()
     finally:
         await service.stop()
+    log.info("stopped")
     return 0

@@ -136,6 +136,8 @@ class Supervisor:
         self._runners.clear()
         ending, tasks = list(self._held.values()), list(self._held)
         if tasks:
+            held, began = counted(len(tasks), "partition"), asyncio.get_running_loop().time()
+            log.info("%s: the batch under way is finished, then they end", held)
             _, late = await asyncio.wait(tasks, timeout=deadline_seconds)
             for task in late:
                 task.cancel()
@@ -143,6 +145,7 @@ class Supervisor:
                 ended = counted(len(late), "partition")
                 log.warning("%s did not end within %.1f s", ended, deadline_seconds)
                 await asyncio.wait(late)
+            log.info("%s ended after %.2f s", held, asyncio.get_running_loop().time() - began)
         for watch in self._watches:
             watch.cancel()  # the one of the topics has a connection to close
         await asyncio.wait(self._watches)

@@ -20,6 +20,7 @@ from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.live.committer import Committed, Committer
 from snapreplay.service.live.dead_letter_limit import DeadLetterCheck, DeadLetterLimitReached
+from snapreplay.service.live.dead_letter_log import DeadLetterLog
 from snapreplay.service.live.fetcher import Fetcher
 from snapreplay.service.live.input_guard import InputGuard
 from snapreplay.service.live.pace import Pace
@@ -31,6 +32,7 @@ from snapreplay.service.runtime.cooperative import feed, isolate, pause, run_coo
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.state.contract import Store
+from snapreplay.state.sizes import largest_entry_bytes
 
 IDLE_POLL_MS = 100  # bounds how late a stop, a trigger or a finished snapshot is noticed
 BUSY_POLL_MS = 5  # a transaction is under way: look at its answer soon
@@ -64,6 +66,7 @@ class Live:
             policy=ErrorPolicy(context.settings.errors.policy),
         )
         self._flood = DeadLetterCheck(context)
+        self._dead_letters = DeadLetterLog(context.partition)
         self._fetcher = Fetcher(context, POLLED_RECORDS)
         self._pace = Pace(context.settings.batch.records_max)
         self._stop_at = stop_at
@@ -308,6 +311,8 @@ class Live:
         self.report()
         if applied is not None:
             self._pace.committed(self._positions)
+            self._dead_letters.committed(applied.errors)
+            self._reporter.entries(largest_entry_bytes(applied.sealed.changes))
             self._flood.check(applied)
         self._committer.check()
 

@@ -59,6 +59,7 @@ LIVE = PartitionStatus(
     inputs=(InputStatus("payments", position=500, end_offset=520), InputStatus("rates", 7, 9)),
     state_entries=1200,
     state_bytes=50_000,
+    state_largest_entry_bytes=700,
     records_total=480,
     skipped_total=2,
     digest="1200:00000000000000aa:00000000000000cc",

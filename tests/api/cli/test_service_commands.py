@@ -129,7 +129,11 @@ def test_run_serves_until_sigterm(on_broker, invoke, process):
     assert watched.exit_code == 0, watched.output
     assert json.loads(watched.stdout.splitlines()[-1])["summary"]["all_live"] is True
     process.send_signal(signal.SIGTERM)
+    said = process.stderr.read()
     assert process.wait(timeout=30) == 0
+    assert "SIGTERM: stops gracefully, within 25.0 s" in said
+    assert re.search(r"2 partitions ended after \d+\.\d\d s", said)
+    assert said.rstrip().endswith("stopped")
 
 
 @pytest.mark.kafka
