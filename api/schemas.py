@@ -165,11 +165,7 @@ class Restore(Model):
 
 
 WaitingFor = Annotated[
-    str,
-    Field(
-        description="What keeps the process from joining its group, with the command: the genesis of a new app. Empty:"
-        " nothing."
-    ),
+    str, Field(description="What a new app waits for before it begins, with the command; or empty.")
 ]
 
 
@@ -282,10 +278,7 @@ class Partition(Model):
     state_bytes: Count
     state_largest_entry_bytes: Annotated[
         Count,
-        Field(
-            description="Encoded key and value of the largest entry that this process has loaded from a snapshot or"
-            " committed; the limit is 800,000."
-        ),
+        Field(description="Of those loaded from a snapshot or committed; the limit is 800,000."),
     ]
     records_total: Count
     skipped_total: Count
