@@ -78,7 +78,6 @@ def parameters(function: object) -> list[tuple[object, ...]]:
 async def test_the_embedded_service_runs(module: ModuleType, broker: Any) -> None:
     """`serve` of docs/writing-apps.md goes live on a real broker, shows its state and writes a snapshot."""
     settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers}, http={"port": 0})
-    await Stage(broker.bootstrap_servers, module.app).prepare()
     try:
         async with within(60):
             await module.serve(settings)
