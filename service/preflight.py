@@ -65,6 +65,7 @@ async def inspect(
         NotAuthenticated, NotAuthorized: an operator must act first.
         Unreachable: ask again later.
     """
+    check_dead_letters(app, settings)  # before its topic is missed
     inputs, outputs = _names(app.inputs), _names(app.outputs)
     own = own_topics(app, settings)
     own_pair = set(own[:2])
@@ -80,7 +81,6 @@ async def inspect(
     for name in (each for each in own if each in own_pair):
         check_own_topic(app, facts[name], count)
     check_replayable(app, settings, [facts[name] for name in inputs])
-    check_dead_letters(app, settings)
     cluster_facts = await cluster.facts()
     return ClusterView(
         cluster_facts.cluster_id,

@@ -180,7 +180,6 @@ async def test_a_state_that_cannot_roll_back_gets_the_policy_that_is_named(newco
     await prepared(who)
     who.settings["errors"] = {"policy": "dead_letter"}
     in_a_file("errors", "policy", "dead_letter")
-    await who.follow(await refusal(who))  # the topic of the dead letters
     (named,) = re.findall(r"errors\.policy = (\w+)$", await refusal(who))
     who.settings["errors"] = {"policy": named}
     await who.healthy()
