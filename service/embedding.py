@@ -11,7 +11,7 @@ from typing import Any
 
 from snapreplay.errors import PartitionNotLive, ServiceClosed, UnknownPartition, UsageError
 from snapreplay.service.partition.runner import PartitionRunner
-from snapreplay.state.view import MapView
+from snapreplay.state.view import MapView, StoresView, View
 
 log = logging.getLogger("snapreplay")
 
@@ -34,17 +34,18 @@ class Views:
     def close(self) -> None:
         self._runners = None
 
-    def view(self, partition: int) -> MapView[Any, Any]:
+    def view(self, partition: int) -> View[Any]:
         """See `Service.view`."""
-        self._look(partition)
-        return MapView(partition, partial(self._look, partition))
+        is_map = isinstance(self._look(partition), Mapping)
+        kind: type[View[Any]] = MapView if is_map else StoresView
+        return kind(partition, partial(self._look, partition))
 
-    def views(self) -> dict[int, MapView[Any, Any]]:
+    def views(self) -> dict[int, View[Any]]:
         """See `Service.views`."""
         live = [number for number, each in self._mine().items() if each.store is not None]
         return {number: self.view(number) for number in sorted(live)}
 
-    def _look(self, partition: int) -> Mapping[Any, Any]:
+    def _look(self, partition: int) -> Any:
         runner = self._mine().get(partition)
         if runner is not None and runner.store is not None:
             return runner.store.committed_view()

@@ -11,8 +11,9 @@ S = TypeVar("S")
 K = TypeVar("K", bound=str | bytes | int)
 V = TypeVar("V")
 
-Look = Callable[[], Mapping[Any, Any]]
-"""Gives the state as of the last committed batch at the moment of the call, or raises why there is none."""
+Look = Callable[[], Any]
+"""Gives the state as of the last committed batch at the moment of the call, or raises why there is none: a mapping, or
+an object with a mapping for each map of the state."""
 
 
 class View(Generic[S]):
@@ -39,7 +40,8 @@ class MapView(View[MapState[K, V]], Mapping[K, V]):
         return value
 
     def __contains__(self, key: object) -> bool:
-        return key in self._look()
+        found: bool = key in self._look()
+        return found
 
     def __len__(self) -> int:
         return len(self._look())
@@ -49,3 +51,27 @@ class MapView(View[MapState[K, V]], Mapping[K, V]):
 
     def __repr__(self) -> str:
         return f"<MapView of partition {self.partition}>"
+
+
+class StoresView(View[S]):
+    """A state of several maps: `view.items` is the `MapView` of its map `items`. `view.of(lambda s: s.items)` is the
+    same with the types of that map."""
+
+    def __getattr__(self, name: str) -> MapView[Any, Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        getattr(self._look(), name)  # or it has none of this name
+        return MapView(self.partition, lambda: getattr(self._look(), name))
+
+    def of(self, pick: Callable[[S], MapState[K, V]]) -> MapView[K, V]:
+        """The map that `pick` returns of the state, typed: `view.of(lambda state: state.items)`."""
+        names: Any = _Names()
+        view: MapView[K, V] = getattr(self, str(pick(names)))
+        return view
+
+
+class _Names:
+    """Stands for a state: each attribute is its own name."""
+
+    def __getattr__(self, name: str) -> str:
+        return name

@@ -1,11 +1,14 @@
 """The committed state as a program sees it."""
 
 from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import assert_type
 
 import pytest
 
 from snapreplay.errors import PartitionNotLive
-from snapreplay.state.view import MapView
+from snapreplay.state.map import MapState
+from snapreplay.state.view import MapView, StoresView
 
 
 def test_a_map_view_is_a_read_only_mapping():
@@ -34,3 +37,24 @@ def test_nothing_is_never_an_empty_map():
     ):
         with pytest.raises(PartitionNotLive):
             access()
+
+
+class Shop:
+    """A state of two maps, as a handler sees it."""
+
+    items: MapState[str, int]
+    carts: MapState[str, list[str]]
+
+
+def test_a_state_of_several_maps_has_a_view_of_each():
+    """By its name; or typed, by the attribute. What there is not is no map."""
+    committed = SimpleNamespace(items={"a": 1}, carts={"x": ["a"]})
+    view: StoresView[Shop] = StoresView(3, lambda: committed)
+    assert view.items["a"] == 1
+    carts = view.of(lambda shop: shop.carts)
+    assert_type(carts, MapView[str, list[str]])
+    assert dict(carts) == {"x": ["a"]}
+    committed.carts = {}
+    assert len(carts) == 0, "it looks again"
+    with pytest.raises(AttributeError, match="offers"):
+        len(view.offers)
