@@ -24,7 +24,7 @@ from snapreplay.service.program import ensure_topics, init, running
 from snapreplay.service.service import Service
 from tests.support import apps
 from tests.support.deadlines import scaled
-from tests.support.stage import Stage, phase, settings_for
+from tests.support.stage import Stage, phase, settings_for, until
 
 pytestmark = pytest.mark.kafka
 
@@ -100,6 +100,18 @@ async def test_what_is_refused_at_start_is_raised_where_it_is_waited_for(broker,
             await service.wait_live(30)
         with pytest.raises(UsageError, match="does not exist"):
             await service.wait_started()
+
+
+async def test_what_is_refused_is_logged_where_nobody_waits(broker, unique, caplog):
+    """Once, with the command; the probe says it, too."""
+    settings = settings_for(broker.bootstrap_servers)
+    async with running(apps.ledger(unique("nothing")), settings) as service:
+        await until(lambda: "refused" in (service._control.unreachable_reason or ""), "refused", 30)
+        cluster = next(each for each in service.control.ready_checks() if each.name == "cluster")
+    (said,) = [r.message for r in caplog.records if r.message.startswith("the service was refused")]
+    assert "does not exist" in said
+    assert "snapreplay topics ensure" in said
+    assert (cluster.ok, "does not exist" in cluster.detail) == (False, True)
 
 
 async def test_a_new_app_waits_for_its_genesis_and_goes_on_by_itself(broker, unique, caplog):
