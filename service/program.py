@@ -13,12 +13,13 @@ from typing import Any, TypeVar
 
 from snapreplay.app.app import App
 from snapreplay.service.config.settings import Settings, load_settings
+from snapreplay.service.control.protocol import Http
 from snapreplay.service.decisions.first_start import FirstStart
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.decisions.start_offsets import StartFrom
 from snapreplay.service.kafka.client_log import summarise_client_log
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.service import Http, Service
+from snapreplay.service.service import Service
 from snapreplay.service.topics import requirements
 
 log = logging.getLogger("snapreplay")

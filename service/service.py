@@ -5,20 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.counted import counted
-from snapreplay.errors import (
-    AccessError,
-    NotBegun,
-    RetryableError,
-    SnapreplayError,
-    UsageError,
-)
+from snapreplay.errors import AccessError, RetryableError, SnapreplayError, UsageError
 from snapreplay.service.config.settings import Settings, load_settings
-from snapreplay.service.control.protocol import Control, OnDone, Operation, OperationState
+from snapreplay.service.control.protocol import Control, Http, OnDone, Operation, OperationState
 from snapreplay.service.control.status import PartitionStatus, StatusBoard
 from snapreplay.service.core.custody import StateUnsaved
 from snapreplay.service.core.refusals import DuplicateInstance
@@ -46,15 +40,6 @@ V = TypeVar("V")
 RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.5, 10.0
 LEAVE_SECONDS = 5.0  # of a stop, for cutting off what is late and leaving the group
 LEAVE_SECONDS_MIN = 1.0  # all the same, when cutting off took longer
-
-
-class Http(Protocol):
-    """Serves `Control` over HTTP in the loop it is called in. `snapreplay.api.server.HttpServer` is one."""
-
-    async def serve(self, control: Control, host: str, port: int) -> tuple[str, int]:
-        """Begin to listen; returns the address bound to."""
-
-    async def close(self) -> None: ...
 
 
 class Service(Generic[S]):
@@ -351,7 +336,7 @@ class Service(Generic[S]):
                 await asyncio.sleep(pause)
                 pause = min(RETRY_SECONDS_MAX, pause * 2)
 
-    def _waiting(self, awaited: NotBegun) -> None:
+    def _waiting(self, awaited: SnapreplayError) -> None:
         if self._control.waits_for(awaited):
             log.warning("WAITING: %s (%s)", awaited.message, awaited.hint)
 

@@ -138,3 +138,12 @@ class Control(Protocol):
 
     def ready_checks(self) -> Sequence[Check]:
         """Ready = member of the group and every assigned partition LIVE. Also ready without a partition."""
+
+
+class Http(Protocol):
+    """Serves `Control` over HTTP in the loop it is called in. `snapreplay.api.server.HttpServer` is one."""
+
+    async def serve(self, control: Control, host: str, port: int) -> tuple[str, int]:
+        """Begin to listen; returns the address bound to."""
+
+    async def close(self) -> None: ...
