@@ -133,7 +133,7 @@ def test_run_serves_until_sigterm(on_broker, invoke, process):
     assert process.wait(timeout=30) == 0
     assert "SIGTERM: stops gracefully, within 25.0 s" in said
     assert re.search(r"2 partitions ended after \d+\.\d\d s", said)
-    assert said.rstrip().endswith("stopped")
+    assert re.search(r": stopped$", said, re.MULTILINE)
 
 
 @pytest.mark.kafka
