@@ -41,6 +41,7 @@ _PARTITION: dict[str, Any] = {
     "inputs": [{"topic": "payments", "position": 880_412, "end_offset": 880_500, "lag": 88}],
     "state_entries": 104_801,
     "state_bytes": 9_437_184,
+    "state_largest_entry_bytes": 2_310,
     "records_total": 21_340,
     "skipped_total": 0,
     "digest": _DIGEST,
@@ -160,6 +161,7 @@ _FACTS: dict[str, Any] = {
     "started_at": "2026-11-21T09:29:49Z",
     "cluster_id": "MkU3OEVBNTcwNTJENDM2Qg",
     "partition_count": 2,
+    "waiting_for": "",
 }
 
 BY_SCHEMA: dict[str, dict[str, Any]] = {
@@ -171,6 +173,7 @@ BY_SCHEMA: dict[str, dict[str, Any]] = {
     "RestoreStatus": {
         "app_id": "ledger",
         "instance_id": "ledger-0",
+        "waiting_for": "",
         "summary": {
             "partitions_by_phase": {"live": 1, "loading": 1},
             "all_live": False,

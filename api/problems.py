@@ -18,7 +18,8 @@ from starlette.exceptions import HTTPException
 from starlette.routing import compile_path
 
 from snapreplay.api.schema_types import Model
-from snapreplay.service.control.protocol import Busy, NotFailed, NotOwned, UnknownPartition
+from snapreplay.errors import PartitionNotLive, UnknownPartition
+from snapreplay.service.control.protocol import Busy, NotFailed
 
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:snapreplay:problem:"
@@ -146,7 +147,7 @@ def install(app: FastAPI) -> None:
     for error in (
         ProblemError,
         UnknownPartition,
-        NotOwned,
+        PartitionNotLive,
         NotFailed,
         Busy,
         RequestValidationError,
@@ -237,7 +238,7 @@ def _as_problem(request: Request, error: Exception) -> ProblemError:
             return not_reached()
         case UnknownPartition(partition=partition, partition_count=int(count)):
             return unknown_partition(partition, count)
-        case NotOwned():
+        case PartitionNotLive():
             return ProblemError(
                 NOT_OWNED,
                 f"partition {error.partition}: {error.detail}",
@@ -247,7 +248,7 @@ def _as_problem(request: Request, error: Exception) -> ProblemError:
         case NotFailed():
             return ProblemError(
                 NOT_FAILED,
-                f"partition {error.partition} is {error.phase}: there is nothing to retry",
+                error.message,
                 partition=error.partition,
                 hint="GET /restore-status shows its phase",
             )

@@ -130,6 +130,11 @@ class Restore(Model):
     error: PartitionError | None
 
 
+WaitingFor = Annotated[
+    str, Field(description="What a new app waits for before it begins, with the command; or empty.")
+]
+
+
 class RestoreSummary(Model):
     """Of the partitions of this process, without those that were handed over."""
 
@@ -151,6 +156,7 @@ class RestoreStatus(Model):
 
     app_id: str
     instance_id: str
+    waiting_for: WaitingFor
     summary: RestoreSummary
     partitions: tuple[Restore, ...]
 
@@ -257,6 +263,10 @@ class Partition(Model):
     inputs: tuple[Input, ...]
     state_entries: Count
     state_bytes: Count
+    state_largest_entry_bytes: Annotated[
+        Count,
+        Field(description="Of those loaded from a snapshot or committed; the limit is 800,000."),
+    ]
     records_total: Count
     skipped_total: Count
     digest: str | None
@@ -329,6 +339,7 @@ class Facts(Model):
     started_at: Time
     cluster_id: str | None
     partition_count: Count | None
+    waiting_for: WaitingFor
 
 
 class Check(Model):

@@ -37,6 +37,7 @@ def restore_status(
     return schemas.RestoreStatus(
         app_id=facts.app_id,
         instance_id=facts.instance_id,
+        waiting_for=facts.waiting_for,
         summary=_summary([each for each in partitions if each.phase is not Phase.CLOSED]),
         partitions=tuple(_restore(each) for each in partitions),
     )

@@ -13,12 +13,14 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from benchmarks import harness
 from benchmarks.ledger_app import app
 from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.service.config.settings import load_settings
-from snapreplay.service.service import Service, running
+from snapreplay.service.program import running
+from snapreplay.service.service import Service
 
 APP = "benchmarks/ledger_app.py"
 BEAT_SECONDS = 0.001
@@ -66,13 +68,13 @@ def _prepare(bootstrap_servers: str, keys: int) -> int:
     return records
 
 
-async def _every_key_seen(service: Service, keys: int) -> None:
+async def _every_key_seen(service: Service[Any], keys: int) -> None:
     async with asyncio.timeout(harness.DEADLINE_SECONDS):
         while _position(service) < keys:  # noqa: ASYNC110 - a position has no event
             await asyncio.sleep(0.05)  # between two looks, under the deadline
 
 
-def _position(service: Service) -> int:
+def _position(service: Service[Any]) -> int:
     (status,) = service.restore_status()
     return status.inputs[0].position if status.inputs else 0
 

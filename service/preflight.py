@@ -12,6 +12,7 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.ports import Cluster, ClusterFacts, TopicFacts
 from snapreplay.service.runtime.context import ClusterView
 from snapreplay.service.topics.requirements import (
+    check_dead_letters,
     check_own_topic,
     check_replayable,
     incomplete,
@@ -19,7 +20,6 @@ from snapreplay.service.topics.requirements import (
     own_topics,
     partition_count,
 )
-from snapreplay.state.store import store_of
 
 _RAN_BEFORE = (
     "; or, if the app ran before (then init refuses), bring both back from a backup or mirror; or begin anew under a"
@@ -27,6 +27,28 @@ _RAN_BEFORE = (
 )
 
 DEFAULT_TRANSACTION_TIMEOUT_MAX_MS = 900_000  # Kafka's default of transaction.max.timeout.ms
+
+
+class OwnTopicsMissing(UsageError):
+    """Increments and snapshots topic, or the dead-letter topic, do not exist.
+
+    Attributes:
+        partition_count: of the inputs.
+        pair_is_missing: increments and snapshots topic are among them.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str,
+        partition_count: int,
+        pair_is_missing: bool,
+        **facts: object,
+    ) -> None:
+        super().__init__(message, hint=hint, **facts)
+        self.partition_count = partition_count
+        self.pair_is_missing = pair_is_missing
 
 
 async def inspect(
@@ -43,6 +65,7 @@ async def inspect(
         NotAuthenticated, NotAuthorized: an operator must act first.
         Unreachable: ask again later.
     """
+    check_dead_letters(app, settings)  # before its topic is missed
     inputs, outputs = _names(app.inputs), _names(app.outputs)
     own = own_topics(app, settings)
     own_pair = set(own[:2])
@@ -54,11 +77,10 @@ async def inspect(
     if running:
         own = tuple(name for name in own if name in facts)
     else:
-        _check_present(app, own, facts)
+        _check_present(app, own, facts, count)
     for name in (each for each in own if each in own_pair):
         check_own_topic(app, facts[name], count)
     check_replayable(app, settings, [facts[name] for name in inputs])
-    _check_dead_letters(app, settings)
     cluster_facts = await cluster.facts()
     return ClusterView(
         cluster_facts.cluster_id,
@@ -82,17 +104,21 @@ def _topic_ids(topics: list[TopicFacts]) -> dict[str, str]:
     return {facts.name: facts.topic_id for facts in topics if facts.topic_id}
 
 
-def _check_present(app: App[Any], own: tuple[str, ...], facts: dict[str, TopicFacts]) -> None:
+def _check_present(
+    app: App[Any], own: tuple[str, ...], facts: dict[str, TopicFacts], count: int
+) -> None:
     missing = [name for name in own if name not in facts]
     pair = [name for name in own[:2] if name in missing]
     if len(pair) == 1:
         raise incomplete(app, pair[0])
     if missing:
-        raise UsageError(
+        raise OwnTopicsMissing(
             f"topics of app {app.app_id!r} are missing: {', '.join(missing)}",
             hint=f"`snapreplay topics ensure {app_name(app)}`"
             + (f", then `snapreplay init {app_name(app)}`{_RAN_BEFORE}" if pair else ""),
             topics=missing,
+            partition_count=count,
+            pair_is_missing=bool(pair),
         )
 
 
@@ -103,16 +129,6 @@ def _input_retention_ms(inputs: list[TopicFacts]) -> int | None:
         if "delete" in facts.config.get("cleanup.policy", "delete")
     ]
     return min((retention_ms for retention_ms in kept if retention_ms >= 0), default=None)
-
-
-def _check_dead_letters(app: App[Any], settings: Settings) -> None:
-    if settings.errors.policy != "dead_letter" or store_of(app.state()).can_roll_back:
-        return
-    raise UsageError(
-        f"errors.policy = dead_letter, but the state of app {app.app_id!r} cannot roll back:"
-        " a part of a failed record's effects would stay",
-        hint="give the state begin() and rollback(), or use MapState, or set errors.policy = fail",
-    )
 
 
 def _transaction_timeout_max_ms(settings: Settings, facts: ClusterFacts) -> int:

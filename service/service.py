@@ -1,67 +1,73 @@
-"""A running service: in a process of its own (`run`), or inside an asyncio program (`running`, `Service`)."""
+"""A running service, assembled. `program.py` runs it: in a process of its own, or inside an asyncio program."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
-import signal
-import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar, overload
 
 from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.counted import counted
-from snapreplay.errors import AccessError, RetryableError, StopError, UsageError
+from snapreplay.errors import AccessError, RetryableError, SnapreplayError, UsageError
 from snapreplay.service.config.settings import Settings, load_settings
-from snapreplay.service.control.protocol import Control, OnDone, Operation, OperationState
+from snapreplay.service.control.protocol import Control, Http, OnDone, Operation, OperationState
 from snapreplay.service.control.status import PartitionStatus, StatusBoard
 from snapreplay.service.core.custody import StateUnsaved
 from snapreplay.service.core.refusals import DuplicateInstance
-from snapreplay.service.kafka.client_log import summarise_client_log
+from snapreplay.service.decisions.first_start import FirstStart, begun
+from snapreplay.service.embedding import FailureNews, OnFailed, Views
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.loop_thread import LoopThread
 from snapreplay.service.partition.runner import PartitionRunner
-from snapreplay.service.preflight import inspect
 from snapreplay.service.runtime.context import ClusterView, Identity
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.runtime.tasks import cancel_and_wait, watched
 from snapreplay.service.service_control import Callbacks, ServiceControl
 from snapreplay.service.supervisor import Supervisor
+from snapreplay.service.waiting import CatchingUp, Readiness
+from snapreplay.state.map import MapState
+from snapreplay.state.view import MapView, View
 
 log = logging.getLogger("snapreplay")
+
+S = TypeVar("S")
+K = TypeVar("K", bound=str | bytes | int)
+V = TypeVar("V")
 
 RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.5, 10.0
 LEAVE_SECONDS = 5.0  # of a stop, for cutting off what is late and leaving the group
 LEAVE_SECONDS_MIN = 1.0  # all the same, when cutting off took longer
 
 
-class Http(Protocol):
-    """Serves `Control` over HTTP in the loop it is called in. `snapreplay.api.server.HttpServer` is one."""
-
-    async def serve(self, control: Control, host: str, port: int) -> tuple[str, int]:
-        """Begin to listen; returns the address bound to."""
-
-    async def close(self) -> None: ...
-
-
-class NotLive(StopError):
-    """The partitions did not become LIVE in time, or one of them FAILED."""
-
-
-class Service:
+class Service(Generic[S]):
     """One app in this process. `start` once, `stop` once, both in the loop that is to run the handlers."""
 
     def __init__(
-        self, app: App[Any], settings: Settings | None = None, http: Http | None = None
+        self,
+        app: App[S],
+        settings: Settings | None = None,
+        http: Http | None = None,
+        *,
+        first_start: FirstStart = "wait",
     ) -> None:
+        """
+        Args:
+            settings: None: from the environment and the file, as for the command line.
+            http: serves the HTTP API; None: there is none.
+            first_start: what to do for an app without a genesis: "wait" until `init` was run, "refuse", or begin it at
+                "earliest" or "latest" of its inputs.
+
+        Raises:
+            UsageError: the app is incomplete, or the settings are wrong.
+        """
         app.validate()
         self.app = app
         self.settings = settings or load_settings()
         self._http = http
+        self._first_start = first_start
         self._identity = Identity.of_this_process(self.settings.instance_id)
         self._board = StatusBoard()
         self._background = LoopThread("snapreplay-control")
@@ -70,6 +76,7 @@ class Service:
         self._membership: Membership | None = None
         self._bringing_up: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._waits_for_start = False
         self._pulse = Pulse()
         self._control = ServiceControl(
             app,
@@ -84,6 +91,9 @@ class Service:
             ),
             self._pulse,
         )
+        self._readiness = Readiness(self._control, self._board)
+        self._views = Views(lambda: self._control.facts().partition_count)
+        self._failures = FailureNews()
         self.http_address: tuple[str, int] | None = None
 
     @property
@@ -95,18 +105,46 @@ class Service:
         """Every owned partition, ordered by number; empty before the first assignment."""
         return self._board.all()
 
-    def view(self, partition: int) -> Mapping[Any, Any]:
-        """Read-only state of a LIVE partition as of the last committed batch. Do not keep it: it is empty once the
-        partition is restored or belongs to another process.
+    @overload
+    def view(self: Service[MapState[K, V]], partition: int) -> MapView[K, V]: ...
+
+    @overload
+    def view(self, partition: int) -> View[S]: ...
+
+    def view(self, partition: int) -> View[Any]:
+        """The state of a LIVE partition, typed and read-only, as of the last committed batch. It may be kept and always
+        shows the newest one. For the service's loop only.
 
         Raises:
-            KeyError: the partition is not LIVE here.
-            UsageError: the state is no map.
+            PartitionNotLive: another process has it, or it is on its way.
+            UnknownPartition: the app has no such partition.
+            ServiceClosed: not started yet, or stopped.
+            UsageError: the state is no map, or this is another thread.
         """
-        runner = self._supervisor.runners.get(partition) if self._supervisor else None
-        if runner is None or runner.store is None:
-            raise KeyError(partition)
-        return runner.store.committed_view()
+        return self._views.view(partition)
+
+    @overload
+    def views(self: Service[MapState[K, V]]) -> dict[int, MapView[K, V]]: ...
+
+    @overload
+    def views(self) -> dict[int, View[S]]: ...
+
+    def views(self) -> Mapping[int, View[Any]]:
+        """Partition → view, of all partitions that are LIVE here, by number.
+
+        Raises:
+            ServiceClosed, UsageError: as `view`.
+        """
+        return self._views.views()
+
+    def on_failed(self, callback: OnFailed) -> None:
+        """Have `callback(partition, error)` called when a partition becomes FAILED; in the service's loop. What it
+        raises is logged.
+
+        Raises:
+            UsageError: it is a coroutine function.
+        """
+        self._failures.add(callback)
 
     async def start(self) -> None:
         """HTTP is up when this returns; the cluster may still be unreachable (see `wait_live`).
@@ -121,7 +159,9 @@ class Service:
             self.http_address = await self._background.run(
                 self._http.serve(self._control, http.host, http.port)
             )
+        self._views.open(lambda: self._runners)
         self._bringing_up = self._loop.create_task(self._bring_up(), name="bring-up")
+        self._bringing_up.add_done_callback(self._tell_refused)
         self._control.beat(self._loop)
 
     async def wait_started(self) -> None:
@@ -132,6 +172,7 @@ class Service:
         """
         if self._bringing_up is None:
             raise UsageError("the service was not started")
+        self._waits_for_start = True
         await asyncio.shield(self._bringing_up)
 
     async def wait_live(self, timeout_seconds: float | None = None) -> None:
@@ -144,9 +185,30 @@ class Service:
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self.wait_started()
-                await self._until_ready()
+                await self._readiness.until_ready()
         except TimeoutError:
-            raise self._not_live(f"not LIVE after {timeout_seconds} s") from None
+            raise self._readiness.not_live(f"not LIVE after {timeout_seconds} s") from None
+
+    async def wait_caught_up(self, timeout_seconds: float | None = None) -> None:
+        """Wait until every partition that this process owns is LIVE and has committed all that was in its inputs when
+        this was called.
+
+        Raises:
+            UsageError, StopError, AccessError: refused at start.
+            NotLive: a partition FAILED.
+            NotCaughtUp: the time is over; names what is missing.
+        """
+        inputs = tuple(topic.name for topic in self.app.inputs)
+        catching_up = CatchingUp(
+            self._cluster, inputs, lambda: self._runners, self._readiness.raise_failed
+        )
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self.wait_started()
+                await self._readiness.until_ready()
+                await catching_up.wait()
+        except TimeoutError:
+            raise catching_up.error(timeout_seconds) from None
 
     async def trigger_snapshot(
         self, partitions: Sequence[int] | None = None, reason: str = ""
@@ -157,7 +219,7 @@ class Service:
             The ended operation; its state is "succeeded" or "failed".
 
         Raises:
-            UnknownPartition, NotOwned, Busy: nothing was started.
+            UnknownPartition, PartitionNotLive, Busy: nothing was started.
         """
         with self._control.changes(asyncio.get_running_loop()) as changed:
             operation = self._control.trigger_snapshot(partitions, reason)
@@ -174,6 +236,7 @@ class Service:
             StateUnsaved: everything has ended, but the state of partitions was only in this memory: the increments
                 topic was deleted, or the snapshots topic and what a recovery needs instead.
         """
+        self._views.close()
         if self._bringing_up is not None:
             await cancel_and_wait(self._bringing_up)
         loop, within_seconds = asyncio.get_running_loop(), self.settings.timeouts.shutdown_ms / 1000
@@ -204,8 +267,22 @@ class Service:
                 partitions=[error.facts["partition"] for error in lost],
             )
 
+    @property
+    def _runners(self) -> Mapping[int, PartitionRunner]:
+        return self._supervisor.runners if self._supervisor is not None else {}
+
+    def _tell_refused(self, ended: asyncio.Task[None]) -> None:
+        """The program may wait for nothing: then only the log and `/readyz` say that no partition will ever run."""
+        error = None if ended.cancelled() else ended.exception()
+        if error is None:
+            return
+        self._control.refused(error)
+        if not self._waits_for_start:
+            defect = None if isinstance(error, SnapreplayError) else error
+            log.error("the service was refused: %s", error, exc_info=defect)
+
     async def _bring_up(self) -> None:
-        view = await self._inspect()
+        view = await self._begun()
         self._control.reached(view)
         loop = asyncio.get_running_loop()
         supervisor = self._supervisor = Supervisor(
@@ -217,6 +294,8 @@ class Service:
             self._board,
             self._duplicate,
         )
+
+        supervisor.on_failed = self._failures.tell
 
         def take(partitions: set[int]) -> None:
             if membership.aside is None:  # else this news is from before
@@ -242,11 +321,13 @@ class Service:
         supervisor.pulse = self._pulse
         watched(self._background.submit(membership.run()), "the membership of the group")
 
-    async def _inspect(self) -> ClusterView:
+    async def _begun(self) -> ClusterView:
         pause = RETRY_SECONDS_MIN
         while True:
             try:
-                return await inspect(self.app, self.settings, self._cluster)
+                return await begun(
+                    self.app, self.settings, self._cluster, self._first_start, self._waiting
+                )
             except AccessError:
                 raise  # a mistyped password should be reported at once
             except RetryableError as error:
@@ -254,6 +335,10 @@ class Service:
                 log.warning("cluster not reached, next try in %.1f s: %s", pause, error)
                 await asyncio.sleep(pause)
                 pause = min(RETRY_SECONDS_MAX, pause * 2)
+
+    def _waiting(self, awaited: SnapreplayError) -> None:
+        if self._control.waits_for(awaited):
+            log.warning("WAITING: %s (%s)", awaited.message, awaited.hint)
 
     def _request_snapshot(self, partition: int, reason: str, done: OnDone) -> None:
         """From any thread."""
@@ -309,85 +394,3 @@ class Service:
         if self._membership.stand_aside(error.other):
             log.error("%s: %s", type(error).__name__, error)
             self._supervisor.stand_aside(error)
-
-    async def _until_ready(self) -> None:
-        with self._control.changes(asyncio.get_running_loop()) as changed:
-            while not self._control.ready():
-                self._raise_failed()
-                await changed.wait()
-                changed.clear()
-
-    def _raise_failed(self) -> None:
-        failed = [s for s in self._board.all() if s.phase == "failed"]
-        if failed:
-            raise self._not_live("a partition FAILED")
-
-    def _not_live(self, why: str) -> NotLive:
-        states = ", ".join(f"{s.partition}: {s.phase.value}" for s in self._board.all())
-        errors = [s.error for s in self._board.all() if s.error is not None]
-        detail = f"; {errors[0].message}" if errors else ""
-        reached = self._control.unreachable_reason
-        return NotLive(
-            f"{why} (partitions: {states or 'none assigned'}{detail}{f'; {reached}' if reached else ''})",
-            hint=errors[0].hint if errors else "",
-        )
-
-
-@asynccontextmanager
-async def running(
-    app: App[Any], settings: Settings | None = None, http: Http | None = None
-) -> AsyncIterator[Service]:
-    """A started service for the length of the block; stopped gracefully after it."""
-    service = Service(app, settings, http)
-    try:
-        await service.start()
-        yield service
-    finally:
-        await service.stop()
-
-
-def run(app: App[Any], settings: Settings | None = None, http: Http | None = None) -> int:
-    """Run until SIGTERM or Ctrl-C, then stop gracefully. Returns the process's exit code: 0.
-
-    Raises:
-        UsageError, StopError, AccessError: refused before any partition was touched.
-    """
-    _tune_collector()
-    _tune_threads()
-    summarise_client_log()
-    return asyncio.run(_run(Service(app, settings, http)))
-
-
-def _tune_collector() -> None:
-    """A batch's objects die by reference count; searching them for cycles every 700 allocations costs a tenth of the
-    throughput (measured). But closed clients are cycles, and old ones: with rare searches of the older generations,
-    memory grew by a megabyte per minute of take-overs (measured). The youngest must not be too many either: 5,000
-    objects stop everything for 2 to 3 ms, 20,000 for up to 9 (measured). Only in `run`, whose process is ours."""
-    gc.freeze()
-    gc.set_threshold(5_000, 8, 2)
-
-
-def _tune_threads() -> None:
-    """A thread that waits for the interpreter gets it after 1 ms, not 5: during a replay that computes, HTTP
-    answered in 6 ms instead of 18 (median), and the replay took no longer (measured)."""
-    sys.setswitchinterval(0.001)
-
-
-async def _run(service: Service) -> int:
-    loop = asyncio.get_running_loop()
-    signalled = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, signalled.set)
-    try:
-        await service.start()
-        waiting = loop.create_task(signalled.wait())
-        started = loop.create_task(service.wait_started())
-        await asyncio.wait([waiting, started], return_when=asyncio.FIRST_COMPLETED)
-        if started.done():
-            started.result()
-            await waiting
-        else:
-            started.cancel()
-    finally:
-        await service.stop()
-    return 0

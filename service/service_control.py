@@ -12,17 +12,15 @@ from typing import Any
 
 import snapreplay
 from snapreplay.app.app import App
-from snapreplay.errors import SnapreplayError
+from snapreplay.errors import PartitionNotLive, SnapreplayError, UnknownPartition
 from snapreplay.service.control.operations import Operations
 from snapreplay.service.control.protocol import (
     Check,
     NotFailed,
-    NotOwned,
     OnDone,
     Operation,
     OperationState,
     ServiceFacts,
-    UnknownPartition,
 )
 from snapreplay.service.control.status import (
     PartitionStatus,
@@ -82,6 +80,7 @@ class ServiceControl:
         self._beating: list[asyncio.Task[None]] = []
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
         self.unreachable_reason: str | None = None
+        self.awaited: SnapreplayError | None = None
         board.subscribe(self._remember)
 
     # ---- what HTTP asks ----
@@ -98,6 +97,7 @@ class ServiceControl:
             started_at=self._identity.started_at_ms / 1000,
             cluster_id=view.cluster_id if view else None,
             partition_count=view.partition_count if view else None,
+            waiting_for=self.waiting_for,
         )
 
     def partitions(self) -> Sequence[PartitionStatus]:
@@ -149,11 +149,13 @@ class ServiceControl:
         return checks
 
     def ready_checks(self) -> Sequence[Check]:
-        reached = self.unreachable_reason or ("reached" if self._view else "not reached yet")
+        is_reached = self._view is not None or self.awaited is not None
+        reached = self.unreachable_reason or ("reached" if is_reached else "not reached yet")
         trouble, aside = self._callbacks.membership_trouble(), self._callbacks.standing_aside()
         member = self._assigned is not None and trouble is None and aside is None
         checks = [
-            Check("cluster", self._view is not None and self.unreachable_reason is None, reached),
+            *([Check("genesis", ok=False, detail=self.waiting_for)] if self.waiting_for else []),
+            Check("cluster", is_reached and self.unreachable_reason is None, reached),
             Check("member", member, trouble or ("stepped down" if aside else "of the app's group")),
             Check("instance id", aside is None, aside or ""),
             self._loop_check(SILENT_SECONDS),
@@ -166,7 +168,24 @@ class ServiceControl:
     # ---- what the service tells ----
 
     def reached(self, view: ClusterView) -> None:
-        self._view, self.unreachable_reason = view, None
+        self._view, self.unreachable_reason, self.awaited = view, None, None
+        self._wake()
+
+    @property
+    def waiting_for(self) -> str:
+        """What keeps the process from joining its group, with the command; empty: nothing."""
+        return str(self.awaited or "")
+
+    def waits_for(self, awaited: SnapreplayError) -> bool:
+        """Whether that is news."""
+        is_new = self.awaited is None or self.awaited.message != awaited.message
+        self.awaited, self.unreachable_reason = awaited, None
+        self._wake()
+        return is_new
+
+    def refused(self, error: BaseException) -> None:
+        """Nothing will ever run: why."""
+        self.unreachable_reason, self.awaited = f"refused: {error}", None
         self._wake()
 
     def unreachable(self, error: SnapreplayError) -> None:
@@ -211,7 +230,7 @@ class ServiceControl:
         for number in partitions:
             status = self._owned(number)
             if status.phase is not Phase.LIVE:
-                raise NotOwned(number, f"it is {status.phase.value}")
+                raise PartitionNotLive(number, f"it is {status.phase.value}")
         return sorted(set(partitions))
 
     def _owned(self, number: int) -> PartitionStatus:
@@ -220,7 +239,7 @@ class ServiceControl:
             raise UnknownPartition(number, count)
         status = self._board.get(number)
         if status is None:
-            raise NotOwned(number, "this process does not own it")
+            raise PartitionNotLive(number, "this process does not own it")
         return status
 
     def _reporter_of(self, operation_id: str, partition: int) -> OnDone:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from snapreplay.app.app import App
@@ -58,6 +59,8 @@ class Supervisor:
         """Whom to ask after a fence; to be set before the first assignment."""
         self.pulse = Pulse()
         """Of the runners' loop: tells them about standstills; to be set before the first assignment."""
+        self.on_failed: Callable[[int, BaseException], None] = lambda _partition, _error: None
+        """Hears of each partition that becomes FAILED."""
         self._restores = asyncio.Semaphore(settings.restore.concurrency)
         self._runners: dict[int, PartitionRunner] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -133,6 +136,8 @@ class Supervisor:
         self._runners.clear()
         ending, tasks = list(self._held.values()), list(self._held)
         if tasks:
+            held, began = counted(len(tasks), "partition"), asyncio.get_running_loop().time()
+            log.info("%s: the batch under way is finished, then they end", held)
             _, late = await asyncio.wait(tasks, timeout=deadline_seconds)
             for task in late:
                 task.cancel()
@@ -140,6 +145,7 @@ class Supervisor:
                 ended = counted(len(late), "partition")
                 log.warning("%s did not end within %.1f s", ended, deadline_seconds)
                 await asyncio.wait(late)
+            log.info("%s ended after %.2f s", held, asyncio.get_running_loop().time() - began)
         for watch in self._watches:
             watch.cancel()  # the one of the topics has a connection to close
         await asyncio.wait(self._watches)
@@ -176,7 +182,7 @@ class Supervisor:
             self.group,
             self.pulse,
         )
-        runner = PartitionRunner(context, self._board, self._failed)
+        runner = PartitionRunner(context, self._board, partial(self._failed, number))
         self._runners[number] = runner
         if self._refused is not None:
             runner.refuse(self._refused)
@@ -232,9 +238,11 @@ class Supervisor:
         if number not in self._runners:
             self._board.forget(number)
 
-    def _failed(self, error: BaseException) -> None:
+    def _failed(self, number: int, error: BaseException) -> None:
         if isinstance(error, DuplicateInstance):
             self._on_duplicate(error)
+        else:
+            self.on_failed(number, error)
 
     async def _retry(self, runner: PartitionRunner, done: OnDone) -> None:
         try:

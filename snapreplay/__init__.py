@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from snapreplay.api.server import HttpServer as HttpServer
     from snapreplay.app.app import App as App
     from snapreplay.app.codecs import Codec as Codec
     from snapreplay.app.codecs import i64 as i64
@@ -21,41 +22,84 @@ if TYPE_CHECKING:
     from snapreplay.app.out import Out as Out
     from snapreplay.app.record import Record as Record
     from snapreplay.app.topic import Topic as Topic
+    from snapreplay.errors import NotBegun as NotBegun
+    from snapreplay.errors import NotCaughtUp as NotCaughtUp
+    from snapreplay.errors import NotLive as NotLive
+    from snapreplay.errors import PartitionNotLive as PartitionNotLive
     from snapreplay.errors import RecordError as RecordError
+    from snapreplay.errors import RetryableError as RetryableError
+    from snapreplay.errors import ServiceClosed as ServiceClosed
     from snapreplay.errors import SnapreplayError as SnapreplayError
     from snapreplay.errors import StopError as StopError
+    from snapreplay.errors import UnknownPartition as UnknownPartition
     from snapreplay.errors import UsageError as UsageError
+    from snapreplay.service.config.groups import BatchSettings as BatchSettings
+    from snapreplay.service.config.groups import ChangelogSettings as ChangelogSettings
+    from snapreplay.service.config.groups import ErrorSettings as ErrorSettings
+    from snapreplay.service.config.groups import GroupSettings as GroupSettings
+    from snapreplay.service.config.groups import HttpSettings as HttpSettings
+    from snapreplay.service.config.groups import RestoreSettings as RestoreSettings
+    from snapreplay.service.config.groups import RetentionSettings as RetentionSettings
+    from snapreplay.service.config.groups import SnapshotSettings as SnapshotSettings
+    from snapreplay.service.config.groups import TimeoutSettings as TimeoutSettings
     from snapreplay.service.config.settings import Settings as Settings
+    from snapreplay.service.config.settings import load_settings as load_settings
     from snapreplay.service.kafka.client_log import summarise_client_log as summarise_client_log
+    from snapreplay.service.program import ensure_topics as ensure_topics
+    from snapreplay.service.program import init as init
+    from snapreplay.service.program import run as run
+    from snapreplay.service.program import running as running
     from snapreplay.service.service import Service as Service
-    from snapreplay.service.service import run as run
-    from snapreplay.service.service import running as running
     from snapreplay.state.contract import State as State
     from snapreplay.state.map import MapState as MapState
+    from snapreplay.state.view import MapView as MapView
+    from snapreplay.state.view import View as View
 
 __version__ = "0.1.0"
 
 _HOME = {
     "App": "app.app",
+    "BatchSettings": "service.config.groups",
+    "ChangelogSettings": "service.config.groups",
     "Codec": "app.codecs",
+    "ErrorSettings": "service.config.groups",
+    "GroupSettings": "service.config.groups",
+    "HttpServer": "api.server",
+    "HttpSettings": "service.config.groups",
     "MapState": "state.map",
+    "MapView": "state.view",
+    "NotBegun": "errors",
+    "NotCaughtUp": "errors",
+    "NotLive": "errors",
     "Out": "app.out",
+    "PartitionNotLive": "errors",
     "Record": "app.record",
     "RecordError": "errors",
+    "RestoreSettings": "service.config.groups",
+    "RetentionSettings": "service.config.groups",
+    "RetryableError": "errors",
     "Service": "service.service",
+    "ServiceClosed": "errors",
     "Settings": "service.config.settings",
     "SnapreplayError": "errors",
+    "SnapshotSettings": "service.config.groups",
     "State": "state.contract",
     "StopError": "errors",
+    "TimeoutSettings": "service.config.groups",
     "Topic": "app.topic",
+    "UnknownPartition": "errors",
     "UsageError": "errors",
+    "View": "state.view",
+    "ensure_topics": "service.program",
     "i64": "app.codecs",
+    "init": "service.program",
     "json": "app.codecs",
+    "load_settings": "service.config.settings",
     "msgpack": "app.codecs",
     "nullable": "app.codecs",
     "raw": "app.codecs",
-    "run": "service.service",
-    "running": "service.service",
+    "run": "service.program",
+    "running": "service.program",
     "summarise_client_log": "service.kafka.client_log",
     "utf8": "app.codecs",
 }

@@ -9,13 +9,35 @@
     ├── RecordError         one input record cannot be applied: the handler-error policy decides
     └── UsageError          the app, the settings or the call is wrong: refused before anything runs
 
-Pure: imports nothing of the project.
+Below these are the errors that a program meets which calls the service: NotBegun, NotLive, NotCaughtUp,
+PartitionNotLive, UnknownPartition, ServiceClosed. Pure: imports nothing of the project.
 """
 
 from __future__ import annotations
 
 from enum import Enum
 from typing import ClassVar, NamedTuple
+
+__all__ = [
+    "AccessError",
+    "DamagedError",
+    "NotBegun",
+    "NotCaughtUp",
+    "NotLive",
+    "PartitionNotLive",
+    "Reaction",
+    "RebuildError",
+    "RecordError",
+    "RecordId",
+    "ReleaseError",
+    "RetryableError",
+    "ServiceClosed",
+    "SnapreplayError",
+    "StopError",
+    "UnknownFormatError",
+    "UnknownPartition",
+    "UsageError",
+]
 
 
 class Reaction(Enum):
@@ -83,6 +105,57 @@ class UsageError(SnapreplayError):
     """The app, a setting or a call is wrong; nothing was started."""
 
     reaction = Reaction.REFUSE
+
+
+class NotBegun(StopError):
+    """The app is new: nobody has written its genesis yet."""
+
+
+class NotLive(StopError):
+    """The partitions did not become LIVE in time, or one of them FAILED."""
+
+
+class NotCaughtUp(StopError):
+    """The partitions did not reach the ends of their inputs in time."""
+
+
+class ServiceClosed(UsageError):
+    """The service was stopped, or was never started: it has no state."""
+
+
+class UnknownPartition(UsageError):
+    """The app has no such partition.
+
+    Attributes:
+        partition: the one that was asked for.
+        partition_count: how many there are; None: the cluster was not reached yet.
+    """
+
+    def __init__(self, partition: int, partition_count: int | None) -> None:
+        known = "" if partition_count is None else f": there are {partition_count}, from 0"
+        super().__init__(
+            f"partition {partition} does not exist{known}",
+            partition=partition,
+            count=partition_count,
+        )
+        self.partition = partition
+        self.partition_count = partition_count
+
+
+class PartitionNotLive(RetryableError):
+    """The partition exists, but it is not LIVE in this process.
+
+    Attributes:
+        partition: the one that was asked for.
+        detail: why: its phase, or that another process owns it.
+    """
+
+    def __init__(self, partition: int, detail: str, *, hint: str = "") -> None:
+        super().__init__(
+            f"partition {partition} is not LIVE here: {detail}", hint=hint, partition=partition
+        )
+        self.partition = partition
+        self.detail = detail
 
 
 class RecordId(NamedTuple):

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from snapreplay.snapshots.jobs.outcomes import CompactionReport
     from snapreplay.snapshots.proof.report import AuditReport
 
+__all__ = ["Level", "audit", "register"]
+
 
 def register(spark: SparkSession) -> None:
     """Make `spark.read.format("snapreplay")` known; see `snapshots.jobs.source.TopicsSource` for its options."""

@@ -20,7 +20,7 @@ from snapreplay.devbroker.ports import is_free
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.kafka.cluster import KafkaCluster
-from snapreplay.service.service import run
+from snapreplay.service.program import run
 from snapreplay.service.topics.requirements import ensure_topics
 
 INSTEAD = (

@@ -45,6 +45,8 @@ def print_status(status: Json) -> None:
 def summary(status: Json) -> str:
     """One line, such as "3 live, 1 loading; 87.5 %"."""
     phases = status["summary"]["partitions_by_phase"]
+    if status.get("waiting_for", ""):
+        return f"waiting: {status.get('waiting_for')}"
     if not phases:
         return "no partition is assigned to this process"
     listed = ", ".join(f"{count} {phase}" for phase, count in phases.items())

@@ -22,6 +22,7 @@ from snapreplay.errors import UsageError
 
 if TYPE_CHECKING:
     from snapreplay.api.server import HttpServer
+    from snapreplay.service.decisions.first_start import FirstStart
 
 
 def register(app: typer.Typer) -> None:
@@ -32,9 +33,27 @@ def register(app: typer.Typer) -> None:
     app.add_typer(topics, name="topics")
 
 
-def run(
+def run(  # noqa: PLR0913 - an argument is an option of the command
     app: AppName,
     *,
+    init: Annotated[
+        bool,
+        typer.Option(
+            "--init",
+            help="Begin a new app as `topics ensure` and `init` do, then run it. An app that ran before is left alone.",
+        ),
+    ] = False,
+    start: Annotated[
+        Literal["earliest", "latest"] | None,
+        typer.Option("--from", help="With --init: where to begin in the input topics."),
+    ] = None,
+    wait: Annotated[
+        bool,
+        typer.Option(
+            "--wait/--no-wait",
+            help="For an app without a genesis: wait for it, or end with exit code 4.",
+        ),
+    ] = True,
     bootstrap_servers: BootstrapServers = None,
     http_port: HttpPort = None,
     config: Config = None,
@@ -44,13 +63,27 @@ def run(
     """Run an app against a Kafka cluster until SIGTERM or Ctrl-C. This is what the container runs."""
     from snapreplay.app.load import load_app
 
+    first_start = _first_start(init=init, start=start, wait=wait)
     program = load_app(app)
     settings = settings_from(config, overrides, bootstrap_servers, http_port)
     # After the app was loaded: a wrong name is answered before the Kafka client is imported.
-    from snapreplay.service.service import run as run_service
+    from snapreplay.service.program import run as run_service
 
     configure(log_level)
-    raise typer.Exit(run_service(program, settings, http=announced_http()))
+    raise typer.Exit(run_service(program, settings, http=announced_http(), first_start=first_start))
+
+
+def _first_start(
+    *, init: bool, start: Literal["earliest", "latest"] | None, wait: bool
+) -> FirstStart:
+    if start is not None and not init:
+        raise UsageError(
+            f"--from {start} says where a new app begins, but without --init `run` begins none",
+            hint="add `--init`; an app that has begun goes on where it stands",
+        )
+    if init:
+        return start or "earliest"
+    return "wait" if wait else "refuse"
 
 
 def announced_http() -> HttpServer:

@@ -79,7 +79,12 @@ def _each_line() -> Callable[[Json], None]:
     last: dict[int, str] = {}
     hinted: dict[int, str | None] = {}
 
+    waiting = [""]
+
     def show(status: Json) -> None:
+        if status.get("waiting_for", "") != waiting[0]:
+            waiting[0] = status.get("waiting_for", "")
+            print(f"waiting: {waiting[0]}" if waiting[0] else "begun", flush=True)
         for partition in status["partitions"]:
             number, line = partition["partition"], restore_view.line(partition)
             if last.get(number) != line:
@@ -115,12 +120,17 @@ class _Bars(AbstractContextManager[Callable[["Json"], None]]):
         self._progress.stop()
 
     def _show(self, status: Json) -> None:
+        if status.get("waiting_for", ""):
+            self._tell(f"waiting: {status.get('waiting_for')}")
         for partition in status["partitions"]:
             self._update(partition)
             for line in restore_view.troubles(partition):
-                if line not in self._told:
-                    self._told.add(line)
-                    self._progress.console.print(Text(line))
+                self._tell(line)
+
+    def _tell(self, line: str) -> None:
+        if line not in self._told:
+            self._told.add(line)
+            self._progress.console.print(Text(line))
 
     def _update(self, partition: Json) -> None:
         number = partition["partition"]

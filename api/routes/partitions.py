@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body, Response
 from snapreplay.api import operation_schemas, problems, schemas, views
 from snapreplay.api.context import ApiContext, Here
 from snapreplay.api.schema_types import PathPartition
-from snapreplay.service.control.protocol import NotOwned, UnknownPartition
+from snapreplay.errors import PartitionNotLive, UnknownPartition
 
 router = APIRouter(tags=["partitions"])
 
@@ -75,7 +75,7 @@ async def retry_partition(
     and has committed a batch, or found nothing to commit for a second; it fails when the partition fails again."""
     try:
         operation = here.control.retry(partition)
-    except (UnknownPartition, NotOwned):
+    except (UnknownPartition, PartitionNotLive):
         raise _missing(here, partition) from None
     return views.accepted(operation, response)
 

@@ -16,37 +16,37 @@ class SettingsGroup(BaseModel):
 class HttpSettings(SettingsGroup):
     """The HTTP API."""
 
-    host: str = Field("127.0.0.1", min_length=1)
+    host: str = Field(default="127.0.0.1", min_length=1)
     """Address to listen on; 0.0.0.0 in a container."""
-    port: int = Field(8080, ge=0, le=65535)
+    port: int = Field(default=8080, ge=0, le=65535)
     """Port to listen on; 0 = any free one."""
 
 
 class BatchSettings(SettingsGroup):
     """How input records are grouped into transactions."""
 
-    records_max: int = Field(5000, ge=1, le=100_000)
+    records_max: int = Field(default=5000, ge=1, le=100_000)
     """Maximum number of input records in a batch."""
-    linger_ms: int = Field(2, ge=0, le=10_000)
+    linger_ms: int = Field(default=2, ge=0, le=10_000)
     """Time to wait for a fuller batch (ms); 0 = none. More means fewer transactions and later outputs."""
 
 
 class SnapshotSettings(SettingsGroup):
     """When full snapshots are written, and how."""
 
-    every_records: int = Field(0, ge=0)
+    every_records: int = Field(default=0, ge=0)
     """Write a snapshot after this many applied records; 0 = not by records."""
-    every_seconds: float = Field(300.0, ge=0)
+    every_seconds: float = Field(default=300.0, ge=0)
     """Write a snapshot if the last one is this old (seconds) and something changed; 0 = not by time. See below."""
-    jitter_ratio: float = Field(0.1, ge=0, le=0.5)
+    jitter_ratio: float = Field(default=0.1, ge=0, le=0.5)
     """Each partition's two intervals are shortened by up to this share, so that not all write at once."""
     before_stop: bool = True
     """Also write a snapshot on SIGTERM if something changed. The next start then has nothing to bring forward."""
     by: Literal["owner", "jobs", "both"] = "both"
     """Who writes snapshots. owner: no proposal of a job is adopted. jobs: the owner waits for proposals. See below."""
-    digest_every_batches: int = Field(100, ge=0)
+    digest_every_batches: int = Field(default=100, ge=0)
     """Hash a state that is no map after this many batches; 0 = only when the partition moves or stops. See below."""
-    chunk_bytes_max: int = Field(900_000, ge=10_000, le=950_000)
+    chunk_bytes_max: int = Field(default=900_000, ge=10_000, le=950_000)
     """Maximum bytes of a chunk (a record of a snapshot); below Kafka's default max.message.bytes of 1,048,588."""
 
 
@@ -62,11 +62,11 @@ class RestoreSettings(SettingsGroup):
 
     mode: Literal["changes", "replay"] = "changes"
     """Preferred mode from the snapshot to the last increment. The other mode is the fallback."""
-    concurrency: int = Field(2, ge=1, le=64)
+    concurrency: int = Field(default=2, ge=1, le=64)
     """Maximum number of full restores at once in this process. Each needs CPU and memory."""
-    retry_backoff_ms: int = Field(1000, ge=10, le=600_000)
+    retry_backoff_ms: int = Field(default=1000, ge=10, le=600_000)
     """Pause after the first failed attempt (ms). It doubles with each further one."""
-    retry_backoff_max_ms: int = Field(60_000, ge=10, le=3_600_000)
+    retry_backoff_max_ms: int = Field(default=60_000, ge=10, le=3_600_000)
     """Longest pause between two attempts (ms)."""
 
 
@@ -75,48 +75,48 @@ class ErrorSettings(SettingsGroup):
 
     policy: Literal["fail", "dead_letter"] = "fail"
     """fail: the partition stops and is FAILED. dead_letter: the record goes to the dead-letter topic."""
-    dead_letters_consecutive_max: int = Field(100, ge=1)
+    dead_letters_consecutive_max: int = Field(default=100, ge=1)
     """With dead_letter, more dead letters in a row than this make the partition FAILED."""
-    dead_letters_percent_max: float = Field(50.0, gt=0, le=100)
+    dead_letters_percent_max: float = Field(default=50.0, gt=0, le=100)
     """With dead_letter, more dead letters than this percentage of a window make the partition FAILED."""
-    window_records: int = Field(1000, ge=1)
+    window_records: int = Field(default=1000, ge=1)
     """Size of a window for `dead_letters_percent_max` (records)."""
 
 
 class TimeoutSettings(SettingsGroup):
     """Deadlines. All in milliseconds."""
 
-    metadata_ms: int = Field(300_000, ge=100)
+    metadata_ms: int = Field(default=300_000, ge=100)
     """Deadline for getting end offsets and metadata, retries included (ms)."""
-    progress_ms: int = Field(300_000, ge=100)
+    progress_ms: int = Field(default=300_000, ge=100)
     """A read fails when its position has not moved for this long (ms)."""
-    fence_ms: int = Field(15_000, ge=100)
+    fence_ms: int = Field(default=15_000, ge=100)
     """Deadline for starting a transactional producer (ms). The Kafka client itself would wait for ever."""
-    commit_ms: int = Field(15_000, ge=100)
+    commit_ms: int = Field(default=15_000, ge=100)
     """Deadline for a whole transaction, from its first send to the answer to the commit (ms)."""
-    transaction_ms: int = Field(30_000, ge=1000)
+    transaction_ms: int = Field(default=30_000, ge=1000)
     """The broker aborts a transaction that is open for longer (ms); at most its transaction.max.timeout.ms."""
-    claim_grace_ms: int = Field(500, ge=10)
+    claim_grace_ms: int = Field(default=500, ge=10)
     """Time to ask the same client when a log seems to end before this owner's claim (ms); then a new one is asked."""
-    shutdown_ms: int = Field(25_000, ge=100)
+    shutdown_ms: int = Field(default=25_000, ge=100)
     """Deadline for a graceful stop, from signal to exit, LeaveGroup included (ms). Kubernetes kills after 30,000."""
-    revoke_ms: int = Field(20_000, ge=100)
+    revoke_ms: int = Field(default=20_000, ge=100)
     """Time for a moved partition to finish its batch (ms). Then it is cut off; a state only in memory stays there."""
 
 
 class GroupSettings(SettingsGroup):
     """The consumer group that says which process owns which partition."""
 
-    session_timeout_ms: int = Field(10_000, ge=1000, le=1_800_000)
+    session_timeout_ms: int = Field(default=10_000, ge=1000, le=1_800_000)
     """A process without heartbeats loses its partitions after this time (ms)."""
-    heartbeat_interval_ms: int = Field(1000, ge=100, le=60_000)
+    heartbeat_interval_ms: int = Field(default=1000, ge=100, le=60_000)
     """Time between two heartbeats (ms). It also decides how soon members notice a rebalance."""
-    rebalance_timeout_ms: int = Field(30_000, ge=1000, le=1_800_000)
+    rebalance_timeout_ms: int = Field(default=30_000, ge=1000, le=1_800_000)
     """Time that members have to give up their partitions in a rebalance (ms)."""
 
 
 class RetentionSettings(SettingsGroup):
     """What the owner keeps when it trims the two topics."""
 
-    snapshots_kept: int = Field(3, ge=2, le=100)
+    snapshots_kept: int = Field(default=3, ge=2, le=100)
     """Number of full snapshots kept, with everything after the oldest of them."""

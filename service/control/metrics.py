@@ -190,6 +190,11 @@ _GAUGES: Sequence[_Gauge] = (
         lambda status: status.state_bytes,
     ),
     _Gauge(
+        "snapreplay_state_largest_entry_bytes",
+        "Encoded key and value of the largest entry that was loaded from a snapshot or committed.",
+        lambda status: status.state_largest_entry_bytes,
+    ),
+    _Gauge(
         "snapreplay_batch",
         "Number of the last committed batch.",
         lambda status: status.batch,

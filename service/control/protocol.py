@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 
+from snapreplay.errors import RetryableError, UsageError
 from snapreplay.service.control.status import PartitionStatus, SnapshotStatus
 
 
@@ -59,6 +60,9 @@ class ServiceFacts(msgspec.Struct, frozen=True):
     started_at: float
     cluster_id: str | None = None
     partition_count: int | None = None
+    waiting_for: str = (
+        ""  # what keeps the process from joining its group, with the command; empty: nothing
+    )
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -69,38 +73,20 @@ class Check(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-class UnknownPartition(LookupError):
-    """This app has no such partition: `partition_count` says how many there are."""
-
-    def __init__(self, partition: int, partition_count: int | None) -> None:
-        super().__init__(partition, partition_count)
-        self.partition = partition
-        self.partition_count = partition_count
-
-
-class NotOwned(LookupError):
-    """The partition exists, but another process owns it, or nobody yet; or it is ours but not LIVE."""
-
-    def __init__(self, partition: int, detail: str) -> None:
-        super().__init__(partition, detail)
-        self.partition = partition
-        self.detail = detail
-
-
-class NotFailed(RuntimeError):
+class NotFailed(UsageError):
     """There is nothing to retry: the partition is in another phase."""
 
     def __init__(self, partition: int, phase: str) -> None:
-        super().__init__(partition, phase)
+        super().__init__(f"partition {partition} is {phase}: there is nothing to retry")
         self.partition = partition
         self.phase = phase
 
 
-class Busy(RuntimeError):
+class Busy(RetryableError):
     """An operation of this kind is already running on that partition."""
 
     def __init__(self, partition: int, operation_id: str | None, kind: str = "snapshot") -> None:
-        super().__init__(partition, operation_id, kind)
+        super().__init__(f"a {kind} of partition {partition} is already running")
         self.partition = partition
         self.operation_id = operation_id
         self.kind = kind
@@ -121,7 +107,7 @@ class Control(Protocol):
         """Ask for a full snapshot of these owned partitions (None: of all that are LIVE).
 
         Raises:
-            UnknownPartition, NotOwned, Busy: nothing was started.
+            UnknownPartition, PartitionNotLive, Busy: nothing was started.
         """
 
     def adopt(self, partition: int, manifest_offset: int) -> Operation:
@@ -129,7 +115,7 @@ class Control(Protocol):
         points to it, or with the reason why it is rejected.
 
         Raises:
-            UnknownPartition, NotOwned, Busy: nothing was started.
+            UnknownPartition, PartitionNotLive, Busy: nothing was started.
         """
 
     def retry(self, partition: int) -> Operation:
@@ -138,7 +124,7 @@ class Control(Protocol):
         is FAILED again.
 
         Raises:
-            UnknownPartition, NotOwned, NotFailed, Busy: nothing was started.
+            UnknownPartition, PartitionNotLive, NotFailed, Busy: nothing was started.
         """
 
     def operation(self, operation_id: str) -> Operation | None:
@@ -152,3 +138,12 @@ class Control(Protocol):
 
     def ready_checks(self) -> Sequence[Check]:
         """Ready = member of the group and every assigned partition LIVE. Also ready without a partition."""
+
+
+class Http(Protocol):
+    """Serves `Control` over HTTP in the loop it is called in. `snapreplay.api.server.HttpServer` is one."""
+
+    async def serve(self, control: Control, host: str, port: int) -> tuple[str, int]:
+        """Begin to listen; returns the address bound to."""
+
+    async def close(self) -> None: ...

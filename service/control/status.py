@@ -202,6 +202,9 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     inputs: tuple[InputStatus, ...] = ()
     state_entries: int = 0
     state_bytes: int = 0
+    state_largest_entry_bytes: int = (
+        0  # of those that were loaded from a snapshot or committed since
+    )
     records_total: int = 0  # applied since this process owns the partition, replay not counted
     skipped_total: int = 0
     digest: str | None = None

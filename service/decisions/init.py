@@ -5,7 +5,6 @@ It is batch 0 with the empty state; or, with the state of another app, an increm
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from snapreplay.app.app import App
@@ -15,21 +14,21 @@ from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.chain import decided_at, genesis_increment
 from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.decisions.contexts import contexts_of
+from snapreplay.service.decisions.owned_before import was_owned
 from snapreplay.service.decisions.start_offsets import StartFrom, start_offsets
 from snapreplay.service.decisions.state_import import STATE_OF, BeginAt, check_source, takeover_of
 from snapreplay.service.ports import Cluster, Reader, TopicFacts, TopicPartition
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.owned import owned
 from snapreplay.service.publish.publish import publish
-from snapreplay.service.runtime.context import Context, Identity
+from snapreplay.service.runtime.context import Context
 from snapreplay.service.topics.decision_history import increment_at
 from snapreplay.service.topics.decode import is_ours
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.records import NO_OFFSET, Genesis
 from snapreplay.state.store import store_of
-
-CLAIM_FOLLOWS_SECONDS = 1.0  # of another `init`, or an owner, that has just fenced
 
 
 class PartitionLost(StopError):
@@ -66,7 +65,7 @@ async def init_app(
         StopError: increments are gone but snapshots exist.
         UsageError, Unreachable: as preflight.
     """
-    contexts = await _contexts(app, settings, cluster)
+    contexts = contexts_of(app, settings, cluster, await inspect(app, settings, cluster))
     existing = [await _last(context) for context in contexts]
     await _refuse_lost(contexts, existing)
     await _refuse_owned(contexts, existing, state_is_lost=state_is_lost)
@@ -105,7 +104,7 @@ async def init_with_state(
         UsageError, Unreachable: as preflight.
         LogWentOn, Superseded, CommitInDoubt: somebody else is at work on this app id.
     """
-    contexts = await _contexts(app, settings, cluster)
+    contexts = contexts_of(app, settings, cluster, await inspect(app, settings, cluster))
     await check_source(source_id, app, cluster, len(contexts))
     existing = [await _last(context) for context in contexts]
     await _refuse_owned(contexts, existing, state_is_lost=state_is_lost)
@@ -143,15 +142,6 @@ async def _holds_records(reader: Reader, topic: TopicFacts) -> bool:
         if bounds.start_offset < bounds.end_offset:
             return True
     return False
-
-
-async def _contexts(app: App[Any], settings: Settings, cluster: Cluster) -> list[Context]:
-    view = await inspect(app, settings, cluster)
-    identity = Identity.of_this_process(settings.instance_id)
-    return [
-        Context(app, settings, cluster, view, identity, number, asyncio.Semaphore(1))
-        for number in range(view.partition_count)
-    ]
 
 
 async def _source_of(context: Context, found: FoundIncrement) -> str | None:
@@ -215,7 +205,7 @@ async def _refuse_owned(
     Whoever fences claims next: a log without any record, of which the coordinator knows a fence, is another one.
     """
     for context, found in zip(contexts, existing, strict=True):
-        if found is None and await _was_owned(context):
+        if found is None and await was_owned(context):
             running = await context.cluster.member_count(context.app.app_id)
             if state_is_lost and not running:
                 continue
@@ -240,30 +230,6 @@ def _owner_hint(context: Context, *, running: bool) -> str:
         f" `snapreplay init {app_name(context.app)} --state-is-lost`"
     )
     return "; or ".join(ways)
-
-
-async def _was_owned(context: Context) -> bool:
-    """Whether somebody fenced whose claim does not appear in this log, even after a while."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + CLAIM_FOLLOWS_SECONDS
-    while True:
-        async with reading(context.cluster, read_committed=False) as reader:
-            if (await reader.bounds(context.increments)).end_offset > 0:
-                return False
-        if not await _was_fenced(context):
-            return False
-        if loop.time() > deadline:
-            return True
-        await asyncio.sleep(0.1)
-
-
-async def _was_fenced(context: Context) -> bool:
-    try:
-        last = await context.cluster.last_fence(context.transactional_id)
-    except StopError:  # a cluster that does not tell: then any member may have fenced
-        return await context.cluster.member_count(context.app.app_id) > 0
-    # "Empty": an `init` that came no further than its fence
-    return last is not None and last.state != "Empty"
 
 
 async def _last(context: Context) -> FoundIncrement | None:

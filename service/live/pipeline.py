@@ -21,6 +21,7 @@ from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.live.audit_watch import AuditWatch
 from snapreplay.service.live.committer import Committed, Committer
 from snapreplay.service.live.dead_letter_limit import DeadLetterCheck, DeadLetterLimitReached
+from snapreplay.service.live.dead_letter_log import DeadLetterLog
 from snapreplay.service.live.fetcher import Fetcher
 from snapreplay.service.live.input_guard import InputGuard
 from snapreplay.service.live.pace import Pace
@@ -32,6 +33,7 @@ from snapreplay.service.runtime.cooperative import feed, isolate, pause, run_coo
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.state.contract import Store
+from snapreplay.state.sizes import largest_entry_bytes
 
 IDLE_POLL_MS = 100  # bounds how late a stop, a trigger or a finished snapshot is noticed
 BUSY_POLL_MS = 5  # a transaction is under way: look at its answer soon
@@ -57,6 +59,7 @@ class Live:
         self._audits = AuditWatch(context, reporter)
         self._digests = StateDigests(store, context.settings.snapshot.digest_every_batches)
         self._positions = dict(recovered.chain.last.positions)
+        self._passed: dict[str, int] = {}  # inputs that hold no record up to there
         self._fold = Fold(
             context.app,
             store,
@@ -65,6 +68,7 @@ class Live:
             policy=ErrorPolicy(context.settings.errors.policy),
         )
         self._flood = DeadLetterCheck(context)
+        self._dead_letters = DeadLetterLog(context.partition)
         self._fetcher = Fetcher(context, POLLED_RECORDS)
         self._pace = Pace(context.settings.batch.records_max)
         self._stop_at = stop_at
@@ -123,6 +127,15 @@ class Live:
     def topic_ids(self) -> Mapping[str, str]:
         """Of the inputs and both own topics, as the recovery found them and the next increment has them."""
         return self._committer.chain.expected_ids
+
+    @property
+    def reached(self) -> dict[str, int]:
+        """Input → all records before this offset are committed."""
+        return {**self._committer.chain.last.positions, **self._passed_since()}
+
+    def _passed_since(self) -> dict[str, int]:
+        committed = self._committer.chain.last.positions
+        return {name: at for name, at in self._passed.items() if at > committed[name]}
 
     def doubt_inputs(self, reason: str) -> None:
         """The cluster names another topic of an input, or none. Nothing is committed before it was compared."""
@@ -217,8 +230,10 @@ class Live:
         if not records:
             if self._committer.idle and self._committer.chain.new_pointer is not None:
                 self._committer.start(None)
-            elif self._committer.idle and self.snapshots.looked():
-                await self._pass_markers()
+            elif self._committer.idle:
+                self._passed = self._fetcher.beyond(self._positions)
+                if self.snapshots.looked():
+                    await self._pass_markers()
             return
         failure = await self._feed(records)
         if not self._in_place:
@@ -299,6 +314,8 @@ class Live:
         self.report()
         if applied is not None:
             self._pace.committed(self._positions)
+            self._dead_letters.committed(applied.errors)
+            self._reporter.entries(largest_entry_bytes(applied.sealed.changes))
             self._flood.check(applied)
         self._committer.check()
 

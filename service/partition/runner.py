@@ -86,6 +86,11 @@ class PartitionRunner:
         return self._memory.store if self._live is not None else None
 
     @property
+    def reached(self) -> Mapping[str, int] | None:
+        """Input → all records before this offset are committed; None unless LIVE."""
+        return self._live.reached if self._live is not None else None
+
+    @property
     def lost(self) -> SnapreplayError | None:
         """After `run` was cancelled: the state that went with it, which was nowhere else."""
         return self._memory.unsaved if self._lifecycle.is_holding else self._memory.lost

@@ -278,6 +278,7 @@ class RecoveryDriver:
         if self.kept is not None:  # nothing was loaded from it
             moved = _moved(self._context.snapshots.topic, live.last, topic_ids)
         chain = self._chain(live.last, live.fallback_from, moved, topic_ids)
+        self._tell_version(live.last)
         return Recovered(
             self._owned(),
             chain,
@@ -285,6 +286,17 @@ class RecoveryDriver:
             live.fell_back or moved is not None,
             self._executor.seconds_since_snapshot,
         )
+
+    def _tell_version(self, last: FoundIncrement) -> None:
+        context, before = self._context, last.increment.origin.app_version
+        if before != context.app.version:
+            log.info(
+                "partition %d: app version %s goes on where version %s stopped, at batch %d",
+                context.partition,
+                context.app.version,
+                before,
+                last.increment.batch,
+            )
 
     def _seen(self, recovery: Recovery, event: events.Event) -> None:
         self.kept = recovery.kept

@@ -183,6 +183,13 @@ class Reporter:
             skipped_total=self.status.skipped_total + skipped,
         )
 
+    def entries(self, largest_bytes: int) -> None:
+        """Entries were loaded or committed; published with the next change."""
+        if largest_bytes > self.status.state_largest_entry_bytes:
+            self.status = msgspec.structs.replace(
+                self.status, state_largest_entry_bytes=largest_bytes
+            )
+
     def snapshot_used(self, used: SnapshotUsed) -> None:
         self.restore(snapshot=used)
 

@@ -62,10 +62,8 @@ async def ensure_topics(
         TopicsIncomplete: one of increments and snapshots exists without the other, and the app does not run.
         StopError: the cluster refused to create a topic, or one that exists cannot hold our log.
     """
-    lines = []
-    if create_io_partitions is not None:
-        lines += await _create_missing(cluster, _io_topics(app), create_io_partitions, {})
-    facts = await cluster.topics([*_io_topics(app), *own_topics(app, settings)])
+    found = await cluster.topics([*_io_topics(app), *own_topics(app, settings)])
+    facts = found | _to_be_created(app, found, create_io_partitions)
     count = partition_count(app, await _known(cluster, app, facts))
     increments, snapshots, *others = own_topics(app, settings)
     missing = [name for name in (increments, snapshots) if name not in facts]
@@ -74,8 +72,25 @@ async def ensure_topics(
         raise incomplete(app, missing[0])
     for name in (each for each in (increments, snapshots) if each not in missing):
         check_own_topic(app, facts[name], count)
-    lines += await _create_missing(cluster, [increments, snapshots, *others], count, KEPT_FOR_EVER)
-    return lines
+    check_replayable(app, settings, [facts[topic.name] for topic in app.inputs])
+    check_dead_letters(app, settings)
+    # Nothing is created before all of it is known to be accepted.
+    lines = []
+    if create_io_partitions is not None:
+        lines += await _create_missing(cluster, _io_topics(app), create_io_partitions, {})
+    return lines + await _create_missing(
+        cluster, [increments, snapshots, *others], count, KEPT_FOR_EVER
+    )
+
+
+def _to_be_created(
+    app: App[Any], found: dict[str, TopicFacts], partitions: int | None
+) -> dict[str, TopicFacts]:
+    """Missing inputs and outputs, as they will be; none unless they are to be created."""
+    if partitions is None:
+        return {}
+    missing = [name for name in _io_topics(app) if name not in found]
+    return {name: TopicFacts(name, partitions, -1, {}) for name in missing}
 
 
 async def _create_missing(
@@ -192,4 +207,18 @@ def check_replayable(app: App[Any], settings: Settings, inputs: list[TopicFacts]
         return
     raise UsageError(
         f"input {compacted[0]} is compacted: it cannot be replayed", hint=hint, topic=compacted[0]
+    )
+
+
+def check_dead_letters(app: App[Any], settings: Settings) -> None:
+    """
+    Raises:
+        UsageError: dead letters are asked for, and the state cannot undo a failed record.
+    """
+    if settings.errors.policy != "dead_letter" or store_of(app.state()).can_roll_back:
+        return
+    raise UsageError(
+        f"errors.policy = dead_letter, but the state of app {app.app_id!r} cannot roll back:"
+        " a part of a failed record's effects would stay",
+        hint="give the state begin() and rollback(), or use MapState, or set errors.policy = fail",
     )

@@ -62,7 +62,7 @@ class RealService:
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        self._service: Service | None = None
+        self._service: Service[Any] | None = None
 
     async def answer(self, request: Request) -> Answer:
         try:
@@ -80,7 +80,7 @@ class RealService:
         return Done()
 
     @property
-    def _started(self) -> Service:
+    def _started(self) -> Service[Any]:
         if self._service is None:
             raise UsageError("the service has not become live")
         return self._service
@@ -107,7 +107,7 @@ class RealService:
         except TimeoutError:
             raise StopError(f"not caught up after {deadline_s} s: {behind}") from None
 
-    async def _ends(self, service: Service) -> dict[TopicPartition, int]:
+    async def _ends(self, service: Service[Any]) -> dict[TopicPartition, int]:
         """The offset after the last record of each input partition that has any."""
         topics = [topic.name for topic in service.app.inputs]
         cluster = KafkaCluster(service.settings)
@@ -142,7 +142,7 @@ class RealService:
             await examiner.close()
 
 
-def _behind(service: Service, ends: dict[TopicPartition, int]) -> str:
+def _behind(service: Service[Any], ends: dict[TopicPartition, int]) -> str:
     """What is not committed yet; empty if nothing.
 
     Raises:

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from snapreplay.api import problems
 from snapreplay.api.app import create_app
-from snapreplay.service.control.protocol import NotOwned, UnknownPartition
+from snapreplay.errors import PartitionNotLive, UnknownPartition
 from tests.support.fake_control import FakeControl
 
 KINDS = [each for each in vars(problems).values() if isinstance(each, problems.ProblemKind)]
@@ -75,7 +75,7 @@ def test_many_errors_are_counted_and_cut(client):
     [
         (UnknownPartition(3, 2), 404, "unknown-partition"),
         (UnknownPartition(3, None), 503, "cluster-not-reached"),
-        (NotOwned(1, "closing"), 409, "partition-not-live"),
+        (PartitionNotLive(1, "closing"), 409, "partition-not-live"),
     ],
 )
 def test_errors_of_control_are_mapped_wherever_they_come_from(error, status, name):

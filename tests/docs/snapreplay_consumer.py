@@ -25,7 +25,7 @@ def on_record(record: Record[bytes | None, bytes], state: MapState[str, int], ou
     out.send(outputs, key=None, value={"offset": record.offset, "balance": state["balance"]})
 
 
-def done(service: Service) -> bool:
+def done(service: Service[Any]) -> bool:
     """Whether the last record's batch is committed."""
     return any(i.position == RECORDS for s in service.restore_status() for i in s.inputs)
 

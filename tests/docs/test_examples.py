@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import os
 import re
+import signal
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import httpx2
 import pytest
 
+from snapreplay import ensure_topics, load_settings
 from snapreplay.app.names import OWN_SUFFIXES
 from snapreplay.service.config.settings import Settings
 from tests.support.deadlines import scaled, within
@@ -21,7 +27,7 @@ from tests.support.stage import Stage
 from tests.support.tampering import delete, topics
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = ("README.md", "docs/writing-apps.md")
+DOCUMENTS = ("README.md", "docs/writing-apps.md", "docs/recipes.md")
 
 
 def code_of(document: str) -> str:
@@ -92,7 +98,6 @@ def parameters(function: object) -> list[tuple[object, ...]]:
 async def test_the_embedded_service_runs(module: ModuleType, broker: Any) -> None:
     """`serve` of docs/writing-apps.md goes live on a real broker, shows its state and writes a snapshot."""
     settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers}, http={"port": 0})
-    await Stage(broker.bootstrap_servers, module.app).prepare()
     try:
         async with within(60):
             await module.serve(settings)
@@ -100,3 +105,66 @@ async def test_the_embedded_service_runs(module: ModuleType, broker: Any) -> Non
         ours = {topic.name for topic in (*module.app.inputs, *module.app.outputs)}
         ours |= {f"{module.app.app_id}-{suffix}" for suffix in OWN_SUFFIXES}
         delete(broker.bootstrap_servers, *(ours & topics(broker.bootstrap_servers)))
+
+
+@pytest.mark.parametrize("module", ["docs/recipes.md"], indirect=True)
+async def test_the_recipes_run(module: ModuleType, broker: Any, monkeypatch: Any) -> None:
+    """On a real broker: `main` in a process of its own until SIGTERM, its outputs by `follow` in a database, and then
+    the same app inside FastAPI."""
+    servers = broker.bootstrap_servers
+    monkeypatch.setenv("KAFKA", servers)
+    monkeypatch.setenv("SNAPREPLAY_KAFKA__BOOTSTRAP_SERVERS", servers)
+    await ensure_topics(module.ledger, load_settings(), create_inputs=2)
+    here = Stage(servers, module.ledger, 2)
+    database = sqlite3.connect(":memory:")
+    try:
+        async with within(60):
+            await here.send([("0:ada", {"amount": 5}), ("1:bob", {"amount": 7})])
+            await in_a_process(module, lambda: followed(module, database, servers))
+            async with module.lifespan(module.api):
+                await module.services[0].wait_caught_up()
+                transport = httpx2.ASGITransport(app=module.api)
+                async with httpx2.AsyncClient(transport=transport, base_url="http://here") as web:
+                    assert (await web.get("/balances/1:bob")).json() == 7
+                    assert (await web.get("/balances/eve")).status_code == 404
+    finally:
+        database.close()
+        ours = {topic.name for topic in (*module.ledger.inputs, *module.ledger.outputs)}
+        ours |= {f"{module.ledger.app_id}-{suffix}" for suffix in OWN_SUFFIXES}
+        delete(servers, *(ours & topics(servers)))
+
+
+async def in_a_process(module: ModuleType, meanwhile: Callable[[], Awaitable[None]]) -> None:
+    """Runs `main` until `meanwhile` is over, and ends it gracefully."""
+    code = f"import {module.__name__} as recipes; raise SystemExit(recipes.main())"
+    paths = os.pathsep.join([str(Path(module.__file__ or "").parent), str(ROOT)])
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        code,
+        env={**os.environ, "PYTHONPATH": paths},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        await meanwhile()
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def followed(module: ModuleType, database: sqlite3.Connection, servers: str) -> None:
+    """Until both balances are in the database."""
+    following = asyncio.create_task(module.follow(database, servers, 2))
+    query = "SELECT account, balance FROM balances ORDER BY account"
+    while not following.done():
+        await asyncio.sleep(0.05)
+        if database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] < 2:
+            continue
+        if database.execute(query).fetchall() == [("0:ada", 5), ("1:bob", 7)]:
+            break
+    following.cancel()
+    with suppress(asyncio.CancelledError):
+        await following

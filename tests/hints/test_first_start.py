@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from snapreplay.errors import SnapreplayError
+from snapreplay.errors import NotLive, SnapreplayError
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.ports import NewTopic
 from snapreplay.service.preflight import inspect
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER, ensure_topics
 from tests.hints.following import Operator, way_with, ways
 from tests.hints.registry import carries_out
-from tests.support.stage import Stage
+from tests.support import reference
+from tests.support.stage import Stage, phase
 from tests.support.tampering import configure, delete, grow, recreate
 
 pytestmark = pytest.mark.kafka
@@ -27,6 +28,20 @@ async def refusal(who: Operator) -> str:
     return refused.value.hint
 
 
+async def awaited(who: Operator) -> str:
+    """The hint of a service that waits for its genesis."""
+    service = Stage(who.here.bootstrap_servers, who.load(), **who.here.tables).service(
+        **who.settings
+    )
+    await service.start()
+    try:
+        with pytest.raises(NotLive) as waits:
+            await service.wait_live(2.0)
+    finally:
+        await service.stop()
+    return waits.value.hint
+
+
 def in_a_file(table: str, name: str, value: str) -> None:
     """A setting that every command reads."""
     Path("snapreplay.toml").write_text(f'[{table}]\n{name} = "{value}"\n')
@@ -38,16 +53,35 @@ async def prepared(who: Operator) -> None:
 
 
 @carries_out(
-    "service/core/refusals.py::no_genesis",
+    "service/decisions/first_start.py::_not_begun",
     "service/topics/requirements.py::missing_topic",
 )
 async def test_a_new_app_is_led_from_nothing_to_live(newcomer):
     """No topics, no genesis: two hints later it processes."""
     who = newcomer()
     await who.follow(await refusal(who))
-    hint = await who.failure()
-    await who.follow(hint.split("; ")[0])
+    hint = await awaited(who)
+    assert ways(hint)[0].startswith("`snapreplay init ")
+    await who.follow(hint.split(": ")[0])
     await who.healthy()
+
+
+@carries_out("service/core/refusals.py::no_genesis")
+async def test_a_partition_without_its_genesis_goes_on_after_init(newcomer):
+    """One of two topics of old claims: its hint is followed while the service runs."""
+    who = newcomer()
+    await who.follow(await refusal(who))
+    stage = Stage(who.here.bootstrap_servers, who.load(), **who.here.tables)
+    reference.send(stage.bootstrap_servers, f"{stage.app.app_id}-snapshots", 1, [("k", b"foreign")])
+    service = stage.service(**who.settings)
+    await service.start()
+    try:
+        status = await phase(service, "failed")
+        assert status.error.kind == "NotInitialised"
+        await who.follow(status.error.hint.split(". ")[0])
+        await phase(service, "live")
+    finally:
+        await service.stop()
 
 
 @carries_out(
@@ -138,7 +172,7 @@ async def test_a_transaction_timeout_above_the_brokers_is_lowered(newcomer):
     await who.healthy()
 
 
-@carries_out("service/preflight.py::_check_dead_letters")
+@carries_out("service/topics/requirements.py::check_dead_letters")
 async def test_a_state_that_cannot_roll_back_gets_the_policy_that_is_named(newcomer):
     """Dead letters are for states that can; with the policy of the hint it starts."""
     who = newcomer()
@@ -146,7 +180,6 @@ async def test_a_state_that_cannot_roll_back_gets_the_policy_that_is_named(newco
     await prepared(who)
     who.settings["errors"] = {"policy": "dead_letter"}
     in_a_file("errors", "policy", "dead_letter")
-    await who.follow(await refusal(who))  # the topic of the dead letters
     (named,) = re.findall(r"errors\.policy = (\w+)$", await refusal(who))
     who.settings["errors"] = {"policy": named}
     await who.healthy()

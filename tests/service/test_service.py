@@ -1,6 +1,7 @@
 """A service inside an asyncio program, against a real broker."""
 
 import asyncio
+import logging
 import socket
 import subprocess
 import sys
@@ -9,13 +10,21 @@ import httpx2
 import pytest
 
 from snapreplay.api.server import HttpServer
-from snapreplay.errors import StopError, UsageError
+from snapreplay.errors import (
+    NotBegun,
+    NotLive,
+    ServiceClosed,
+    StopError,
+    UnknownPartition,
+    UsageError,
+)
 from snapreplay.service import service as module
 from snapreplay.service.core.step_down import SteppedDown
-from snapreplay.service.service import NotLive, Service, running
-from snapreplay.service.topics.requirements import ensure_topics
+from snapreplay.service.program import ensure_topics, init, running
+from snapreplay.service.service import Service
 from tests.support import apps
-from tests.support.stage import Stage, phase, settings_for
+from tests.support.deadlines import scaled
+from tests.support.stage import Stage, phase, settings_for, until
 
 pytestmark = pytest.mark.kafka
 
@@ -31,10 +40,11 @@ async def test_what_a_program_sees_of_a_running_service(stage, unique):
         view = service.view(0)
         with pytest.raises(TypeError):
             view["k0"] = {}  # type: ignore[index]
-        with pytest.raises(KeyError):
+        assert list(service.views()) == [0, 1, 2]
+        with pytest.raises(UnknownPartition, match="there are 3, from 0"):
             service.view(3)
-    with pytest.raises(KeyError):
-        service.view(0)
+    with pytest.raises(ServiceClosed):
+        len(view)
 
 
 async def test_a_program_can_take_snapshots(stage, unique):
@@ -92,14 +102,50 @@ async def test_what_is_refused_at_start_is_raised_where_it_is_waited_for(broker,
             await service.wait_started()
 
 
-async def test_an_app_that_is_not_initialised_is_not_live(broker, unique):
-    """NotLive at once, with the partition's error and hint: it need not time out."""
+async def test_what_is_refused_is_logged_where_nobody_waits(broker, unique, caplog):
+    """Once, with the command; the probe says it, too."""
+    settings = settings_for(broker.bootstrap_servers)
+    async with running(apps.ledger(unique("nothing")), settings) as service:
+        await until(lambda: "refused" in (service._control.unreachable_reason or ""), "refused", 30)
+        cluster = next(each for each in service.control.ready_checks() if each.name == "cluster")
+    (said,) = [r.message for r in caplog.records if r.message.startswith("the service was refused")]
+    assert "does not exist" in said
+    assert "snapreplay topics ensure" in said
+    assert (cluster.ok, "does not exist" in cluster.detail) == (False, True)
+
+
+async def test_a_new_app_waits_for_its_genesis_and_goes_on_by_itself(broker, unique, caplog):
+    """Said once, in log, status and probe, with the command; after `init` it processes, without a restart."""
     here = Stage(broker.bootstrap_servers, apps.ledger(unique("fresh")))
-    await ensure_topics(here.app, here.settings(), here.cluster, create_io_partitions=1)
-    async with running(here.app, here.settings()) as service:
-        with pytest.raises(NotLive, match=r"a partition FAILED .*not even the genesis") as raised:
-            await asyncio.wait_for(service.wait_live(), 30)
-        assert "snapreplay init" in raised.value.hint
+    settings = here.settings()
+    await ensure_topics(here.app, settings, create_inputs=1)
+    with caplog.at_level(logging.WARNING, "snapreplay"):
+        async with running(here.app, settings) as service:
+            with pytest.raises(NotLive, match=r"none assigned; app .* has not begun") as raised:
+                await service.wait_live(scaled(1.5))
+            assert raised.value.hint.startswith("`snapreplay init ")
+            assert "snapreplay init" in service.control.facts().waiting_for
+            checks = {each.name: each.ok for each in service.control.ready_checks()}
+            assert (checks["genesis"], checks["cluster"]) == (False, True)
+            assert all(check.ok for check in service.control.live_checks())
+            await init(here.app, settings)
+            await here.feed(20)
+            await service.wait_caught_up(scaled(30))
+            await here.assert_exactly_once(service)
+            assert service.control.facts().waiting_for == ""
+    assert [r.message.count("WAITING") for r in caplog.records].count(1) == 1
+
+
+async def test_a_program_can_have_it_refused_or_begun(broker, unique):
+    """Both said where the service is made."""
+    here = Stage(broker.bootstrap_servers, apps.ledger(unique("fresh")))
+    settings = here.settings()
+    await ensure_topics(here.app, settings, create_inputs=1)
+    async with running(here.app, settings, first_start="refuse") as service:
+        with pytest.raises(NotBegun):
+            await service.wait_live(scaled(30))
+    async with running(here.app, settings, first_start="earliest") as service:
+        await service.wait_live(scaled(30))
 
 
 async def test_an_incomplete_app_is_refused_before_anything_runs(unique):
@@ -179,11 +225,11 @@ async def test_stop_ends_everything(stage, unique):
 
 OLD_GARBAGE = """
 import gc, weakref
-from snapreplay.service import service
+from snapreplay.service import program
 
 class Client: pass
 
-service._tune_collector()
+program._tune_collector()
 client = Client()
 client.itself, seen = client, weakref.ref(client)
 gc.collect()  # now it is old
@@ -206,7 +252,7 @@ async def test_stop_ends_everything_also_after_a_defect(unique, monkeypatch):
     async def broken():
         raise ZeroDivisionError
 
-    monkeypatch.setattr(service, "_inspect", broken)
+    monkeypatch.setattr(service, "_begun", broken)
     await service.start()
     with pytest.raises(ZeroDivisionError):
         await service.wait_started()

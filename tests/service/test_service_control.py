@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service import service_control as module
-from snapreplay.service.control.protocol import Busy, NotFailed, NotOwned, UnknownPartition
+from snapreplay.service.control.protocol import Busy, NotFailed
 from snapreplay.service.control.status import (
     PartitionStatus,
     Problem,
@@ -143,7 +144,12 @@ def test_a_trigger_asks_each_partition_and_hears_from_it(bench):
 
 @pytest.mark.parametrize(
     ("partitions", "error"),
-    [([0, 4], UnknownPartition), ([-1], UnknownPartition), ([1], NotOwned), ([0, 2], NotOwned)],
+    [
+        ([0, 4], UnknownPartition),
+        ([-1], UnknownPartition),
+        ([1], PartitionNotLive),
+        ([0, 2], PartitionNotLive),
+    ],
 )
 def test_a_trigger_is_all_or_nothing(bench, partitions, error):
     """Unknown, elsewhere, or not LIVE: nothing is started."""
@@ -169,7 +175,7 @@ def test_a_retry_asks_a_failed_partition_and_hears_from_it(bench):
 
 @pytest.mark.parametrize(
     ("partition", "error"),
-    [(4, UnknownPartition), (-1, UnknownPartition), (1, NotOwned), (0, NotFailed)],
+    [(4, UnknownPartition), (-1, UnknownPartition), (1, PartitionNotLive), (0, NotFailed)],
 )
 def test_a_retry_is_for_failed_partitions_of_this_process(bench, partition, error):
     """Unknown, elsewhere, or in another phase: nothing is started."""

@@ -9,12 +9,12 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from snapreplay.app.app import App
-from snapreplay.errors import RetryableError, UsageError
+from snapreplay.errors import NotBegun, RetryableError, UsageError
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.refusals import DuplicateInstance
-from snapreplay.service.preflight import inspect
+from snapreplay.service.decisions.first_start import begun
 from snapreplay.service.runtime.context import ClusterView, Identity
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.runtime.tasks import cancel_and_wait
@@ -138,9 +138,12 @@ class Process(Host, Owner):
     async def _inspect(self) -> ClusterView:
         while True:
             try:
-                return await inspect(self.app, self.settings, self.cluster)
+                return await begun(self.app, self.settings, self.cluster, "wait", self._waits)
             except (RetryableError, UsageError):  # an input is missing: somebody starts it again
                 await asyncio.sleep(0.5)
+
+    def _waits(self, _: NotBegun) -> None:
+        self._network.met("waits for its genesis")
 
     def _duplicate(self, error: DuplicateInstance) -> None:
         """As `embed.Service` does: all partitions at once, until the other one is gone."""

@@ -37,6 +37,8 @@ WANTED: tuple[str, ...] = (
     "proposal failed",
     "stepped down for a younger process of the same name",
     "came back after the younger process was gone",
+    "waits for its genesis",
+    "init again",
     "retry failed",
     "hotfix",
     "replaced by equal",

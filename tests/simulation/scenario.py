@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -44,6 +44,10 @@ EVENTS = (
 """What the simulator does by itself, beside the faults of single requests."""
 
 
+BEFORE_THE_GENESIS = ("crash", "stall", "rebalance", "cut", "stale broker", "start process")
+"""Those of them that need no log."""
+
+
 @dataclass(frozen=True)
 class Event:
     at: float
@@ -80,6 +84,9 @@ class Scenario:
     epilogue: Epilogue
     final_snapshot: bool
     slow_steps: bool  # of work on a batch or a snapshot: something may come between two of them
+    begins_late: bool = (
+        False  # the processes are there before the genesis; topics are not exchanged meanwhile
+    )
 
     def settings(self, instance_id: str) -> Settings:
         return _settings(instance_id, **{name: getattr(self, name) for name in KNOBS})
@@ -93,7 +100,7 @@ def draw(rng: random.Random) -> Scenario:
     chaos_seconds = rng.choice((2.0, 4.0, 8.0))
     total = rng.choice((12, 24, 36, 48))
     fat = rng.random() < 0.06
-    return Scenario(
+    drawn = Scenario(
         partitions=partitions,
         processes=rng.choice((1, 2, 2, 3)),
         inputs=inputs,
@@ -115,6 +122,13 @@ def draw(rng: random.Random) -> Scenario:
         final_snapshot=rng.random() < 0.5,
         slow_steps=rng.random() < 0.3,
     )
+    return begun_late(drawn) if rng.random() < 0.06 else drawn
+
+
+def begun_late(scenario: Scenario) -> Scenario:
+    """The same, but `init` comes when the processes are there."""
+    events = tuple(each for each in scenario.events if each.kind in BEFORE_THE_GENESIS)
+    return replace(scenario, begins_late=True, events=events)
 
 
 def _events(rng: random.Random, chaos_seconds: float) -> tuple[Event, ...]:

@@ -16,7 +16,6 @@ from snapreplay.app.app import App
 from snapreplay.service import clock
 from snapreplay.service.control.status import PartitionStatus
 from snapreplay.service.core.phase import Phase
-from snapreplay.service.decisions.init import init_app
 from snapreplay.service.live import pipeline
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.publish import snapshot_writer
@@ -27,6 +26,7 @@ from snapreplay.state.contract import Store
 from snapreplay.state.mapstore import MapStore
 from snapreplay.state.shards import Shards
 from tests.simulation import events, program
+from tests.simulation.beginning import begin, begin_late
 from tests.simulation.broker import Broker
 from tests.simulation.epilogue import play
 from tests.simulation.faults import Faults
@@ -111,7 +111,7 @@ class World:
         self.network.met("hotfix")
         self.version = program.TOLERANT
         for each in list(self.processes):
-            if each.app is not self._deployed():
+            if each.app is not self.deployed():
                 self.loop.call_later(0.2, each.crash)
 
     def _may_be_refused(self, number: int) -> bool:
@@ -122,7 +122,7 @@ class World:
         """A process of the version that is deployed now."""
         scenario = self.scenario
         self._started += 1
-        app = self._deployed(version)
+        app = self.deployed(version)
         settings = scenario.settings(instance_id)
         name = f"{instance_id}.{self._started}"
         process = Process(self, name, app, settings, scenario.slice_records)
@@ -133,7 +133,7 @@ class World:
         process.begin()
         return process
 
-    def _deployed(self, version: int | None = None) -> App[Any]:
+    def deployed(self, version: int | None = None) -> App[Any]:
         return program.app_of(version or self.version, self.scenario.inputs, fat=self.scenario.fat)
 
     def replace(self, process: Process) -> None:
@@ -158,8 +158,11 @@ class World:
         self.feeder.schedule(self.loop, scenario.chaos_seconds)
         for event in scenario.events:
             self.loop.call_at(began + event.at, events.happen, self, event)
+        late = self.loop.create_task(begin_late(self)) if scenario.begins_late else None
         await asyncio.sleep(scenario.chaos_seconds)
         self._heal()
+        if late is not None:
+            await late
         await self._until_healed()
         self.look()
         await play(self)
@@ -216,9 +219,8 @@ class World:
         )
         for topic in (*program.INPUTS[: scenario.inputs], program.OUTPUT, *own):
             self.broker.create(topic, scenario.partitions)
-        app = program.app_of(self.version, scenario.inputs, fat=scenario.fat)
-        first = Process(self, "init", app, scenario.settings("init"), 5000)
-        await first.spawn(init_app(first.app, first.settings, first.cluster))
+        if not scenario.begins_late:
+            await begin(self)
 
     def _heal(self) -> None:
         """No more faults; the network, the group and whoever stood still are back."""

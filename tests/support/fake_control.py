@@ -10,16 +10,15 @@ from collections.abc import Sequence
 
 import msgspec
 
+from snapreplay.errors import PartitionNotLive, UnknownPartition
 from snapreplay.service.control.protocol import (
     Busy,
     Check,
     NotFailed,
-    NotOwned,
     Operation,
     OperationPart,
     OperationState,
     ServiceFacts,
-    UnknownPartition,
 )
 from snapreplay.service.control.status import (
     DigestProof,
@@ -60,6 +59,7 @@ LIVE = PartitionStatus(
     inputs=(InputStatus("payments", position=500, end_offset=520), InputStatus("rates", 7, 9)),
     state_entries=1200,
     state_bytes=50_000,
+    state_largest_entry_bytes=700,
     records_total=480,
     skipped_total=2,
     digest="1200:00000000000000aa:00000000000000cc",
@@ -185,13 +185,13 @@ class FakeControl:
             raise UnknownPartition(partition, count)
         status = self.statuses.get(partition)
         if status is None:
-            raise NotOwned(partition, "another process owns it")
+            raise PartitionNotLive(partition, "another process owns it")
         return status
 
     def _check(self, partition: int, kind: str = "snapshot") -> None:
         status = self._owned(partition)
         if status.phase is not Phase.LIVE:
-            raise NotOwned(partition, f"it is {status.phase}, not live")
+            raise PartitionNotLive(partition, f"it is {status.phase}, not live")
         if partition in self.running:
             raise Busy(partition, self.running[partition], kind)
 

@@ -82,7 +82,7 @@ class Stage:
         http: Any = None,
         cluster: KafkaCluster | None = None,
         **tables: Any,
-    ) -> Service:
+    ) -> Service[Any]:
         service = Service(app or self.app, self.settings(**tables), http)
         if cluster is not None:
             service._cluster = cluster
@@ -139,7 +139,7 @@ class Stage:
 
     async def assert_exactly_once(
         self,
-        service: Service,
+        service: Service[Any],
         rule: Callable[[Any, dict[str, int]], None] = apps.add,
         skipped: Callable[[Any], bool] = lambda _: False,
     ) -> None:
@@ -155,13 +155,13 @@ class Stage:
             assert sent == outputs[number], where
             assert reference.as_plain(service.view(number)) == states[number]
 
-    async def all_processed(self, service: Service) -> None:
+    async def all_processed(self, service: Service[Any]) -> None:
         """Until all that is in the inputs now is committed."""
         for topic in self.app.inputs:
             ends = {number: len(r) for number, r in enumerate(await self.read(topic.name))}
             await processed(service, ends, topic.name)
 
-    async def assert_merged(self, service: Service) -> None:
+    async def assert_merged(self, service: Service[Any]) -> None:
         """Outputs and state of the pair follow from one interleaving of both inputs, each whole and in order."""
         await self.all_processed(service)
         left, right, merged = (t.name for t in (*self.app.inputs, *self.app.outputs))
@@ -184,7 +184,7 @@ async def until(
         await asyncio.sleep(0.01)
 
 
-async def processed(service: Service, positions: dict[int, int], topic: str = "") -> None:
+async def processed(service: Service[Any], positions: dict[int, int], topic: str = "") -> None:
     """Until an input (the first, if none is named) of each partition is committed up to its position."""
 
     def there() -> bool:
@@ -201,7 +201,7 @@ async def processed(service: Service, positions: dict[int, int], topic: str = ""
     await until(there, f"positions {positions}")
 
 
-async def snapshot(service: Service, partition: int = 0) -> str:
+async def snapshot(service: Service[Any], partition: int = 0) -> str:
     """Trigger a full snapshot and wait until it is pointed to; its id."""
     triggered = service.control.trigger_snapshot([partition], "test")
 
@@ -217,12 +217,12 @@ async def snapshot(service: Service, partition: int = 0) -> str:
     return part.snapshot_id
 
 
-def states(service: Service) -> list[tuple[str, str]]:
+def states(service: Service[Any]) -> list[tuple[str, str]]:
     """(reason, state) of the snapshots it knows, newest first."""
     return [(each.reason, each.state) for each in service.control.snapshots()]
 
 
-async def phase(service: Service, name: str, partition: int = 0) -> Any:
+async def phase(service: Service[Any], name: str, partition: int = 0) -> Any:
     """Until the partition is in this phase; its status then."""
     found: list[PartitionStatus] = []
 

@@ -92,9 +92,10 @@ def input_topic(broker, app_id: str) -> None:
 
 
 @pytest.fixture
-def process(ledger: Path, broker) -> Iterator[subprocess.Popen[str]]:
-    """`snapreplay run` in a process of its own; ended if the test did not."""
+def process(ledger: Path, broker, request) -> Iterator[subprocess.Popen[str]]:
+    """`snapreplay run` in a process of its own, with the options of the test; ended if the test did not."""
     command = [sys.executable, "-m", "snapreplay.api.cli", "run", str(ledger), "--http-port", "0"]
+    command += getattr(request, "param", [])
     command += ["--bootstrap-servers", broker.bootstrap_servers, "--set", "instance_id=cli"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ) as started:
         yield started
@@ -128,4 +129,51 @@ def test_run_serves_until_sigterm(on_broker, invoke, process):
     assert watched.exit_code == 0, watched.output
     assert json.loads(watched.stdout.splitlines()[-1])["summary"]["all_live"] is True
     process.send_signal(signal.SIGTERM)
+    said = process.stderr.read()
     assert process.wait(timeout=30) == 0
+    assert "SIGTERM: stops gracefully, within 25.0 s" in said
+    assert re.search(r"2 partitions ended after \d+\.\d\d s", said)
+    assert re.search(r": stopped$", said, re.MULTILINE)
+
+
+@pytest.mark.kafka
+@pytest.mark.usefixtures("input_topic")
+def test_run_waits_for_its_beginning_and_goes_on(on_broker, invoke, process):
+    """Healthy, not ready, with the one command on every screen; after `topics ensure` and `init` it is live."""
+    url = next(line.split()[2] for line in process.stderr if line.startswith("HTTP API: "))
+    said = next(line for line in process.stderr if "WAITING" in line)
+    assert "`snapreplay topics ensure " in said
+    assert invoke("health", "--url", url).exit_code == 0
+    assert invoke("health", "--ready", "--url", url).exit_code == 1
+    status = invoke("restore-status", "--url", url)
+    assert status.exit_code == 5, status.output
+    assert "waiting: app " in status.stdout
+    for command in (["topics", "ensure"], ["init"]):
+        assert on_broker(*command).exit_code == 0
+    watched = invoke("restore-status", "--watch", "--url", url)
+    assert watched.exit_code == 0, watched.output
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 0
+
+
+@pytest.mark.kafka
+@pytest.mark.usefixtures("input_topic")
+@pytest.mark.parametrize("process", [["--init", "--from", "latest"]], indirect=True)
+def test_run_begins_a_new_app_in_one_command(on_broker, invoke, process):
+    """Topics and genesis, told in the log; a second `init` finds it."""
+    url = next(line.split()[2] for line in process.stderr if line.startswith("HTTP API: "))
+    watched = invoke("restore-status", "--watch", "--url", url)
+    assert watched.exit_code == 0, watched.output
+    assert on_broker("init").stdout.count("already initialised") == 2
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 0
+
+
+@pytest.mark.kafka
+@pytest.mark.usefixtures("input_topic")
+def test_run_that_must_not_wait_ends_with_4(on_broker):
+    """For scripts: an operator is needed; nothing was created."""
+    refused = on_broker("run", then=("--no-wait", "--http-port", "0"))
+    assert refused.exit_code == 4, refused.output
+    assert "has not begun" in refused.stderr
+    assert "has not begun" in on_broker("run", then=("--no-wait", "--http-port", "0")).stderr

@@ -1,6 +1,8 @@
 """The tables of settings by themselves."""
 
+import ast
 import inspect
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
@@ -25,3 +27,13 @@ def test_a_group_takes_its_defaults_and_nothing_absurd(group):
         if field.annotation in (int, float):
             with pytest.raises(ValidationError):
                 group(**{name: -1})
+
+
+def test_every_default_is_named():
+    """A type checker without pydantic's plugin takes a field with a positional default for a required one."""
+    tree = ast.parse(Path(groups.__file__).read_text(encoding="utf-8"))
+    fields = [
+        n for n in ast.walk(tree) if isinstance(n, ast.Call) and ast.unparse(n.func) == "Field"
+    ]
+    assert fields
+    assert not [ast.unparse(field) for field in fields if field.args]

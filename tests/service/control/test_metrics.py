@@ -38,6 +38,7 @@ def test_values_are_those_of_control():
     assert found["snapreplay_input_lag_records", labels(0)] == 22
     assert found["snapreplay_state_entries", labels(0)] == 1200
     assert found["snapreplay_state_bytes", labels(0)] == 50_000
+    assert found["snapreplay_state_largest_entry_bytes", labels(0)] == 700
     assert found["snapreplay_batch", labels(0)] == 60
     assert found["snapreplay_owner_epoch", labels(0)] == 130
     assert found["snapreplay_records_total", labels(0)] == 480

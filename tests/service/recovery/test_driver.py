@@ -1,6 +1,7 @@
 """One recovery: what it hands over, and who may not interfere."""
 
 import asyncio
+import logging
 
 import pytest
 
@@ -13,6 +14,7 @@ from snapreplay.service.recovery.driver import RecoveryDriver
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from snapreplay.state.store import store_of
+from tests.support import apps
 from tests.support.entries import read_entry
 from tests.support.in_memory import virtual
 from tests.support.stage import until
@@ -153,3 +155,21 @@ async def test_the_claim_names_this_process(bench):
     claim = read_entry(record.value)
     assert (claim.instance_id, claim.pid) == ("web-7", context.identity.pid)
     assert (claim.host, claim.process_id) == (context.identity.host, context.identity.process_id)
+
+
+@virtual
+async def test_another_version_of_the_app_is_told_once(bench, caplog):
+    """Who goes on, where whom; nothing after the first batch of the new version."""
+    await bench.past()
+    new = apps.unseen(apps.ledger("app"), "code:new")
+    with caplog.at_level(logging.INFO, "snapreplay"):
+        await bench.restored()
+        async with bench.live(new) as one:
+            await bench.feed(1)
+            await one.position(bench.sent)
+            assert one.status.state_largest_entry_bytes > 0, "of the snapshot"
+        await bench.restored(new)
+    told = [each for each in caplog.messages if "goes on where version" in each]
+    assert told == [
+        f"partition 0: app version code:new goes on where version {bench.app.version} stopped, at batch 8"
+    ]

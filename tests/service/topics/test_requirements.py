@@ -61,6 +61,26 @@ async def test_half_a_pair_is_never_completed(missing):
     assert f"created x-{missing} (2 partitions)" in await ensure_topics(APP, Settings(), cluster)
 
 
+@pytest.mark.parametrize(
+    ("config", "tables", "why"),
+    [
+        ({"partition_count": 3}, {}, "not co-partitioned"),
+        ({"cleanup.policy": "compact"}, {"restore": {"mode": "replay"}}, "is compacted"),
+        ({}, {"errors": {"policy": "dead_letter"}}, "cannot roll back"),
+    ],
+)
+async def test_nothing_is_created_for_what_is_refused(config, tables, why):
+    """A second input is missing, and would be created: not before the first one is accepted."""
+    state = apps.Tape if "errors" in tables else apps.accounts
+    app = App("x", inputs=[*APP.inputs, Topic("more-x")], outputs=APP.outputs, state=state)
+    cluster = healthy_topics("increments", "snapshots")
+    cluster.known["payments-x"] = topic("payments-x", **config)
+    before = dict(cluster.known)
+    with pytest.raises(UsageError, match=why):
+        await ensure_topics(app, Settings(**tables), cluster, create_io_partitions=2)
+    assert cluster.known == before
+
+
 async def test_a_missing_input_is_named_with_its_neighbour():
     """A spelling mistake is the usual reason."""
     app = App("x", inputs=[Topic("paymnets-x")], outputs=APP.outputs, state=apps.accounts)

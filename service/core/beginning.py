@@ -1,0 +1,52 @@
+"""Whether an app waits for its genesis, as one pure function of what its topics and the coordinator say.
+
+A log without increments is never taken for a new app. So an app is only *awaited* if nothing shows that it ever ran.
+Whatever else is found is left to the recoveries: they fail with what was lost, and name the way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Beginning(StrEnum):
+    """What a starting process finds."""
+
+    BEGUN = "the partitions can be recovered, or fail with what they lost"
+    AWAITED = "the app is new: its genesis is awaited"
+
+
+@dataclass(frozen=True)
+class Found:
+    """One partition's logs.
+
+    Attributes:
+        has_increment: its log leads somewhere.
+        is_at_beginning: its last increment is the one that `init` wrote.
+        log_start_offset: of its increments; above 0, records were deleted.
+        has_snapshots: its snapshots log holds, or held, a record.
+        had_owner: the coordinator knows a fence whose claim is not in the log.
+    """
+
+    has_increment: bool = False
+    is_at_beginning: bool = False
+    log_start_offset: int = 0
+    has_snapshots: bool = False
+    had_owner: bool = False
+
+    @property
+    def is_traceless(self) -> bool:
+        """Nothing shows that a batch was ever committed. Claims do not: an interrupted `init` leaves one."""
+        committed = self.has_increment or self.has_snapshots
+        return not committed and self.log_start_offset == 0 and not self.had_owner
+
+
+def beginning(partitions: Iterable[Found]) -> Beginning:
+    """`init` begins one partition after the other. As long as some are at their beginning and the others are
+    traceless, it is under way or was interrupted."""
+    found = tuple(partitions)
+    is_new = all(each.is_traceless or each.is_at_beginning for each in found)
+    is_whole = all(each.has_increment for each in found)
+    return Beginning.AWAITED if is_new and not is_whole else Beginning.BEGUN

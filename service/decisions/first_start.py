@@ -1,0 +1,164 @@
+"""The first start of an app: a process waits for the genesis, without fencing, claiming or joining the group."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Literal
+
+from snapreplay.app.app import App
+from snapreplay.app.ways import app_name
+from snapreplay.errors import DamagedError, NotBegun, ReleaseError, StopError
+from snapreplay.service.config.settings import Settings
+from snapreplay.service.core.beginning import Beginning, Found, beginning
+from snapreplay.service.core.kafka_errors import CommitInDoubt, OffsetTrimmed
+from snapreplay.service.decisions.contexts import contexts_of
+from snapreplay.service.decisions.init import init_app
+from snapreplay.service.decisions.owned_before import never_owned, was_owned
+from snapreplay.service.decisions.start_offsets import StartFrom
+from snapreplay.service.decisions.state_import import STATE_OF
+from snapreplay.service.ports import Cluster
+from snapreplay.service.preflight import OwnTopicsMissing, inspect
+from snapreplay.service.runtime.context import ClusterView, Context
+from snapreplay.service.topics.increments import last_increment
+from snapreplay.service.topics.reading import reading
+from snapreplay.service.topics.requirements import TopicsIncomplete, ensure_topics
+from snapreplay.snapshots.format.records import Increment
+
+log = logging.getLogger("snapreplay")
+
+LOOK_SECONDS = 1.0
+LOOKS_AT_HALF = 5
+
+FirstStart = Literal["wait", "refuse", "earliest", "latest"]
+"""What a process does for an app without a genesis."""
+
+
+async def begun(
+    app: App[Any],
+    settings: Settings,
+    cluster: Cluster,
+    first_start: FirstStart,
+    on_waiting: Callable[[NotBegun], None],
+) -> ClusterView:
+    """Wait until the app has begun, or begin it; returns the inspected cluster.
+
+    Args:
+        first_start: what to do for a new app: "wait" for `init`, "refuse", or begin it in all inputs at "earliest" or
+            "latest", its own topics included.
+        on_waiting: hears what is waited for; may hear the same again.
+
+    Raises:
+        NotBegun: the app is new, and `first_start` is "refuse".
+        UsageError, StopError, AccessError: as `inspect`.
+        Unreachable: ask again later.
+    """
+    patience = 0  # of the moment between the creation of two topics
+    while True:
+        last: Context | None = None
+        try:
+            view = await inspect(app, settings, cluster)
+            last = contexts_of(app, settings, cluster, view)[-1]
+            awaited = await awaited_genesis(app, settings, cluster, view)
+            if awaited is None:
+                return view
+        except OwnTopicsMissing as missing:
+            awaited, patience = await awaited_topics(app, cluster, missing), LOOKS_AT_HALF
+            if awaited is None:
+                raise
+        except TopicsIncomplete:
+            if patience == 0:
+                raise
+            patience -= 1
+            await asyncio.sleep(LOOK_SECONDS)
+            continue
+        if first_start == "refuse":
+            raise awaited
+        if first_start != "wait":
+            await _begin(app, settings, cluster, first_start)
+            continue
+        on_waiting(awaited)
+        await (_until_begun(last) if last is not None else asyncio.sleep(LOOK_SECONDS))
+
+
+async def awaited_genesis(
+    app: App[Any], settings: Settings, cluster: Cluster, view: ClusterView
+) -> NotBegun | None:
+    """What the app waits for; None: it has begun, or ran before.
+
+    The last partition is asked first, because `init` begins it last: a process of an app that runs asks no other.
+
+    Raises:
+        Unreachable, AccessError: ask again later.
+    """
+    contexts = contexts_of(app, settings, cluster, view)
+    last = await _found(contexts[-1])
+    if last.has_increment:
+        return None
+    found = [*[await _found(context) for context in contexts[:-1]], last]
+    if beginning(found) is Beginning.BEGUN:
+        return None
+    return _not_begun(app, "its topics hold no genesis")
+
+
+async def _until_begun(last: Context) -> None:
+    """Until the last partition has its genesis. What the others hold meanwhile is the business of `init`."""
+    while not (await _found(last, asks_coordinator=False)).has_increment:  # noqa: ASYNC110 - it is in the cluster
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+async def awaited_topics(
+    app: App[Any], cluster: Cluster, missing: OwnTopicsMissing
+) -> NotBegun | None:
+    """The same for an app without its increments and snapshots topics.
+
+    Raises:
+        Unreachable, AccessError: ask again later.
+    """
+    if not missing.pair_is_missing or not await never_owned(cluster, app, missing.partition_count):
+        return None
+    return _not_begun(app, missing.message, f"`snapreplay topics ensure {app_name(app)}`, then ")
+
+
+async def _begin(app: App[Any], settings: Settings, cluster: Cluster, start: StartFrom) -> None:
+    """Other processes of the app may do the same now: who is fenced by them looks again."""
+    try:
+        lines = await ensure_topics(app, settings, cluster)
+        lines += await init_app(app, settings, cluster, start)
+    except (ReleaseError, CommitInDoubt) as error:
+        log.warning("another process begins app %r, too: %s", app.app_id, error)
+        await asyncio.sleep(LOOK_SECONDS)
+        return
+    for line in lines:
+        log.info("%s", line)
+
+
+def _not_begun(app: App[Any], why: str, before: str = "") -> NotBegun:
+    return NotBegun(
+        f"app {app.app_id!r} has not begun: {why}",
+        hint=f"{before}`snapreplay init {app_name(app)}`: a process that waits goes on by itself. If the app ran"
+        " before, its topics were lost: bring them back instead, and do not initialise it again",
+    )
+
+
+async def _found(context: Context, *, asks_coordinator: bool = True) -> Found:
+    """What cannot be read was written by somebody: a recovery says what is wrong with it."""
+    async with reading(context.cluster) as reader:
+        bounds = await reader.bounds(context.increments)
+        try:
+            last = await last_increment(reader, context.increments, bounds)
+        except (DamagedError, OffsetTrimmed, StopError):
+            return Found(has_increment=True)
+        if last is not None:
+            return Found(has_increment=True, is_at_beginning=_is_written_by_init(last.increment))
+        snapshots = await reader.bounds(context.snapshots)
+    return Found(
+        log_start_offset=bounds.start_offset,
+        has_snapshots=snapshots.end_offset > 0,
+        had_owner=asks_coordinator and await was_owned(context),
+    )
+
+
+def _is_written_by_init(increment: Increment) -> bool:
+    return increment.batch == 0 or STATE_OF in (increment.decision or {})

@@ -1,0 +1,98 @@
+"""What a program that runs a service inside itself may ask it for: views of the state, and news of failures."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from snapreplay.errors import PartitionNotLive, ServiceClosed, UnknownPartition, UsageError
+from snapreplay.service.partition.runner import PartitionRunner
+from snapreplay.state.view import MapView, StoresView, View
+
+log = logging.getLogger("snapreplay")
+
+OnFailed = Callable[[int, BaseException], None]
+"""Called with a partition that became FAILED, and why."""
+
+
+class Views:
+    """Of the partitions of one service. `open` in the loop that runs the handlers."""
+
+    def __init__(self, partition_count: Callable[[], int | None]) -> None:
+        """`partition_count`: of the app; None as long as the cluster was not reached."""
+        self._partition_count = partition_count
+        self._runners: Callable[[], Mapping[int, PartitionRunner]] | None = None
+        self._thread = 0
+
+    def open(self, runners: Callable[[], Mapping[int, PartitionRunner]]) -> None:
+        self._runners, self._thread = runners, threading.get_ident()
+
+    def close(self) -> None:
+        self._runners = None
+
+    def view(self, partition: int) -> View[Any]:
+        """See `Service.view`."""
+        is_map = isinstance(self._look(partition), Mapping)
+        kind: type[View[Any]] = MapView if is_map else StoresView
+        return kind(partition, partial(self._look, partition))
+
+    def views(self) -> dict[int, View[Any]]:
+        """See `Service.views`."""
+        live = [number for number, each in self._mine().items() if each.store is not None]
+        return {number: self.view(number) for number in sorted(live)}
+
+    def _look(self, partition: int) -> Any:
+        runner = self._mine().get(partition)
+        if runner is not None and runner.store is not None:
+            return runner.store.committed_view()
+        count = self._partition_count()
+        if partition < 0 or (count is not None and partition >= count):
+            raise UnknownPartition(partition, count)
+        raise PartitionNotLive(
+            partition,
+            f"it is {runner.phase.value}" if runner else "another process owns it, or nobody yet",
+            hint="`await service.wait_live()` waits until all partitions of this process are;"
+            " `service.views()` has those that are LIVE here now",
+        )
+
+    def _mine(self) -> Mapping[int, PartitionRunner]:
+        if self._runners is None:
+            raise ServiceClosed(
+                "the service does not run: it was not started yet, or it was stopped",
+                hint="use it inside of `async with running(app, settings) as service:`",
+            )
+        if threading.get_ident() != self._thread:
+            raise UsageError(
+                "the state belongs to the thread of the service's event loop, and this is another one",
+                hint="read it in an `async def`, which runs in that loop",
+            )
+        return self._runners()
+
+
+class FailureNews:
+    """Tells callbacks of FAILED partitions."""
+
+    def __init__(self) -> None:
+        self._callbacks: list[OnFailed] = []
+
+    def add(self, callback: OnFailed) -> None:
+        """See `Service.on_failed`."""
+        if inspect.iscoroutinefunction(callback):
+            raise UsageError(
+                f"on_failed({callback.__name__}): nobody would await it",
+                hint="pass a plain function; it may call `asyncio.create_task(…)`",
+            )
+        self._callbacks.append(callback)
+
+    def tell(self, partition: int, error: BaseException) -> None:
+        for callback in self._callbacks:
+            try:
+                callback(partition, error)
+            except Exception:  # the program's own
+                log.exception(
+                    "partition %d FAILED, and the callback of on_failed raised", partition
+                )

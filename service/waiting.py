@@ -1,0 +1,126 @@
+"""What a program may wait for: that all partitions are LIVE, and that they have processed their inputs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from snapreplay.errors import NotCaughtUp, NotLive, RetryableError
+from snapreplay.service.control.status import StatusBoard
+from snapreplay.service.core.phase import Phase
+from snapreplay.service.partition.runner import PartitionRunner
+from snapreplay.service.ports import Cluster, TopicPartition
+from snapreplay.service.service_control import ServiceControl
+from snapreplay.service.topics.reading import reading
+
+LOOK_SECONDS = 0.02
+
+Runners = Callable[[], Mapping[int, PartitionRunner]]
+"""Those of the partitions that are ours now."""
+
+
+class Readiness:
+    """Of one service; in its loop."""
+
+    def __init__(self, control: ServiceControl, board: StatusBoard) -> None:
+        self._control = control
+        self._board = board
+
+    async def until_ready(self) -> None:
+        """
+        Raises:
+            NotLive: a partition FAILED.
+        """
+        with self._control.changes(asyncio.get_running_loop()) as changed:
+            while not self._control.ready():
+                self.raise_failed()
+                await changed.wait()
+                changed.clear()
+
+    def raise_failed(self) -> None:
+        """
+        Raises:
+            NotLive: a partition FAILED.
+        """
+        if any(each.phase is Phase.FAILED for each in self._board.all()):
+            raise self.not_live("a partition FAILED")
+
+    def not_live(self, why: str) -> NotLive:
+        """What each partition does, the first error, and what the whole process waits for."""
+        states = ", ".join(f"{s.partition}: {s.phase.value}" for s in self._board.all())
+        errors = [s.error for s in self._board.all() if s.error is not None]
+        awaited = self._control.awaited
+        details = [
+            *(error.message for error in errors[:1]),
+            *([awaited.message] if awaited else []),
+            *([self._control.unreachable_reason] if self._control.unreachable_reason else []),
+        ]
+        hints = [*(error.hint for error in errors[:1]), *([awaited.hint] if awaited else [])]
+        return NotLive(
+            f"{why} (partitions: {'; '.join([states or 'none assigned', *details])})",
+            hint=hints[0] if hints else "",
+        )
+
+
+class CatchingUp:
+    """`wait` once. `missing` says what is not there yet."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        inputs: tuple[str, ...],
+        runners: Runners,
+        raise_failed: Callable[[], None],
+    ) -> None:
+        """`raise_failed` raises if a partition is FAILED: it would never catch up."""
+        self._cluster = cluster
+        self._raise_failed = raise_failed
+        self._inputs = inputs
+        self._runners = runners
+        self._ends: dict[
+            int, dict[str, int]
+        ] = {}  # of the inputs, when each partition was asked for first
+
+    async def wait(self) -> None:
+        """Until every partition that is ours by then is LIVE and has committed what was there."""
+        while True:
+            await self._ask_for_ends()
+            if not self.missing():
+                return
+            self._raise_failed()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def missing(self) -> list[str]:
+        """One phrase per partition that is not caught up."""
+        found = []
+        for number, runner in sorted(self._runners().items()):
+            reached, ends = runner.reached, self._ends.get(number)
+            if reached is None or ends is None:
+                found.append(f"partition {number} is {runner.phase.value}")
+                continue
+            behind = [name for name, end in ends.items() if reached.get(name, -1) < end]
+            if behind:
+                found.append(f"partition {number}: {_listed(behind, reached, ends)}")
+        return found
+
+    def error(self, seconds: float | None) -> NotCaughtUp:
+        missing = self.missing() or ["no partition is assigned"]
+        return NotCaughtUp(f"not caught up after {seconds} s: {'; '.join(missing)}")
+
+    async def _ask_for_ends(self) -> None:
+        new = set(self._runners()) - self._ends.keys()
+        if not new:
+            return
+        try:
+            async with reading(self._cluster) as reader:
+                for number in sorted(new):
+                    self._ends[number] = {
+                        name: (await reader.bounds(TopicPartition(name, number))).end_offset
+                        for name in self._inputs
+                    }
+        except RetryableError:
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+def _listed(behind: list[str], reached: Mapping[str, int], ends: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} is at {reached.get(name)} of {ends[name]}" for name in behind)

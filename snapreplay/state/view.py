@@ -1,0 +1,77 @@
+"""What a program sees of a partition's state beside its handlers: typed, read-only, the last committed batch. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+from snapreplay.state.map import MapState
+
+S = TypeVar("S")
+K = TypeVar("K", bound=str | bytes | int)
+V = TypeVar("V")
+
+Look = Callable[[], Any]
+"""Gives the state as of the last committed batch at the moment of the call, or raises why there is none: a mapping, or
+an object with a mapping for each map of the state."""
+
+
+class View(Generic[S]):
+    """The state of one partition, as of the last committed batch. It may be kept: each access looks again.
+
+    Attributes:
+        partition: whose state it is.
+    """
+
+    def __init__(self, partition: int, look: Look) -> None:
+        self.partition = partition
+        self._look = look
+
+
+class MapView(View[MapState[K, V]], Mapping[K, V]):
+    """A `MapState` as a read-only mapping. Every access decodes anew, so changes to a returned value have no effect.
+
+    Every method raises PartitionNotLive while the partition is not LIVE in this process, and ServiceClosed after the
+    service has stopped.
+    """
+
+    def __getitem__(self, key: K) -> V:
+        value: V = self._look()[key]
+        return value
+
+    def __contains__(self, key: object) -> bool:
+        found: bool = key in self._look()
+        return found
+
+    def __len__(self) -> int:
+        return len(self._look())
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._look())
+
+    def __repr__(self) -> str:
+        return f"<MapView of partition {self.partition}>"
+
+
+class StoresView(View[S]):
+    """A state of several maps: `view.items` is the `MapView` of its map `items`. `view.of(lambda s: s.items)` is the
+    same with the types of that map."""
+
+    def __getattr__(self, name: str) -> MapView[Any, Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        getattr(self._look(), name)  # or it has none of this name
+        return MapView(self.partition, lambda: getattr(self._look(), name))
+
+    def of(self, pick: Callable[[S], MapState[K, V]]) -> MapView[K, V]:
+        """The map that `pick` returns of the state, typed: `view.of(lambda state: state.items)`."""
+        names: Any = _Names()
+        view: MapView[K, V] = getattr(self, str(pick(names)))
+        return view
+
+
+class _Names:
+    """Stands for a state: each attribute is its own name."""
+
+    def __getattr__(self, name: str) -> str:
+        return name

@@ -1,0 +1,127 @@
+"""Source files that are tested elsewhere than in a file of the same name."""
+
+# Source files without a test file of their own: the test file that covers them, and why there.
+# A directory name ends in "/" and speaks for the files in it.
+COVERED_BY: dict[str, tuple[str, str]] = {
+    "service/decisions/start_offsets.py": (
+        "tests/service/decisions/test_init.py",
+        "init writes them into the genesis",
+    ),
+    "service/decisions/contexts.py": (
+        "tests/service/decisions/test_first_start.py",
+        "it and init begin with them",
+    ),
+    "service/decisions/owned_before.py": (
+        "tests/service/decisions/test_first_start.py",
+        "who was owned before is not new",
+    ),
+    "service/program.py": (
+        "tests/service/test_service.py",
+        "a service runs inside of it",
+    ),
+    "service/partition/incarnation.py": (
+        "tests/service/partition/test_runner.py",
+        "the runner has one at a time, and decides what its end means",
+    ),
+    "service/live/dead_letter_limit.py": (
+        "tests/service/live/test_pipeline.py",
+        "a flood stops the partition",
+    ),
+    "service/topics/proposals.py": (
+        "tests/service/live/test_adopter.py",
+        "the adopter reads with it; the forgeries are in tests/attacks, B18",
+    ),
+    "service/topics/manifests.py": (
+        "tests/service/topics/test_log_bounds.py",
+        "the check for a cut log looks for the newest one",
+    ),
+    "api/operation_schemas.py": (
+        "tests/api/routes/test_operations.py",
+        "what these routes take and return",
+    ),
+    "service/core/effects.py": (
+        "tests/service/core/test_events.py",
+        "both are values of a union",
+    ),
+    "service/core/kafka_errors.py": (
+        "tests/service/core/test_ownership.py",
+        "what each of them is followed by",
+    ),
+    "service/core/restore_mode.py": (
+        "tests/service/core/test_recovery.py",
+        "each is the other's fallback",
+    ),
+    "service/core/base.py": (
+        "tests/service/recovery/test_advance.py",
+        "the walk begins there",
+    ),
+    "service/publish/owned.py": (
+        "tests/service/decisions/test_init.py",
+        "every decision is written in one",
+    ),
+    "service/core/inspected.py": (
+        "tests/service/kafka/test_diagnostics.py",
+        "it is what they find",
+    ),
+    "service/core/owners.py": (
+        "tests/service/core/test_ownership.py",
+        "the machine of ownership raises them",
+    ),
+    "service/topics/reading.py": (
+        "tests/service/topics/test_claims.py",
+        "whatever reads, reads with it",
+    ),
+    "service/topics/stale_leader.py": (
+        "tests/service/recovery/test_inputs.py",
+        "an input that seems too short is asked for with it",
+    ),
+    "snapshots/proof/": (
+        "tests/snapshots/proof/test_partition.py",
+        "each check has a fault there",
+    ),
+    "snapshots/jobs/logs.py": ("tests/snapshots/jobs/test_audit.py", "a job reads through it"),
+    "snapshots/jobs/tasks.py": ("tests/snapshots/jobs/test_audit.py", "a job runs in them"),
+    "snapshots/jobs/causes.py": ("tests/snapshots/jobs/test_audit.py", "a job that stops says it"),
+    "snapshots/jobs/attempt.py": ("tests/snapshots/jobs/test_compaction.py", "its first step"),
+    "snapshots/jobs/outcomes.py": ("tests/snapshots/jobs/test_compaction.py", "what it reports"),
+    "snapshots/jobs/answers.py": ("tests/snapshots/jobs/test_compaction.py", "its last step"),
+    "snapreplay/spark.py": ("tests/snapshots/jobs/test_audit.py", "it begins there"),
+    "snapshots/jobs/recording.py": ("tests/snapshots/jobs/test_since_last.py", "it is recorded"),
+    "service/kafka/group_offsets.py": (
+        "tests/snapshots/jobs/test_since_last.py",
+        "the proofs are such offsets",
+    ),
+    "api/audit_picture.py": ("tests/api/test_audit_page.py", "the page shows it"),
+    "api/schema_types.py": ("tests/api/test_schemas.py", "the schemas are made of them"),
+    "service/blocking.py": ("tests/snapshots/jobs/test_audit.py", "its tasks read with it"),
+    "snapreplay/__init__.py": ("tests/test_packaging.py", "what it does is being importable"),
+    "api/cli/dev_command.py": ("tests/api/cli/test_dev.py", "its options are tried there"),
+    "api/cli/topics_of.py": ("tests/api/cli/test_feed_command.py", "feed and tail name topics"),
+    "api/cli/shown_records.py": ("tests/api/cli/test_feed_command.py", "tail shows with it"),
+    "api/cli/tail_command.py": ("tests/api/cli/test_feed_command.py", "what is fed is looked at"),
+    "api/cli/redrive_command.py": ("tests/api/cli/test_feed_command.py", "what is fed may fail"),
+    "snapreplay/testing/real_broker.py": (
+        "tests/snapreplay/devbroker/test_broker.py",
+        "a local broker is what it makes",
+    ),
+    "snapreplay/testing/real_messages.py": (
+        "tests/snapreplay/testing/test_real_harness.py",
+        "both sides of the pipe are at work there",
+    ),
+    "snapreplay/testing/service_process.py": (
+        "tests/snapreplay/testing/test_real_harness.py",
+        "the harness kills it, and waits for it",
+    ),
+    "snapreplay/testing/real_service.py": (
+        "tests/snapreplay/testing/test_real_harness.py",
+        "it is the process that the harness kills",
+    ),
+    "snapreplay/devbroker/errors.py": (
+        "tests/snapreplay/devbroker/test_node.py",
+        "it raises them",
+    ),
+    "snapreplay/state/steps.py": (
+        "tests/snapreplay/state/test_staging.py",
+        "whatever takes long is done in them",
+    ),
+}

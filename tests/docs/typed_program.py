@@ -1,0 +1,77 @@
+"""A program as a user writes it: `make check` proves its types with mypy, by hand it was checked with pyright, too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, assert_type
+
+import msgspec
+
+from snapreplay import (
+    App,
+    BatchSettings,
+    HttpSettings,
+    MapState,
+    MapView,
+    Out,
+    Record,
+    Service,
+    Settings,
+    Topic,
+    View,
+    json,
+    running,
+)
+
+
+class Payment(msgspec.Struct):
+    amount: int
+
+
+class Account(msgspec.Struct):
+    balance: int = 0
+
+
+class Tape:
+    def snapshot(self) -> list[tuple[bytes, bytes]]:
+        return []
+
+    def restore(self, entries: object) -> None:
+        del entries
+
+
+payments = Topic("payments", value=json(Payment))
+balances = Topic("balances", value=json(Account))
+app = App(
+    "ledger",
+    inputs=[payments],
+    outputs=[balances],
+    state=lambda: MapState(str, Account, default=Account),
+)
+tape = App("tape", inputs=[payments], state=Tape)
+settings = Settings(
+    kafka={"bootstrap.servers": "127.0.0.1:9092"},
+    http=HttpSettings(port=0),
+    batch=BatchSettings(records_max=100),
+)
+
+
+@app.handler(payments)
+def on_payment(record: Record[str, Payment], state: MapState[str, Account], out: Out) -> None:
+    account = state[record.key]
+    account.balance += record.value.amount
+    out.send(balances, key=record.key, value=account)
+
+
+if TYPE_CHECKING:
+
+    async def embedded() -> None:
+        async with running(app, settings) as service:
+            assert_type(service, Service[MapState[str, Account]])
+            assert_type(service.view(0), MapView[str, Account])
+            assert_type(service.view(0)["ada"], Account)
+            assert_type(service.views(), dict[int, MapView[str, Account]])
+            accounts: Mapping[str, Account] = service.view(0)
+            del accounts
+        async with running(tape, settings) as taped:
+            assert_type(taped.view(0), View[Tape])

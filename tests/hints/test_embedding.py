@@ -1,0 +1,59 @@
+"""Hints for a program that runs a service inside itself, and for whoever starts one: done as printed."""
+
+import asyncio
+
+import pytest
+
+from snapreplay import running
+from snapreplay.errors import PartitionNotLive, ServiceClosed, UsageError
+from tests.hints.registry import carries_out
+from tests.support import apps
+
+pytestmark = pytest.mark.kafka
+
+
+@carries_out("service/embedding.py::Views._look", "service/embedding.py::Views._mine")
+async def test_a_view_is_read_when_it_is_there_in_its_loop(stage, unique):
+    """Each refusal says where and when instead: inside of `running`, after `wait_live`, in an `async def`."""
+    here = await stage(apps.ledger(unique("viewed")))
+    service = here.service()
+    with pytest.raises(ServiceClosed) as closed:
+        service.view(0)
+    assert "`async with running(app, settings) as service:`" in closed.value.hint
+    async with running(here.app, here.settings()) as service:
+        with pytest.raises(PartitionNotLive) as early:
+            service.view(0)
+        assert "`await service.wait_live()`" in early.value.hint
+        assert service.views() == {}
+        await service.wait_live()
+        assert len(service.view(0)) == len(service.views()[0]) == 0
+        with pytest.raises(UsageError) as elsewhere:
+            await asyncio.to_thread(service.view, 0)
+        assert "`async def`" in elsewhere.value.hint
+
+
+@carries_out("service/embedding.py::FailureNews.add")
+async def test_a_callback_makes_a_task(stage, unique):
+    """A plain function that creates one, as printed."""
+    here = await stage(apps.ledger(unique("told")))
+    told = asyncio.Event()
+
+    async def tell() -> None:
+        told.set()
+
+    async with here.running() as service:
+        with pytest.raises(UsageError) as refused:
+            service.on_failed(tell)
+        assert "`asyncio.create_task(…)`" in refused.value.hint
+        tasks = []
+        service.on_failed(lambda *_: tasks.append(asyncio.create_task(tell())))
+        await here.send([("a", {"amout": 1})])
+        await told.wait()
+
+
+@carries_out("api/cli/service_commands.py::_first_start")
+async def test_where_to_begin_is_said_with_init(newcomer):
+    """`--from` alone is refused; with the option of the hint it begins there. The deadline of a stop ends it."""
+    who = newcomer()
+    said = await who.type("run", "hinted:app", "--from", "latest", code=2)
+    assert "`--init`" in said

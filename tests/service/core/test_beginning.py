@@ -1,0 +1,24 @@
+"""Whether an app waits for its genesis: every kind of two partitions."""
+
+from itertools import product
+
+import pytest
+
+from snapreplay.service.core.beginning import Beginning, Found, beginning
+
+EMPTY, GENESIS, RUNS = Found(), Found(True, True), Found(True)
+TRACES = [Found(log_start_offset=3), Found(has_snapshots=True), Found(had_owner=True)]
+KINDS = [EMPTY, GENESIS, RUNS, *TRACES]
+
+
+@pytest.mark.parametrize("kinds", [(EMPTY,), (EMPTY, EMPTY), (GENESIS, EMPTY), (EMPTY, GENESIS)])
+def test_only_a_new_app_is_awaited(kinds):
+    """Nothing at all, or an `init` that is under way or was interrupted."""
+    assert beginning(kinds) is Beginning.AWAITED
+
+
+@pytest.mark.parametrize("kinds", [k for n in (1, 2, 3) for k in product(KINDS, repeat=n)])
+def test_whatever_shows_that_the_app_ran_is_left_to_the_recoveries(kinds):
+    """A lost log is never waited for: it would look like a new app."""
+    awaited = EMPTY in kinds and set(kinds) <= {EMPTY, GENESIS}
+    assert beginning(kinds) is (Beginning.AWAITED if awaited else Beginning.BEGUN)

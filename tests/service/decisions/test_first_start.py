@@ -1,0 +1,201 @@
+"""The first start: who waits for a genesis, who refuses, who begins; on the simulator's Kafka, in virtual time."""
+
+import asyncio
+import logging
+
+import pytest
+
+from snapreplay.errors import NotBegun
+from snapreplay.service.decisions.first_start import begun
+from snapreplay.service.decisions.init import init_app
+from snapreplay.service.preflight import OwnTopicsMissing
+from snapreplay.service.topics.requirements import TopicsIncomplete
+from tests.support import apps
+from tests.support.in_memory import InMemory, virtual
+
+
+def fresh(partitions: int = 2) -> InMemory:
+    """An app with topics and without a genesis."""
+    return InMemory().beside(apps.ledger("fresh"), partitions)
+
+
+class Start:
+    """A process that starts: what it waited for, and what came of it."""
+
+    def __init__(self, here: InMemory, first_start="wait"):
+        self.heard: list[NotBegun] = []
+        work = begun(here.app, here.settings(), here.cluster, first_start, self.heard.append)
+        self.task = asyncio.create_task(work)
+
+    async def waits(self) -> bool:
+        await asyncio.sleep(30)
+        return not self.task.done()
+
+
+@virtual
+async def test_a_new_app_waits_and_goes_on_after_init():
+    """Told what is missing and the one command; nobody is fenced and nothing is written meanwhile."""
+    here = fresh()
+    start = Start(here)
+    assert await start.waits()
+    (awaited, *_) = start.heard
+    assert "app 'fresh' has not begun" in awaited.message
+    assert awaited.hint.startswith("`snapreplay init ")
+    assert here.log(here.increments).end == 0
+    await init_app(here.app, here.settings(), here.cluster)
+    view = await start.task
+    assert view.partition_count == 2
+
+
+@virtual
+async def test_a_process_never_goes_on_in_the_middle_of_init():
+    """The first partition has begun, the last one has not: it would fence the `init`."""
+    here = fresh(1)
+    await init_app(here.app, here.settings(), here.cluster)
+    for topic in list(here.broker.topic_ids):
+        if topic != here.increments:
+            here.broker.delete(topic)
+            here.broker.create(topic, 2)
+    begun_one = here.log(here.increments).committed()
+    here.broker.delete(here.increments)
+    here.broker.create(here.increments, 2)
+    for each in begun_one:
+        here.log(here.increments).append(each.key, each.value, each.headers, each.timestamp, None)
+    assert await Start(here).waits()
+
+
+@virtual
+async def test_without_own_topics_it_waits_for_them_first():
+    """The hint names `topics ensure`, then `init`; both are noticed."""
+    here = fresh()
+    for topic in (here.increments, here.snapshots):
+        here.broker.delete(topic)
+    start = Start(here)
+    assert await start.waits()
+    assert start.heard[0].hint.startswith("`snapreplay topics ensure ")
+    here.create_topics(2)
+    assert await start.waits()
+    assert start.heard[-1].hint.startswith("`snapreplay init ")
+    await init_app(here.app, here.settings(), here.cluster)
+    await start.task
+
+
+@virtual
+async def test_between_the_creation_of_two_topics_it_is_patient():
+    """Only who waited for both: whoever starts with one of them is refused."""
+    here = fresh()
+    for topic in (here.increments, here.snapshots):
+        here.broker.delete(topic)
+    start = Start(here)
+    assert await start.waits()
+    here.broker.create(here.increments, 2)
+    with pytest.raises(TopicsIncomplete):
+        await Start(here).task
+    here.broker.create(here.snapshots, 2)
+    assert await start.waits()
+    here.broker.delete(here.snapshots)
+    here.broker.delete(here.increments)
+    again = Start(here)
+    assert await again.waits()
+    here.broker.create(here.increments, 2)
+    with pytest.raises(TopicsIncomplete):
+        await again.task
+    start.task.cancel()
+
+
+@virtual
+async def test_refused_without_a_genesis():
+    """With "refuse", for scripts: at once, nothing written."""
+    here = fresh()
+    with pytest.raises(NotBegun):
+        await Start(here, "refuse").task
+    assert here.log(here.increments).end == 0
+
+
+@virtual
+async def test_begun_in_one_command():
+    """Topics and genesis; where the inputs are read from is as said; a second time changes nothing."""
+    here = fresh(1)
+    await here.feed(7)
+    for topic in (here.increments, here.snapshots):
+        here.broker.delete(topic)
+    await Start(here, "latest").task
+    (genesis,) = here.batches()
+    assert genesis.positions == {here.input: 7}
+    await Start(here, "earliest").task
+    assert here.batches() == [genesis]
+
+
+@virtual
+async def test_several_processes_begin_it_together():
+    """Whoever is fenced by another one looks again: one genesis, all go on."""
+    here = fresh(1)
+    for topic in (here.increments, here.snapshots):
+        here.broker.delete(topic)
+    starts = [Start(here, "earliest") for _ in range(4)]
+    for each in starts:
+        await each.task
+    assert len(here.batches()) == 1
+
+
+# ---- what is never taken for a new app ----------------------------------------------------------
+
+
+async def ran(here: InMemory) -> None:
+    """Ten records are processed, then all processes end."""
+    await here.prepare(here.app)
+    async with here.live() as one:
+        await here.feed(10)
+        await one.position(10)
+
+
+@virtual
+async def test_a_lost_log_is_not_waited_for():
+    """Emptied, or another topic of its name, with nobody left: goes on to the recovery, which says what was lost."""
+    for lose in (
+        lambda h: h.trim(h.increments, h.log(h.increments).end),
+        lambda h: h.recreate(h.increments),
+    ):
+        here = InMemory()
+        await ran(here)
+        lose(here)
+        left = here.log(here.increments).end
+        for first_start in ("wait", "refuse", "earliest"):
+            await Start(here, first_start).task
+        assert here.log(here.increments).end == left, "nobody has begun it anew"
+        status = await here.failure()
+        assert status.error.kind == "NotInitialised"
+
+
+@virtual
+async def test_snapshots_without_increments_are_not_waited_for():
+    """Also without any memory of the coordinator."""
+    here = fresh(1)
+    here.log(here.snapshots).append(b"", b"", (), 1000, None)
+    await Start(here, "earliest").task
+    assert here.batches() == []
+
+
+@virtual
+async def test_own_topics_that_were_deleted_are_refused():
+    """Both are gone, and the coordinator knows their owner: nothing is created, by nobody."""
+    here = InMemory()
+    await ran(here)
+    for topic in (here.increments, here.snapshots):
+        here.broker.delete(topic)
+    for first_start in ("wait", "refuse", "earliest"):
+        with pytest.raises(OwnTopicsMissing, match="are missing"):
+            await Start(here, first_start).task
+    assert here.increments not in here.broker.topic_ids
+
+
+@virtual
+async def test_what_a_recovery_cannot_go_on_from_is_healed_by_init(caplog):
+    """A partition that is FAILED because its log is empty looks again: no restart, no retry."""
+    here = fresh(1)
+    one = await here.owner(app=here.app)
+    with caplog.at_level(logging.ERROR):
+        await one.phase("failed")
+    await init_app(here.app, here.settings(), here.cluster)
+    await one.phase("live")
+    await one.end()

@@ -1,0 +1,114 @@
+"""What a program that runs a service asks it for: views, and news of failures."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from snapreplay.errors import (
+    NotLive,
+    PartitionNotLive,
+    ServiceClosed,
+    UnknownPartition,
+    UsageError,
+)
+from snapreplay.service.core.phase import Phase
+from snapreplay.service.embedding import FailureNews, Views
+from tests.support import apps
+from tests.support.deadlines import scaled
+from tests.support.stage import phase
+
+
+def runner(state=None):
+    """LIVE with this state, or on its way."""
+    live = None if state is None else SimpleNamespace(committed_view=lambda: state)
+    return SimpleNamespace(store=live, phase=Phase.LIVE if live else Phase.LOADING)
+
+
+@pytest.fixture
+def runners():
+    return {2: runner({"b": 2}), 0: runner({"a": 1}), 1: runner()}
+
+
+@pytest.fixture
+def views(runners):
+    """Partitions 0 and 2 are LIVE, 1 is on its way, 3 is another process's."""
+    made = Views(lambda: 4)
+    made.open(lambda: runners)
+    return made
+
+
+def test_a_view_follows_its_partition(views, runners):
+    """It may be kept: it shows what is committed now, and says so when there is nothing to show."""
+    view = views.view(0)
+    assert dict(view) == {"a": 1}
+    runners[0] = runner({"a": 2})
+    assert (view["a"], len(view), "a" in view) == (2, 1, True)
+    runners[0] = runner()
+    with pytest.raises(PartitionNotLive, match="partition 0 is not LIVE here: it is loading"):
+        view.get("a")
+    views.close()
+    with pytest.raises(ServiceClosed, match="was stopped"):
+        view.get("a")
+
+
+def test_views_are_of_what_is_live(views):
+    """By number, without those on their way."""
+    assert {number: dict(view) for number, view in views.views().items()} == {
+        0: {"a": 1},
+        2: {"b": 2},
+    }
+
+
+@pytest.mark.parametrize(
+    ("partition", "kind", "said"),
+    [
+        (1, PartitionNotLive, "it is loading"),
+        (3, PartitionNotLive, "another process owns it, or nobody yet"),
+        (4, UnknownPartition, "partition 4 does not exist: there are 4, from 0"),
+        (-1, UnknownPartition, "partition -1 does not exist"),
+    ],
+)
+def test_what_cannot_be_viewed_is_named(views, partition, kind, said):
+    """Instead of a bare KeyError."""
+    with pytest.raises(kind, match=said):
+        views.view(partition)
+
+
+async def test_another_thread_is_refused(views):
+    """A plain `def` of a web framework runs in one: it would read a map while that changes."""
+    view = views.view(0)
+    with pytest.raises(UsageError, match="another one"):
+        await asyncio.to_thread(view.get, "a")
+
+
+def test_a_coroutine_function_is_no_callback():
+    """Nobody would await it: the news would be lost."""
+
+    async def tell(partition, error): ...
+
+    with pytest.raises(UsageError, match=r"on_failed\(tell\): nobody would await it"):
+        FailureNews().add(tell)  # type: ignore[arg-type]  # the type checker says so, too
+
+
+@pytest.mark.kafka
+async def test_a_program_hears_of_each_partition_that_fails(stage, unique, caplog):
+    """Partition and error, in its loop; what the callback raises is logged, and the next one is told all the same."""
+    here = await stage(apps.ledger(unique("heard")), partitions=2)
+    heard = []
+    async with here.running() as service:
+        service.on_failed(lambda partition, error: 1 / 0)
+        service.on_failed(lambda *news: heard.append((*news, asyncio.get_running_loop())))
+        await here.send([("1:a", {"amout": 1})])
+        await phase(service, "failed", 1)
+        with pytest.raises(NotLive, match="a partition FAILED"):
+            await service.wait_caught_up(scaled(10))
+        with pytest.raises(PartitionNotLive, match="partition 1 is not LIVE here: it is failed"):
+            service.view(1)
+        assert list(service.views()) == [0]
+    ((partition, error, loop),) = heard
+    assert (partition, type(error).__name__) == (1, "HandlerFailed")
+    assert loop is asyncio.get_running_loop()
+    assert [r.message for r in caplog.records].count(
+        "partition 1 FAILED, and the callback of on_failed raised"
+    ) == 1

@@ -1,0 +1,46 @@
+"""What a program may wait for, against a real broker."""
+
+import asyncio
+
+import pytest
+from confluent_kafka import Producer
+
+from snapreplay.errors import NotCaughtUp
+from tests.support import apps
+from tests.support.deadlines import scaled
+
+pytestmark = pytest.mark.kafka
+
+
+async def test_caught_up_is_all_that_was_there_when_it_was_asked(stage, unique, monkeypatch):
+    """Every partition LIVE and committed up to the end, markers of the producer's transactions included."""
+    here = await stage(apps.ledger(unique("caught")), partitions=2)
+    await here.feed(200)
+    in_a_transaction(here.bootstrap_servers, here.app.inputs[0].name)
+    async with here.running() as service:
+        await service.wait_caught_up(scaled(30))
+        assert sum(each["n"] for view in service.views().values() for each in view.values()) == 201
+        await service.wait_caught_up(scaled(5))
+        idle = asyncio.Semaphore(0)
+
+        async def nothing(*_):
+            idle.release()
+            await asyncio.sleep(0.05)
+            return []
+
+        for runner in service._supervisor.runners.values():
+            monkeypatch.setattr(runner._live._fetcher, "next_batch", nothing)
+        for _ in range(4):  # the last real fetches are over
+            await idle.acquire()
+        await here.feed(2)
+        with pytest.raises(NotCaughtUp, match=r"partition \d: payments-\S+ is at \d+ of \d+"):
+            await service.wait_caught_up(0.5)
+
+
+def in_a_transaction(bootstrap_servers, topic):
+    """One payment, whose log then ends with a marker."""
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(topic, b'{"amount": 1}', b"k1", partition=1)
+    producer.commit_transaction()
