@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, ItemsView, Iterator, Mapping, MutableMapping
 from typing import Any, Generic, TypeVar
 
-from msgspec import MsgspecError
-
 from snapreplay.counted import counted
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.contract import ENTRY_BYTES_MAX
-from snapreplay.state.keys import UNENCODABLE, KeyCodec
+from snapreplay.state.keys import KeyCodec
 from snapreplay.state.mapstore import MapStore
+from snapreplay.state.staging import encoding
+from snapreplay.state.steps import all_of
 from snapreplay.state.values import ABSENT, DELETED, Missing, ValueCodec
 
 K = TypeVar("K", bound=str | bytes | int)
@@ -175,15 +175,14 @@ class _Items(ItemsView[K, V]):
         return value is not ABSENT and bool(value == item[1])
 
 
-def _encoded_default(values: ValueCodec[V], default: Callable[[], V]) -> bytes:
+def _encoded_default(values: ValueCodec[V], default: Callable[[], V]) -> bytes | None:
     value = default()
+    place = (b"", None, 0)
     try:
-        encoded = values.pack(value)
-        values.verify("new key", value, encoded, {})
-    except (*UNENCODABLE, MsgspecError, RecordError) as error:
+        return all_of(encoding({"new key": value}, [place], values, ENTRY_BYTES_MAX))[b""]
+    except RecordError as error:
         raise UsageError(
             f"MapState: default= returned {value!r}, which cannot be a value of type "
             f"{values.type!r}: {error}",
             hint="pass as default= a function without arguments that returns a value of that type",
         ) from error
-    return encoded
