@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, get_args
 
 import msgspec
 from msgspec import inspect
@@ -26,6 +26,17 @@ UNREADABLE_HINT = (
     "nothing is lost: deploy the version that wrote it, with its types, again. Then change types only "
     "compatibly: new fields of a Struct need defaults"
 )
+
+
+def unsupported_type(type_: object) -> str:
+    """Returns what to do about a type that msgspec cannot decode."""
+    members = [one for one in get_args(type_) if isinstance(one, type)]
+    structs = [one for one in members if issubclass(one, msgspec.Struct)]
+    untagged = [one.__name__ for one in structs if not one.__struct_config__.tag]
+    if len(structs) > 1 and untagged:
+        tagged = ", ".join(f"class {name}(msgspec.Struct, tag=True)" for name in untagged)
+        return f"give each Struct of the union a tag: {tagged}"
+    return "use a msgspec Struct, a dataclass, dict, list, or a scalar type"
 
 
 class StoredValueUnreadable(StopError):
@@ -68,7 +79,7 @@ class ValueCodec(Generic[V]):
         except (TypeError, ValueError, NameError) as error:
             raise UsageError(
                 f"MapState: {value_type!r} cannot be a value type: {error}",
-                hint="use a msgspec Struct, a dataclass, dict, list, or a scalar type",
+                hint=unsupported_type(value_type),
             ) from error
         self.type = value_type
         self.pack = msgspec.msgpack.Encoder(order="deterministic").encode

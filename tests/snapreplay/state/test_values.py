@@ -66,3 +66,15 @@ def test_equal_dicts_are_equal_bytes() -> None:
     """Whatever order their keys came in."""
     codec: ValueCodec[Any] = ValueCodec(dict)
     assert codec.pack({"a": 1, "b": 2}) == codec.pack({"b": 2, "a": 1})
+
+
+class Untagged(msgspec.Struct):
+    n: int = 0
+
+
+def test_a_union_of_structs_needs_tags() -> None:
+    """The hint names them all."""
+    with pytest.raises(UsageError, match="must be tagged") as caught:
+        ValueCodec(Untagged | Account)  # type: ignore[arg-type]
+    assert caught.value.hint is not None
+    assert "class Untagged(msgspec.Struct, tag=True), class Account(" in caught.value.hint
