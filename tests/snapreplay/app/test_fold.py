@@ -261,6 +261,6 @@ def test_a_failing_record_costs_about_its_batch(monkeypatch, what, bad):
 
 def test_an_isolated_batch_is_refused_if_its_records_are_out_of_order():
     """Also behind a record that fails, where `feed` did not come to."""
-    records = [doing(0, "raise"), *(raw("payments", offset, {}) for offset in (1, 2, 4, 3))]
+    records = [doing(0, "raise"), *(raw("payments", offset, {}) for offset in (1, 2, 3, 4, 6, 5))]
     with pytest.raises(OutOfOrder):
         Bench().fold.isolate(START, records)
