@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from snapreplay.app.fold import Applied, Fold
-from snapreplay.app.record import InputRecord, id_of
+from snapreplay.app.record import InputRecord
 from snapreplay.errors import RecordError
 from snapreplay.state.steps import Steps
 
@@ -78,14 +78,5 @@ async def isolate(
     records: Sequence[InputRecord],
     refused: RecordError | None = None,
 ) -> Applied:
-    """As `Fold.isolate`: an abandoned batch again, one record at a time. `refused` is not applied but taken for an
-    error of the record it names."""
-    pauses = Pauses()
-    fold.begin_alone(positions)
-    for record in records:
-        named = refused is not None and id_of(record) == refused.record_id
-        failure = fold.feed_alone(record, refused if named else None)
-        if failure is not None:
-            return await run_cooperatively(fold.sealing_alone(failure))
-        await pauses.when_due()
-    return await run_cooperatively(fold.sealing_alone(None))
+    """As `Fold.isolating`."""
+    return await run_cooperatively(fold.isolating(positions, records, refused))

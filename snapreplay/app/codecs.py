@@ -17,6 +17,9 @@ from typing import Any, Generic, TypeVar, cast, overload
 
 import msgspec
 
+from snapreplay.errors import UsageError
+from snapreplay.state.values import unsupported_type
+
 T = TypeVar("T")
 
 _INT64 = struct.Struct(">q")
@@ -84,13 +87,11 @@ def json(type_: Any = Any, /) -> Codec[Any]:
 
     Without a type: dict, list, str, int, float, bool, None. Type checkers infer unions as Any:
     write `nullable(json(Payment))` where `json(Payment | None)` is meant.
+
+    Raises:
+        UsageError: msgspec cannot decode this type, such as a union of Structs without tags.
     """
-    return Codec(
-        f"json({_type_name(type_)})",
-        msgspec.json.Decoder(type_).decode,
-        msgspec.json.Encoder(order="deterministic").encode,
-        nullable=_takes_none(type_),
-    )
+    return _codec("json", type_, msgspec.json)
 
 
 @overload
@@ -103,13 +104,24 @@ def msgpack(type_: Any = Any, /) -> Codec[Any]:
     """MessagePack of any type msgspec knows; as `json`.
 
     A length beyond the end of the bytes is refused before anything is allocated for it.
+
+    Raises:
+        UsageError: as `json`.
     """
-    return Codec(
-        f"msgpack({_type_name(type_)})",
-        msgspec.msgpack.Decoder(type_).decode,
-        msgspec.msgpack.Encoder(order="deterministic").encode,
-        nullable=_takes_none(type_),
-    )
+    return _codec("msgpack", type_, msgspec.msgpack)
+
+
+def _codec(kind: str, type_: Any, module: Any) -> Codec[Any]:
+    name = f"{kind}({_type_name(type_)})"
+    try:
+        decode: Callable[[bytes], Any] = module.Decoder(type_).decode
+        takes_none = _takes_none(type_)
+    except (TypeError, ValueError, NameError) as error:
+        raise UsageError(
+            f"{name} cannot be decoded: {error}", hint=unsupported_type(type_)
+        ) from error
+    encode = module.Encoder(order="deterministic").encode
+    return Codec(name, decode, encode, nullable=takes_none)
 
 
 def _takes_none(type_: object) -> bool:

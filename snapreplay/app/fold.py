@@ -1,7 +1,7 @@
 """The fold: how records become state and outputs, live, in replay, in tests and on Spark executors. Pure.
 
     begin → feed … feed → finish      the normal way (or staging, later sealing); RecordError leads to
-            abandon, isolate          the same records, one by one: only the failing one is dropped
+            abandon, isolate          the same records in smaller batches: only the failing one is dropped
 
 The effect of a batch (state, outputs, skipped records) is that of its records as batches of one.
 Where the two could differ (one object under two keys, in two records), the batch fails and
@@ -29,7 +29,7 @@ from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.out import DEFAULT_LIMIT_BYTES, Out
 from snapreplay.app.output_hash import hashing
 from snapreplay.app.ranges import Anchor, InputRange, SkippedRange
-from snapreplay.app.record import InputRecord, Output, Record
+from snapreplay.app.record import InputRecord, Output, Record, id_of
 from snapreplay.errors import RecordError, StopError, UsageError
 from snapreplay.state.contract import Sealed, Store
 from snapreplay.state.steps import Steps, all_of
@@ -116,8 +116,6 @@ class Fold:
         }
         self._coverage = InputRanges({})
         self._began_at_ms = -1
-        self._dead_letters: list[Output] = []
-        self._errors: list[RecordError] = []
         self._outputs_xxh64: dict[str, int] = {}
 
     def begin(self, positions: Mapping[str, int]) -> None:
@@ -182,7 +180,7 @@ class Fold:
             self._store.drop()
 
     def isolate(self, positions: Mapping[str, int], records: Sequence[InputRecord]) -> Applied:
-        """Apply the records of an abandoned batch again, from the same positions, one by one.
+        """Apply the records of an abandoned batch again, from the same positions; a failing one alone.
 
         A failing record changes nothing. With DEAD_LETTER it is skipped; with FAIL the batch ends
         before it, and `failure` says why.
@@ -191,16 +189,19 @@ class Fold:
             UsageError: the store cannot roll back; restore it, then feed only the records before
                 the failing one.
         """
-        self.begin_alone(positions)
-        for record in records:
-            failure = self.feed_alone(record)
-            if failure is not None:
-                return all_of(self.sealing_alone(failure))
-        return all_of(self.sealing_alone(None))
+        return all_of(self.isolating(positions, records))
 
-    def begin_alone(self, positions: Mapping[str, int]) -> None:
-        """Begin `isolate` in parts, so that it does not block an event loop: next call `feed_alone`
-        for each record up to a failure, then `sealing_alone`.
+    def isolating(
+        self,
+        positions: Mapping[str, int],
+        records: Sequence[InputRecord],
+        refused: RecordError | None = None,
+    ) -> Steps[Applied]:
+        """As `isolate`, in steps. `refused` is not applied but taken for an error of the record it names.
+
+        A value that many records touch costs its whole size each time it is staged. So records are staged
+        together as long as they can be, and halved when they cannot: a batch with one failing record costs about two
+        batches.
 
         Raises:
             UsageError: as `isolate`.
@@ -208,30 +209,27 @@ class Fold:
         if not self._store.can_roll_back:
             raise UsageError(f"{self._app.app_id}: the state cannot undo a single record")
         self._start(positions)
-        self._dead_letters, self._errors = [], []
-
-    def feed_alone(
-        self, record: InputRecord, refused: RecordError | None = None
-    ) -> RecordError | None:
-        """Apply one record; `refused` is an error to fail it with instead.
-
-        Returns:
-            With policy FAIL, why it could not be applied, which ends the batch; otherwise None.
-        """
-        error = refused or self._apply_alone(record)
-        if error is None:
-            return None
-        if self._policy is ErrorPolicy.FAIL:
-            return error
-        self._coverage.skip(record)
-        self._dead_letters.append(self._dead_letter(record, error))
-        self._errors.append(error)
-        return None
-
-    def sealing_alone(self, failure: RecordError | None) -> Steps[Applied]:
-        """Return what `feed_alone` applied, as one batch; `failure` is what it returned last."""
-        self._outputs_xxh64 = yield from hashing(self._out.staged)
-        return (yield from self._applied(failure, self._dead_letters, self._errors))
+        dead_letters, errors = list[Output](), list[RecordError]()
+        # One of the records from `start` to `suspects_end` fails, or several do together.
+        start, suspects_end, size = 0, len(records), max(1, len(records) // 2)
+        while start < len(records):
+            together = records[start : start + size]
+            error, applied_count = yield from self._trying(together, refused)
+            if error is None:
+                start += len(together)
+                size = max(1, (suspects_end - start) // 2) if start < suspects_end else 2 * size
+            elif len(together) > 1:
+                all_applied = applied_count == len(together)
+                suspects_end = start + applied_count + (not all_applied)
+                size = max(1, applied_count // 2 if all_applied else applied_count)
+            elif self._policy is ErrorPolicy.FAIL:
+                return (yield from self._sealing_isolated(error, dead_letters, errors))
+            else:
+                self._coverage.skip(together[0])
+                dead_letters.append(self._dead_letter(together[0], error))
+                errors.append(error)
+                start += 1
+        return (yield from self._sealing_isolated(None, dead_letters, errors))
 
     def _start(self, positions: Mapping[str, int]) -> None:
         self._coverage = InputRanges(positions)
@@ -276,28 +274,50 @@ class Fold:
             found = record_error(record, topic, handler, error)
             raise found from found.__cause__
 
-    def _apply_alone(self, record: InputRecord) -> RecordError | None:
-        """Applies the record as a batch of one, staged after those before it; None if it was applied."""
+    def _trying(
+        self, together: Sequence[InputRecord], refused: RecordError | None
+    ) -> Steps[tuple[RecordError | None, int]]:
+        """Applies the records as one batch, staged after those before it; or, after an error, none of them.
+
+        Returns:
+            The error, and how many records were applied before it; all of them if only staging failed.
+        """
         store, staged = self._store, self._out.staged
         outputs_before, stream_time_before_ms = len(staged), store.stream_time_ms
+        applied_count, positions = 0, dict(self._coverage.positions)
         store.begin()
         try:
-            self._apply_run((record,))
-            self._stage_alone(record)
+            for record in together:
+                if record.offset < positions[record.topic]:
+                    raise out_of_order(record, positions[record.topic])
+                positions[record.topic] = record.offset + 1
+                if refused is not None and id_of(record) == refused.record_id:
+                    raise refused
+                self._apply_run((record,))
+                applied_count += 1
+                yield
+            yield from self._staging_for(together[-1])
         except RecordError as error:
             store.rollback()
             store.stream_time_ms = stream_time_before_ms
             del staged[outputs_before:]
-            return error
-        self._coverage.applied(record, 1)
-        return None
+            return error, applied_count
+        for record in together:
+            self._coverage.applied(record, 1)
+        return None, applied_count
 
-    def _stage_alone(self, record: InputRecord) -> None:
+    def _staging_for(self, record: InputRecord) -> Steps[None]:
         try:
-            all_of(self._store.staging())
+            yield from self._store.staging()
         except RecordError as error:
             topic, handler, _, _ = self._ways[record.topic]
             raise record_error(record, topic, handler, error) from error.__cause__
+
+    def _sealing_isolated(
+        self, failure: RecordError | None, dead_letters: list[Output], errors: list[RecordError]
+    ) -> Steps[Applied]:
+        self._outputs_xxh64 = yield from hashing(self._out.staged)
+        return (yield from self._applied(failure, dead_letters, errors))
 
     def _dead_letter(self, record: InputRecord, error: RecordError) -> Output:
         topic = dead_letters_topic(self._app.app_id)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterator, Mapping, MutableMapping
-from typing import Any, Generic, TypeVar
-
-from msgspec import MsgspecError
+from types import UnionType
+from typing import Any, Generic, TypeVar, overload
 
 from snapreplay.counted import counted
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.contract import ENTRY_BYTES_MAX
-from snapreplay.state.keys import UNENCODABLE, KeyCodec
+from snapreplay.state.keys import KeyCodec
 from snapreplay.state.mapstore import MapStore
+from snapreplay.state.staging import encoding
+from snapreplay.state.steps import all_of
 from snapreplay.state.values import ABSENT, DELETED, Missing, ValueCodec
 
 K = TypeVar("K", bound=str | bytes | int)
 V = TypeVar("V")
+D = TypeVar("D")
 
 
 class MapState(MutableMapping[K, V], Generic[K, V]):
@@ -38,10 +40,28 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         entry_bytes_max: encoded key and value together.
     """
 
+    @overload
     def __init__(
         self,
         key_type: type[K],
         value_type: type[V],
+        *,
+        default: Callable[[], V] | None = None,
+        entry_bytes_max: int = ENTRY_BYTES_MAX,
+    ) -> None: ...
+    @overload  # a union is no `type`: MapState[str, A | B](str, A | B), or V is what `default` returns
+    def __init__(
+        self,
+        key_type: type[K],
+        value_type: UnionType,
+        *,
+        default: Callable[[], V] | None = None,
+        entry_bytes_max: int = ENTRY_BYTES_MAX,
+    ) -> None: ...
+    def __init__(
+        self,
+        key_type: type[K],
+        value_type: Any,
         *,
         default: Callable[[], V] | None = None,
         entry_bytes_max: int = ENTRY_BYTES_MAX,
@@ -50,7 +70,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         Raises:
             UsageError: a key type, value type or default that cannot work.
         """
-        keys, values = KeyCodec(key_type), ValueCodec(value_type)
+        keys, values = KeyCodec(key_type), ValueCodec[V](value_type)
         self._keys, self._values = keys, values
         self._key_type = key_type
         self._default = None if default is None else _encoded_default(values, default)
@@ -115,11 +135,23 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         value_type = getattr(self._values.type, "__name__", repr(self._values.type))
         return f"<MapState {self._key_type.__name__} → {value_type}, {counted(len(self), 'entry')}>"
 
+    @overload
+    def get(self, key: K, default: None = None) -> V | None: ...
+    @overload
+    def get(self, key: K, default: V) -> V: ...
+    @overload
+    def get(self, key: K, default: D) -> V | D: ...
     def get(self, key: K, default: Any = None) -> Any:
         """The value, which may be changed in place, or `default`, which is not stored."""
         value = self._peek(key)
         return default if value is ABSENT else value
 
+    @overload
+    def pop(self, key: K) -> V: ...
+    @overload
+    def pop(self, key: K, default: V) -> V: ...
+    @overload
+    def pop(self, key: K, default: D) -> V | D: ...
     def pop(self, key: K, default: Any = ABSENT) -> Any:
         """As in dict: KeyError if the key is missing and no default is given here."""
         value = self._peek(key)
@@ -130,6 +162,10 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
             raise KeyError(key)
         return default
 
+    @overload
+    def setdefault(self: MapState[K, D | None], key: K, default: None = None) -> D | None: ...
+    @overload
+    def setdefault(self, key: K, default: V) -> V: ...
     def setdefault(self, key: K, default: Any = None) -> Any:
         """As in dict: `default` is stored if the key is missing."""
         value = self._peek(key)
@@ -175,15 +211,14 @@ class _Items(ItemsView[K, V]):
         return value is not ABSENT and bool(value == item[1])
 
 
-def _encoded_default(values: ValueCodec[V], default: Callable[[], V]) -> bytes:
+def _encoded_default(values: ValueCodec[V], default: Callable[[], V]) -> bytes | None:
     value = default()
+    place = (b"", None, 0)
     try:
-        encoded = values.pack(value)
-        values.verify("new key", value, encoded, {})
-    except (*UNENCODABLE, MsgspecError, RecordError) as error:
+        return all_of(encoding({"new key": value}, [place], values, ENTRY_BYTES_MAX))[b""]
+    except RecordError as error:
         raise UsageError(
             f"MapState: default= returned {value!r}, which cannot be a value of type "
             f"{values.type!r}: {error}",
             hint="pass as default= a function without arguments that returns a value of that type",
         ) from error
-    return encoded

@@ -1,9 +1,9 @@
-"""Checks that a value reads back as itself: by types alone if that is enough, else by comparison. Pure."""
+"""Whether a value reads back as itself: by types alone if that is enough, else part by part. Pure."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from operator import attrgetter
 from types import NoneType
@@ -14,9 +14,6 @@ from msgspec import inspect
 
 SCALARS = frozenset({NoneType, bool, int, float, str, bytes})
 """Types that msgpack keeps exactly; an int or str it cannot hold fails to encode."""
-
-Owners = dict[int, tuple[object, str]]
-"""id of a mutable object in the state → its key, and its path in that value ("" for the value itself)."""
 
 _STR, _DICT, _LIST = frozenset({str}), frozenset({dict}), frozenset({list})
 _SCALAR_NODES: dict[type[inspect.Type], type] = {
@@ -66,7 +63,7 @@ def is_shareable(node: inspect.Type) -> bool:
         return False
     if isinstance(node, inspect.StructType | inspect.DataclassType):
         fields = [_scalar_types(field.type) for field in node.fields]
-        return _is_frozen(node.cls) and all(types and types != SCALARS for types in fields)
+        return is_frozen(node.cls) and all(types and types != SCALARS for types in fields)
     return _scalar_types(node) is not None
 
 
@@ -117,19 +114,6 @@ def _flat_objects(node: inspect.StructType | inspect.DataclassType) -> FlatCheck
 # --------------------------------------------------------------------- by comparison
 
 
-def parts_with_read_back(
-    value: object, back: object, path: str = ""
-) -> Iterator[tuple[str, object, object, bool]]:
-    """Yields (path in the value, part, what it reads back as, whether the part is mutable), the value itself first.
-
-    It descends only where both have the same type, and leaves out scalars whose types agree.
-    """
-    inner = _inner(value, back) if type(value) is type(back) else None
-    yield path, value, back, inner is not None and not _is_immutable(value)
-    for name, part, part_back in inner or ():
-        yield from parts_with_read_back(part, part_back, path + name)
-
-
 def same(part: object, part_back: object) -> bool:
     """Whether this part is the same, apart from what is inside it."""
     if type(part) is not type(part_back):
@@ -154,36 +138,7 @@ def shown(part: object) -> str:
     return f"{type(part).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
 
 
-def _inner(value: Any, back: Any) -> Iterable[tuple[str, object, object]] | None:
-    """Pairs of inner parts with their names; None if there is no inside."""
-    if isinstance(value, dict):
-        if _same_scalars(value.values(), [back.get(key) for key in value]):
-            return ()
-        return [(f"[{key!r}]", part, back.get(key)) for key, part in value.items()]
-    if isinstance(value, list | tuple):
-        if _same_scalars(value, back):
-            return ()
-        return [(f"[{i}]", *pair) for i, pair in enumerate(zip(value, back, strict=False))]
-    if isinstance(value, set):
-        return ()
-    if isinstance(value, msgspec.Struct):
-        names: Iterable[str] = value.__struct_fields__
-    elif dataclasses.is_dataclass(value):
-        names = [field.name for field in dataclasses.fields(value)]
-    else:
-        return None
-    return [(f".{name}", getattr(value, name), getattr(back, name)) for name in names]
-
-
-def _same_scalars(values: Iterable[object], backs: Iterable[object]) -> bool:
-    kinds = list(map(type, values))
-    return SCALARS.issuperset(kinds) and kinds == list(map(type, backs))
-
-
-def _is_immutable(value: object) -> bool:
-    return isinstance(value, tuple) or _is_frozen(type(value))
-
-
-def _is_frozen(cls: Any) -> bool:
+def is_frozen(cls: Any) -> bool:
+    """Whether the fields of this Struct or dataclass cannot be assigned; False for any other class."""
     config = getattr(cls, "__struct_config__", None) or getattr(cls, "__dataclass_params__", None)
     return bool(config is not None and config.frozen)

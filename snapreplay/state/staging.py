@@ -1,7 +1,7 @@
 """Encodes and checks the objects that a batch touched. Pure.
 
-This is done in bulk, by columns, because value by value costs twice as much. Only nested values are
-read back and compared one by one, and values are checked one by one to name the key at fault.
+This is done in bulk, by columns, because value by value costs twice as much. Values are checked one by
+one only to name the key at fault.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 
 from snapreplay.errors import RecordError
 from snapreplay.state.keys import UNENCODABLE
-from snapreplay.state.round_trip import SCALARS, Owners
+from snapreplay.state.read_back import MutableObjects, met_twice
 from snapreplay.state.shards import Slot
 from snapreplay.state.steps import Steps
 from snapreplay.state.values import DELETED, Missing, ValueCodec, shared_object
@@ -31,9 +31,10 @@ BLOCK = 512
 key in a batch of 5,000 (measured).
 """
 
-
-READ_BACK = 64
-"""Values read back and compared in one step: about 10 µs each, with a list or a dict in them."""
+FIRST_BLOCK, BLOCK_BYTES = 4, 64 * 1024
+"""Blocks of large values are smaller, and of the first ones nobody knows how large they are. A single value
+is always encoded whole, and decoded whole.
+"""
 
 
 def encoding(
@@ -42,32 +43,36 @@ def encoding(
     """Returns encoded key → encoded value, None if deleted, in the order of `live` and `places`.
 
     Raises:
-        RecordError: a value cannot be encoded, would not read back as it is, shares a mutable
-            object with another one, or is too large. It names the key.
+        RecordError: a value cannot be encoded, is too large, would not read back as it is, or shares
+            a mutable object with another one. It names the key.
     """
     encoded: dict[bytes, bytes | None] = {}
-    entries = list(live.values())
-    faithful, mutable_count, mutable_ids, size_bytes = True, 0, set[int](), 0
-    for start in range(0, len(entries), BLOCK):
-        block = entries[start : start + BLOCK]
-        keys = list(map(key_of, places[start : start + BLOCK]))
+    entries, names, objects = list(live.values()), list(live), MutableObjects()
+    start, size = 0, min(FIRST_BLOCK, BLOCK)
+    while start < len(entries):
+        stop = start + size
+        block = entries[start:stop]
+        keys = list(map(key_of, places[start:stop]))
         values: list[V] = [value for value in block if value is not DELETED]
         try:
             packed = list(map(codec.pack, values))
         except UNENCODABLE:
-            _refuse_unencodable(live, codec)
+            _refuse_unencodable(_kept(names[start:stop], block), values, codec)
             raise
         encoded.update(zip(keys, _with_deleted(block, packed), strict=True))
-        size_bytes += sum(map(len, keys)) + sum(map(len, packed))
-        faithful = faithful and codec.are_flat(values)
-        if not codec.shareable:
-            mutable_ids.update(map(id, values))
-            mutable_count += len(values)
+        size_bytes = sum(map(len, keys)) + sum(map(len, packed))
         yield
-    if not faithful or len(mutable_ids) < mutable_count:
-        yield from _refusing_unfaithful(live, encoded.values(), codec)
-    if size_bytes > entry_bytes_max:
-        _refuse_too_large(live, encoded, entry_bytes_max)
+        if size_bytes > entry_bytes_max:
+            _refuse_too_large(names[start:stop], keys, encoded, entry_bytes_max)
+        if not codec.are_flat(values):
+            kept = _kept(names[start:stop], block)
+            yield from codec.reading_back(kept, values, packed, objects)
+        elif not codec.shareable:
+            objects.add(values)
+        size = max(1, min(BLOCK, 8 * size, BLOCK_BYTES * len(block) // size_bytes))
+        start = stop
+    if objects.met_again:
+        yield from _refusing_shared(live)
     return encoded
 
 
@@ -78,38 +83,27 @@ def _with_deleted(block: Sequence[object], packed: Sequence[bytes]) -> Iterable[
     return (None if value is DELETED else next(rest) for value in block)
 
 
-def _refuse_unencodable(live: Touched[K, V], codec: ValueCodec[V]) -> None:
-    for key, value in live.items():
-        if value is not DELETED:
-            try:
-                codec.pack(value)
-            except UNENCODABLE as error:
-                raise codec.unencodable(key, value, error) from error
+def _kept(names: Sequence[K], block: Sequence[object]) -> Sequence[K]:
+    """The keys that are not deleted."""
+    return [name for name, value in zip(names, block, strict=True) if value is not DELETED]
 
 
-def _refusing_unfaithful(
-    live: Touched[K, V], encoded: Iterable[bytes | None], codec: ValueCodec[V]
-) -> Steps[None]:
-    owners: Owners = {}
-    for number, (key, value) in enumerate(live.items()):
-        if number % BLOCK == 0:
-            yield
-        if not codec.shareable and value is not DELETED and type(value) not in SCALARS:
-            owner, _ = owners.setdefault(id(value), (key, ""))
-            if owner is not key:
-                raise shared_object(f"[{key!r}]", f"[{owner!r}]", key)
-    for number, ((key, value), new) in enumerate(zip(live.items(), encoded, strict=True)):
-        if number % READ_BACK == 0:
-            yield
-        if value is not DELETED and new is not None and not codec.are_flat((value,)):
-            codec.verify(key, value, new, owners)
+def _refuse_unencodable(names: Sequence[K], values: Sequence[V], codec: ValueCodec[V]) -> None:
+    for key, value in zip(names, values, strict=True):
+        try:
+            codec.pack(value)
+        except UNENCODABLE as error:
+            raise codec.unencodable(key, value, error) from error
 
 
 def _refuse_too_large(
-    live: Touched[K, V], encoded: Mapping[bytes, bytes | None], entry_bytes_max: int
+    names: Sequence[K],
+    keys: Sequence[bytes],
+    encoded: Mapping[bytes, bytes | None],
+    entry_bytes_max: int,
 ) -> None:
-    for key, (key_bytes, new) in zip(live, encoded.items(), strict=True):
-        size_bytes = len(key_bytes) + len(new or b"")
+    for key, key_bytes in zip(names, keys, strict=True):
+        size_bytes = len(key_bytes) + len(encoded[key_bytes] or b"")
         if size_bytes > entry_bytes_max:
             raise RecordError(
                 f"state[{key!r}] takes {size_bytes} bytes with its key, "
@@ -119,3 +113,9 @@ def _refuse_too_large(
                 size_bytes=size_bytes,
                 size_bytes_max=entry_bytes_max,
             )
+
+
+def _refusing_shared(live: Touched[K, V]) -> Steps[None]:
+    places = yield from met_twice({k: v for k, v in live.items() if v is not DELETED})
+    if places is not None:
+        raise shared_object(*places)

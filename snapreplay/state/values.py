@@ -3,28 +3,22 @@
 Within a batch a handler sees the object that it stored; after it, what the bytes decode to. If the
 two differed, state and outputs would depend on where a batch ended. To keep the check cheap,
 `are_flat` decides by types alone for values without nesting (0.1 to 0.2 µs); everything else is
-decoded again and compared.
+decoded again and compared, many values at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, get_args
 
 import msgspec
 from msgspec import inspect
 
 from snapreplay.errors import RecordError, StopError, UsageError
-from snapreplay.state.round_trip import (
-    FlatCheck,
-    Owners,
-    flat_check,
-    is_shareable,
-    parts_with_read_back,
-    same,
-    shown,
-)
+from snapreplay.state.read_back import MutableObjects, Place, comparing, differing
+from snapreplay.state.round_trip import FlatCheck, flat_check, is_shareable, shown
+from snapreplay.state.steps import Steps
 
 V = TypeVar("V")
 
@@ -32,6 +26,17 @@ UNREADABLE_HINT = (
     "nothing is lost: deploy the version that wrote it, with its types, again. Then change types only "
     "compatibly: new fields of a Struct need defaults"
 )
+
+
+def unsupported_type(type_: object) -> str:
+    """Returns what to do about a type that msgspec cannot decode."""
+    members = [one for one in get_args(type_) if isinstance(one, type)]
+    structs = [one for one in members if issubclass(one, msgspec.Struct)]
+    untagged = [one.__name__ for one in structs if not one.__struct_config__.tag]
+    if len(structs) > 1 and untagged:
+        tagged = ", ".join(f"class {name}(msgspec.Struct, tag=True)" for name in untagged)
+        return f"give each Struct of the union a tag: {tagged}"
+    return "use a msgspec Struct, a dataclass, dict, list, or a scalar type"
 
 
 class StoredValueUnreadable(StopError):
@@ -58,7 +63,7 @@ class ValueCodec(Generic[V]):
     depend on that order.
 
     Attributes:
-        are_flat: whether values need no `verify`, because their types alone prove that they read back.
+        are_flat: whether values need no `reading_back`, because their types alone prove that they read back.
         shareable: whether values are immutable through and through, so that one object may be stored
             under many keys.
     """
@@ -74,7 +79,7 @@ class ValueCodec(Generic[V]):
         except (TypeError, ValueError, NameError) as error:
             raise UsageError(
                 f"MapState: {value_type!r} cannot be a value type: {error}",
-                hint="use a msgspec Struct, a dataclass, dict, list, or a scalar type",
+                hint=unsupported_type(value_type),
             ) from error
         self.type = value_type
         self.pack = msgspec.msgpack.Encoder(order="deterministic").encode
@@ -97,43 +102,50 @@ class ValueCodec(Generic[V]):
             key=key,
         )
 
-    def verify(self, key: object, value: V, encoded: bytes, owners: Owners) -> None:
-        """Check fully that the value reads back equal and of the same types, and shares nothing mutable.
-
-        Args:
-            owners: the values of all touched keys; the mutable parts of this one are added.
+    def reading_back(
+        self,
+        keys: Sequence[object],
+        values: Sequence[V],
+        packed: Sequence[bytes],
+        objects: MutableObjects,
+    ) -> Steps[None]:
+        """Check fully that values read back equal and of the same types. Adds the mutable objects in them to `objects`.
 
         Raises:
-            RecordError: names the place in the value and both types, or the two keys of a shared
-                object.
+            RecordError: names the key, the place in its value and both types.
         """
+        yield
+        backs = list(map(self._read_back, keys, packed))
+        if (yield from comparing(values, backs, objects)):
+            return
+        for key, value, back in zip(keys, values, backs, strict=True):
+            found = yield from differing(value, back)
+            if found is not None:
+                path, part, part_back = found
+                raise RecordError(
+                    f"state[{key!r}]{path} is {shown(part)} but would read back as {shown(part_back)}",
+                    hint="store the value that it reads back as, or declare the type, "
+                    "for example MapState(str, tuple[int, int])",
+                    key=key,
+                )
+        raise AssertionError("together they differ, one by one they do not")
+
+    def _read_back(self, key: object, encoded: bytes) -> V:
         try:
-            back = self.unpack(encoded)
-        except msgspec.MsgspecError as error:
+            return self.unpack(encoded)
+        except Exception as error:  # whatever the user's type raises
             raise RecordError(
                 f"state[{key!r}] would not read back as {self.type!r}: {error}",
                 hint="store a value of the declared type",
                 key=key,
             ) from error
-        for path, part, part_back, mutable in parts_with_read_back(value, back):
-            if not same(part, part_back):
-                raise RecordError(
-                    f"state[{key!r}]{path} is {shown(part)} but would read back as "
-                    f"{shown(part_back)}",
-                    hint="store the value that it reads back as, or declare the type, "
-                    "for example MapState(str, tuple[int, int])",
-                    key=key,
-                )
-            place = (key, path)
-            if mutable and owners.setdefault(id(part), place) != place:
-                other_key, other_path = owners[id(part)]
-                raise shared_object(f"[{key!r}]{path}", f"[{other_key!r}]{other_path}", key)
 
 
-def shared_object(place: str, other_place: str, key: object) -> RecordError:
+def shared_object(place: Place, other: Place) -> RecordError:
     """Returns the error for one mutable object in two places, which would be two objects after the batch."""
+    (key, path), (other_key, other_path) = place, other
     return RecordError(
-        f"state{place} and state{other_place} hold the same object",
+        f"state[{key!r}]{path} and state[{other_key!r}]{other_path} hold the same object",
         hint="store a copy in one of them",
         key=key,
     )

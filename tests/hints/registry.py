@@ -89,6 +89,7 @@ IN_CODE = {
     "snapshots/format/chunks.py": "ChunkWriter._halves",
     "snapshots/format/envelope.py": "_too_large",
     "snapreplay/app/app.py": "App.handler App.validate check_handler _check_app_id _check_versions _check_topics",
+    "snapreplay/app/codecs.py": "_codec",
     "snapreplay/app/failure.py": "_bad_bytes",
     "snapreplay/app/fold.py": "Fold.__init__",
     "snapreplay/app/harness.py": "Harness._numbered",
@@ -99,7 +100,8 @@ IN_CODE = {
     "snapreplay/state/objects.py": "ObjectStore.__init__ ObjectStore.committed_view _entries _pairs",
     "snapreplay/state/staging.py": "_refuse_too_large",
     "snapreplay/state/store.py": "store_of",
-    "snapreplay/state/values.py": "ValueCodec.__init__ ValueCodec.unencodable ValueCodec.verify shared_object",
+    "snapreplay/state/values.py": "ValueCodec.__init__ ValueCodec.unencodable "
+    "ValueCodec.reading_back ValueCodec._read_back shared_object",
     "snapreplay/app/load.py": "load_app _import_module _import_file _import_hint _attribute",
 }
 """By file; all are carried out by the two tables of test_in_code.py."""

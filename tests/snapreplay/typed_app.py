@@ -70,3 +70,25 @@ def two_arguments(record: Record[str, Payment], state: MapState[str, Account]) -
 
 
 Topic("t", value=json)  # type: ignore[call-overload]
+
+
+class Opened(msgspec.Struct, tag=True):
+    limit: int = 0
+
+
+class Closed(msgspec.Struct, tag=True): ...
+
+
+counts = MapState(str, int)
+unions = MapState[str, Opened | Closed](str, Opened | Closed)
+annotated: MapState[str, Opened | Closed] = MapState(str, Opened | Closed)
+assert_type(counts.get("a"), int | None)
+assert_type(counts.get("a", 1), int)
+assert_type(counts.get("a", "none"), int | str)
+assert_type(counts.pop("a"), int)
+assert_type(counts.pop("a", None), int | None)
+assert_type(counts.setdefault("a", 1), int)
+assert_type(unions["a"], Opened | Closed)
+assert_type(unions.get("a"), Opened | Closed | None)
+counts.setdefault("a", "none")  # type: ignore[arg-type]
+counts.setdefault("a")  # type: ignore[call-arg]

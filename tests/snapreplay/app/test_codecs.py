@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapreplay.app.codecs import i64, json, msgpack, nullable, raw, utf8
+from snapreplay.errors import UsageError
 
 
 class Payment(msgspec.Struct):
@@ -105,3 +106,32 @@ def test_encoding_does_not_depend_on_insertion_order():
 def test_null_is_a_value_only_where_the_type_says_so(codec, takes_null):
     """A tombstone never turns into a value by accident."""
     assert codec.nullable is takes_null
+
+
+class Event(msgspec.Struct):
+    x: int
+
+
+class Answer(msgspec.Struct):
+    y: int
+
+
+@pytest.mark.parametrize("codec", [json, msgpack])
+def test_a_type_that_cannot_be_decoded_is_refused(codec: Any) -> None:
+    """With the codec, the cause as msgspec says it, and a remedy that works."""
+    name = codec.__name__
+    with pytest.raises(
+        UsageError, match=rf"{name}\(.*Event | .*Answer\) .* must be tagged"
+    ) as caught:
+        codec(Event | Answer)
+    assert caught.value.hint == (
+        "give each Struct of the union a tag: class Event(msgspec.Struct, tag=True), "
+        "class Answer(msgspec.Struct, tag=True)"
+    )
+    event = msgspec.defstruct("Event", [("x", int)], tag=True)
+    answer = msgspec.defstruct("Answer", [("y", int)], tag=True)
+    tagged = codec(event | answer)
+    assert tagged.decode(tagged.encode(answer(1))) == answer(1)
+    with pytest.raises(UsageError, match=rf"{name}\(.*object.*not supported") as caught:
+        codec(object())
+    assert "a dataclass" in caught.value.hint

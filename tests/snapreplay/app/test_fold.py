@@ -227,3 +227,40 @@ def test_applied_is_not_changed_by_the_next_batch():
     kept = replace(first, outputs=list(first.outputs), positions=dict(first.positions))
     bench.batch([raw("payments", 1, {}), doing(2, "raise")])
     assert first == kept
+
+
+@pytest.mark.parametrize("what", ["raise", "unwritable"])
+@pytest.mark.parametrize("bad", [{0}, {511}, {777}, {1022, 1023}, {1, 300, 301, 302, 900}])
+def test_a_failing_record_costs_about_its_batch(monkeypatch, what, bad):
+    """Not one staging per record: a value that all of them touch would be encoded and compared each time."""
+    records = [
+        doing(offset, what) if offset in bad else raw("payments", offset, {})
+        for offset in range(1024)
+    ]
+    bench, calls, stagings = Bench(), 0, 0
+    apply_run, staging = Fold._apply_run, type(bench.store).staging
+
+    def counting_calls(fold, run):
+        nonlocal calls
+        calls += len(run)
+        return apply_run(fold, run)
+
+    def counting_stagings(store):
+        nonlocal stagings
+        stagings += 1
+        return staging(store)
+
+    monkeypatch.setattr(Fold, "_apply_run", counting_calls)
+    monkeypatch.setattr(type(bench.store), "staging", counting_stagings)
+    applied = bench.fold.isolate(START, records)
+    assert {int(str(one.record_id).split("-")[-1]) for one in applied.errors} == bad
+    assert applied.record_count == 1024 - len(bad)
+    assert calls < 3 * 1024
+    assert stagings < 20 * (1 + len(bad))
+
+
+def test_an_isolated_batch_is_refused_if_its_records_are_out_of_order():
+    """Also behind a record that fails, where `feed` did not come to."""
+    records = [doing(0, "raise"), *(raw("payments", offset, {}) for offset in (1, 2, 3, 4, 6, 5))]
+    with pytest.raises(OutOfOrder):
+        Bench().fold.isolate(START, records)
