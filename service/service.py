@@ -7,7 +7,7 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
@@ -94,8 +94,9 @@ class Service:
         """Every owned partition, ordered by number; empty before the first assignment."""
         return self._board.all()
 
-    def view(self, partition: int) -> Mapping[Any, Any]:
-        """Read-only state of a LIVE partition as of the last committed batch. Do not keep it: it is empty once the
+    def view(self, partition: int) -> Any:
+        """Read-only state of a LIVE partition as of the last committed batch: of a `MapState` a mapping, of `Stores`
+        an object with such a mapping for each store. Do not keep it: it is empty once the
         partition is restored or belongs to another process.
 
         Raises:

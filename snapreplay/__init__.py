@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from snapreplay.service.service import running as running
     from snapreplay.state.contract import State as State
     from snapreplay.state.map import MapState as MapState
+    from snapreplay.state.stores import Stores as Stores
 
 __version__ = "0.1.0"
 
@@ -47,6 +48,7 @@ _HOME = {
     "SnapreplayError": "errors",
     "State": "state.contract",
     "StopError": "errors",
+    "Stores": "state.stores",
     "Topic": "app.topic",
     "UsageError": "errors",
     "i64": "app.codecs",

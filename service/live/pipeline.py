@@ -142,6 +142,7 @@ class Live:
             Fenced, CommitInDoubt, RefusedRecord, ProducerSpent, Unreachable, OffsetTrimmed, InputDoubtful: recover.
         """
         try:
+            self._store.retire()
             await self._fetcher.open(self._guard, self._committer.chain)
             with self._context.pulse.told(self._guard.stood_still):
                 while not self._stopping:

@@ -15,7 +15,7 @@ from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.topics.decode import decode_as
 from snapreplay.service.topics.stale_leader import OnWaiting, Patience
-from snapreplay.snapshots.format.chunks import read_chunk
+from snapreplay.snapshots.format.chunks import read_chunk, stated_digest
 from snapreplay.snapshots.format.records import Chunk, ChunkRef, Manifest, Pointer
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.digest import EMPTY, Digest
@@ -29,7 +29,7 @@ class Sink(Protocol):
     def clear(self, shard_count: int = ...) -> None:
         """Hold nothing."""
 
-    def load(self, slices: Iterable[ShardSlice]) -> None:
+    def load(self, slices: Iterable[ShardSlice], store: str) -> None:
         """Some of the entries."""
 
     def loaded(self) -> None:
@@ -158,8 +158,8 @@ async def _load_chunks(
                 ref = missing.pop(record.offset, None)
                 if ref is not None:
                     chunk = await _chunk(record, ref, manifest.snapshot_id, verify_sums=unproven)
-                    sums = _added(sums, chunk)
-                    store.load(chunk.slices)
+                    sums = sums.plus(stated_digest(chunk).in_store(chunk.store))
+                    store.load(chunk.slices, chunk.store)
                     loaded += ref.size_bytes
                     on_bytes(loaded, total)
     except (OffsetTrimmed, OffsetBeyondEnd) as error:
@@ -184,9 +184,3 @@ async def _chunk(
     """Checked and decoded in a thread: decompression and checksums let other tasks run."""
     value = record.value or b""
     return await asyncio.to_thread(read_chunk, value, ref, snapshot_id, verify_sums=verify_sums)
-
-
-def _added(sums: Digest, chunk: Chunk) -> Digest:
-    for part in chunk.slices:
-        sums = sums.plus(Digest(len(part.entries), part.digest_a, part.digest_b))
-    return sums

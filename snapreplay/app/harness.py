@@ -28,6 +28,7 @@ from snapreplay.state.store import store_of
 K = TypeVar("K")
 V = TypeVar("V")
 S = TypeVar("S")
+T = TypeVar("T")
 
 _UNSET = -1
 _SLICE_BYTES = 1 << 20
@@ -82,7 +83,7 @@ class _Batch:
 class _Image:
     """A full snapshot."""
 
-    slices: list[ShardSlice]
+    slices: list[tuple[str, ShardSlice]]
     stream_time_ms: int
     positions: dict[str, int]
 
@@ -212,9 +213,9 @@ class Harness(Generic[S]):
         if store.keeps_changes:
             store = self._restored(shuffle)
             for batch in self._batches:
-                changes = list(batch.applied.sealed.changes.items())
-                shuffle.shuffle(changes)
-                store.apply_changes(dict(changes))
+                sealed = batch.applied.sealed
+                changes = {n: _shuffled(c, shuffle) for n, c in sealed.changes.items()}
+                store.apply_changes(changes, sealed.cleared)
                 store.stream_time_ms = batch.applied.stream_time_ms
         if _digest(store) != before:
             raise Diverged(
@@ -230,6 +231,7 @@ class Harness(Generic[S]):
         self._store = store
         self._fold = self._new_fold(store, self._policy)
         self._watch = DefaultWatch(store.view)
+        store.retire()
 
     def _new_fold(self, store: Store, policy: ErrorPolicy) -> Fold:
         return Fold(self._app, store, self._partition, output_limits=self._limits, policy=policy)
@@ -280,13 +282,12 @@ class Harness(Generic[S]):
 
     def _restored(self, shuffle: random.Random) -> Store:
         store = self._empty_store()
-        slices = [
-            msgspec.structs.replace(one, entries=_shuffled(one.entries, shuffle))
-            for one in self._image.slices
-        ]
+        slices = list(self._image.slices)
         shuffle.shuffle(slices)
         store.clear()
-        store.load(slices)
+        for name, one in slices:
+            entries = _shuffled(one.entries, shuffle)
+            store.load([msgspec.structs.replace(one, entries=entries)], name)
         store.loaded()
         store.stream_time_ms = self._image.stream_time_ms
         return store
@@ -295,6 +296,8 @@ class Harness(Generic[S]):
         fold = self._new_fold(store, ErrorPolicy.FAIL)
         positions = self._image.positions
         for batch in self._batches:
+            if batch.applied.sealed.cleared:
+                store.apply_changes({}, batch.applied.sealed.cleared)
             applied = _replayed(fold, store, positions, batch)
             where = _where(batch.records)
             if applied.failure is not None:
@@ -328,13 +331,17 @@ def _where(records: Sequence[RawRecord]) -> str:
     return str(first) if first == last else f"{first} to {last}"
 
 
-def _slices(store: Store) -> list[ShardSlice]:
+def _slices(store: Store) -> list[tuple[str, ShardSlice]]:
+    """With the names of their stores."""
     cursor = store.mark()
-    found: list[ShardSlice] = []
+    found: list[tuple[str, ShardSlice]] = []
     try:
         while slices := all_of(cursor.slicing(_SLICE_BYTES)):
             # The entries of a slice are the store's own until its next write.
-            found += [msgspec.structs.replace(one, entries=dict(one.entries)) for one in slices]
+            found += [
+                (cursor.store, msgspec.structs.replace(one, entries=dict(one.entries)))
+                for one in slices
+            ]
     finally:
         cursor.release()
     return found
@@ -343,10 +350,10 @@ def _slices(store: Store) -> list[ShardSlice]:
 def _digest(store: Store) -> Digest:
     if store.digest is not None:
         return store.digest
-    return digest_of(entry for one in _slices(store) for entry in one.entries.items())
+    return digest_of(entry for _, one in _slices(store) for entry in one.entries.items())
 
 
-def _shuffled(entries: dict[bytes, bytes], shuffle: random.Random) -> dict[bytes, bytes]:
+def _shuffled(entries: Mapping[bytes, T], shuffle: random.Random) -> dict[bytes, T]:
     pairs = list(entries.items())
     shuffle.shuffle(pairs)
     return dict(pairs)

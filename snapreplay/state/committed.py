@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from msgspec import MsgspecError
 
@@ -48,3 +48,13 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
 
     def _stored(self, key: object) -> bytes | None:
         return self._shards.committed_value(self._keys.encode(key))
+
+
+class CommittedStores:
+    """The same of several stores: each is an attribute with a `CommittedView`, by the names that the state has."""
+
+    def __init__(self, stores: Mapping[str, CommittedView[Any, Any]]) -> None:
+        self.__dict__.update(stores)
+
+    def __getattr__(self, name: str) -> CommittedView[Any, Any]:
+        raise AttributeError(f"the state has no store {name!r}; it has {', '.join(vars(self))}")

@@ -34,6 +34,7 @@ class KeyCodec(Generic[K]):
                 hint="use str, bytes or int; encode anything else into one of them",
             )
         self.type = key_type
+        self.place = "state"  # in messages; "state.items" in a named store
         self.pack = msgspec.msgpack.Encoder().encode
         self.unpack: Callable[[bytes], K] = msgspec.msgpack.Decoder(key_type).decode
 
@@ -54,7 +55,7 @@ class KeyCodec(Generic[K]):
         """Return the error for a stored key that failed to `unpack`: the keys had another type."""
         stored = msgspec.msgpack.decode(encoded)
         return StoredValueUnreadable(
-            f"the stored key {stored!r} is not of type {self.type.__name__}: {cause}",
+            f"{self.place}: the stored key {stored!r} is not of type {self.type.__name__}: {cause}",
             hint=UNREADABLE_HINT,
             key=stored,
         )
@@ -64,12 +65,12 @@ class KeyCodec(Generic[K]):
         name = self.type.__name__
         if cause is not None:
             return RecordError(
-                f"state key {key!r} cannot be encoded: {cause}",
+                f"{self.place} key {key!r} cannot be encoded: {cause}",
                 hint="use ints of at most 64 bits and strings without lone surrogates",
                 key=key,
             )
         return RecordError(
-            f"state key {key!r} is of type {type(key).__name__}, but the keys of this map are {name}",
+            f"{self.place} key {key!r} is of type {type(key).__name__}, but the keys of this map are {name}",
             hint=f"convert it: {name}(...)",
             key=key,
         )

@@ -7,7 +7,7 @@ kept to undo it). `staging` and `sealing` also give the changes, the digest and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, Literal, TypeVar
 from zlib import crc32
 
@@ -15,11 +15,12 @@ from msgspec import MsgspecError
 
 from snapreplay.state.committed import CommittedView
 from snapreplay.state.contract import Cursor, Sealed, ShardSlice, StateChanges
-from snapreplay.state.digest import Digest
+from snapreplay.state.digest import DEFAULT_STORE, Digest
 from snapreplay.state.keys import UNENCODABLE, KeyCodec
 from snapreplay.state.shards import SHARD_COUNT, Shards, Slot
-from snapreplay.state.staging import encoding
-from snapreplay.state.steps import Steps, all_of
+from snapreplay.state.staging import Encoded, Touched, encoding
+from snapreplay.state.steps import Steps
+from snapreplay.state.unknown_store import unknown_store
 from snapreplay.state.values import ABSENT, DELETED, Missing, ValueCodec
 
 CHECK_ENTRIES, CHECK_BYTES = 128, 64 * 1024
@@ -30,9 +31,10 @@ V = TypeVar("V")
 
 
 class MapStore(Generic[K, V]):
-    """A `Store`.
+    """A `Store`; in a state of several stores, one of them.
 
     Attributes:
+        name: of the store.
         live: touched keys → decoded value, or DELETED; in order of first touch. The view writes to
             keys that are in it.
         added: net number of keys that `live` adds to the layers below it; counted by the view and
@@ -47,6 +49,7 @@ class MapStore(Generic[K, V]):
         self, view: Any, keys: KeyCodec[K], values: ValueCodec[V], entry_bytes_max: int
     ) -> None:
         self.view = view
+        self.name = DEFAULT_STORE
         self.stream_time_ms = -1
         self.live: dict[K, V | Literal[Missing.DELETED]] = {}
         self.added = 0
@@ -65,6 +68,11 @@ class MapStore(Generic[K, V]):
         self._pack_key, self._unpack = keys.pack, values.unpack
         self._lookups, self._mask = self._shards.lookups, self._shards.mask
 
+    def give_name(self, name: str) -> None:
+        """It is the store of this name in a state of several stores; messages say so."""
+        self.name = name
+        self._keys.place = self._values.place = f"state.{name}"
+
     @property
     def is_sealed(self) -> bool:
         return self._sealed
@@ -72,6 +80,10 @@ class MapStore(Generic[K, V]):
     @property
     def digest(self) -> Digest:
         return self._shards.digest
+
+    @property
+    def store_digests(self) -> dict[str, Digest]:
+        return {}
 
     def digesting(self) -> Steps[Digest]:
         yield
@@ -156,8 +168,16 @@ class MapStore(Generic[K, V]):
 
     def staging(self) -> Steps[None]:
         """See `Store`. After an error everything is as before."""
-        live, places = self.live, self._places
-        encoded = yield from encoding(live, places, self._values, self._entry_bytes_max)
+        (encoded,) = yield from encoding([self.touched])
+        self.stage(encoded)
+
+    @property
+    def touched(self) -> Touched[K, V]:
+        """What to encode for `stage`."""
+        return Touched(self.live, self._places, self._values, self._entry_bytes_max)
+
+    def stage(self, encoded: Encoded) -> None:
+        """The end of `staging`: everything that was touched is encoded and can be written."""
         if self._staged:
             self._staged_places += [p for p in self._places if p[0] not in self._staged]
             self._staged.update(encoded)
@@ -178,7 +198,7 @@ class MapStore(Generic[K, V]):
         yield from self._shards.writing(self._staged_places, changes)
         self._sealed = True
         self._forget_staged()
-        return Sealed(changes, self._shards.digest)
+        return Sealed({self.name: changes} if changes else {}, self._shards.digest)
 
     def merge(self) -> None:
         """
@@ -230,12 +250,17 @@ class MapStore(Generic[K, V]):
 
     # ------------------------------------------------------------------ snapshot and recovery
 
-    def apply_changes(self, changes: StateChanges) -> None:
-        mask, lookups = self._mask, self._lookups
-        indexes = [crc32(key) & mask for key in changes]
-        places = [(k, lookups[i](k), i) for k, i in zip(changes, indexes, strict=True)]
-        all_of(self._shards.writing(places, dict(changes)))
-        self._shards.keep()
+    def apply_changes(self, changes: StateChanges, cleared: Sequence[str] = ()) -> None:
+        if self.name in cleared:
+            self._shards.reset(self.shard_count)
+        for store, entries in changes.items():
+            if store == self.name:
+                self._shards.apply(entries)
+            elif entries:
+                raise unknown_store(store, self.name)
+
+    def retire(self) -> None:
+        """There is no other store."""
 
     def mark(self) -> Cursor:
         return self._shards.mark()
@@ -249,11 +274,13 @@ class MapStore(Generic[K, V]):
         self._shards.reset(shard_count)
         self._mask = self._shards.mask
 
-    def load(self, slices: Iterable[ShardSlice]) -> None:
+    def load(self, slices: Iterable[ShardSlice], store: str = DEFAULT_STORE) -> None:
+        if store != self.name:
+            raise unknown_store(store, self.name)
         self._shards.load(slices)
 
     def loaded(self) -> None:
         """Nothing to do: `load` took over every slice."""
 
-    def committed_view(self) -> Mapping[K, V]:
+    def committed_view(self) -> CommittedView[K, V]:
         return CommittedView(self._keys, self._values, self._shards)

@@ -15,8 +15,8 @@ from msgspec import inspect
 SCALARS = frozenset({NoneType, bool, int, float, str, bytes})
 """Types that msgpack keeps exactly; an int or str it cannot hold fails to encode."""
 
-Owners = dict[int, tuple[object, str]]
-"""id of a mutable object in the state → its key, and its path in that value ("" for the value itself)."""
+Owners = dict[int, str]
+"""id of a mutable object in the state → its place, as a message names it."""
 
 _STR, _DICT, _LIST = frozenset({str}), frozenset({dict}), frozenset({list})
 _SCALAR_NODES: dict[type[inspect.Type], type] = {

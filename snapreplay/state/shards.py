@@ -11,7 +11,7 @@ computes them from the bytes instead, which proves at every snapshot that the di
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -24,7 +24,7 @@ from snapreplay.errors import DamagedError
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.cursor import ShardCursor
 from snapreplay.state.digest import EMPTY, MASK, SEED, Digest
-from snapreplay.state.steps import Steps
+from snapreplay.state.steps import Steps, all_of
 
 SHARD_COUNT = 1024
 
@@ -151,6 +151,14 @@ class Shards:
         self.digest = Digest(count, sum_a & MASK, sum_b & MASK)
         self.size_bytes = size_bytes
 
+    def apply(self, changes: Mapping[bytes, bytes | None]) -> None:
+        """Recovery: fold in the changes of a committed batch, in one go."""
+        mask, lookups = self.mask, self.lookups
+        indexes = [crc32(key) & mask for key in changes]
+        places = [(k, lookups[i](k), i) for k, i in zip(changes, indexes, strict=True)]
+        all_of(self.writing(places, dict(changes)))
+        self.keep()
+
     def keep(self) -> None:
         """The batch written last is committed."""
         self._undo = None
@@ -189,6 +197,14 @@ class Shards:
             else:
                 keys.add(key)
         return keys
+
+    def taken(self) -> list[dict[bytes, bytes]]:
+        """Return the entries' own dicts and become empty: freeing them takes time. A cursor that is still open keeps
+        its image.
+        """
+        shards = [*self._shards, *self._targets]
+        self.reset(self.mask + 1)
+        return shards
 
     def entries(self, index: int, entries_max: int | None = None) -> list[tuple[bytes, bytes]]:
         """Return the entries of one shard, without what was written since a mark that is not settled."""

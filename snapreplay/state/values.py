@@ -77,6 +77,7 @@ class ValueCodec(Generic[V]):
                 hint="use a msgspec Struct, a dataclass, dict, list, or a scalar type",
             ) from error
         self.type = value_type
+        self.place = "state"  # in messages; "state.items" in a named store
         self.pack = msgspec.msgpack.Encoder(order="deterministic").encode
         self.are_flat: FlatCheck = flat_check(node)
         self.shareable = is_shareable(node)
@@ -84,7 +85,7 @@ class ValueCodec(Generic[V]):
     def unencodable(self, key: object, value: V, cause: Exception) -> RecordError:
         """Return the error for a value that failed to `pack`."""
         return RecordError(
-            f"state[{key!r}]: a {type(value).__name__} cannot be encoded: {cause}",
+            f"{self.place}[{key!r}]: a {type(value).__name__} cannot be encoded: {cause}",
             hint="use ints of at most 64 bits, strings without lone surrogates, and dicts with str keys",
             key=key,
         )
@@ -92,7 +93,7 @@ class ValueCodec(Generic[V]):
     def misfit(self, key: object, cause: Exception) -> StoredValueUnreadable:
         """Return the error for stored bytes that failed to `unpack`: the type was changed since they were written."""
         return StoredValueUnreadable(
-            f"state[{key!r}] was written as a type other than {self.type!r}: {cause}",
+            f"{self.place}[{key!r}] was written as a type other than {self.type!r}: {cause}",
             hint=UNREADABLE_HINT,
             key=key,
         )
@@ -101,7 +102,7 @@ class ValueCodec(Generic[V]):
         """Check fully that the value reads back equal and of the same types, and shares nothing mutable.
 
         Args:
-            owners: the values of all touched keys; the mutable parts of this one are added.
+            owners: the mutable objects seen so far; those in this value are added.
 
         Raises:
             RecordError: names the place in the value and both types, or the two keys of a shared
@@ -111,29 +112,30 @@ class ValueCodec(Generic[V]):
             back = self.unpack(encoded)
         except msgspec.MsgspecError as error:
             raise RecordError(
-                f"state[{key!r}] would not read back as {self.type!r}: {error}",
+                f"{self.place}[{key!r}] would not read back as {self.type!r}: {error}",
                 hint="store a value of the declared type",
                 key=key,
             ) from error
         for path, part, part_back, mutable in parts_with_read_back(value, back):
             if not same(part, part_back):
                 raise RecordError(
-                    f"state[{key!r}]{path} is {shown(part)} but would read back as "
+                    f"{self.place}[{key!r}]{path} is {shown(part)} but would read back as "
                     f"{shown(part_back)}",
                     hint="store the value that it reads back as, or declare the type, "
                     "for example MapState(str, tuple[int, int])",
                     key=key,
                 )
-            place = (key, path)
-            if mutable and owners.setdefault(id(part), place) != place:
-                other_key, other_path = owners[id(part)]
-                raise shared_object(f"[{key!r}]{path}", f"[{other_key!r}]{other_path}", key)
+            if mutable:
+                place = f"{self.place}[{key!r}]{path}"
+                owner = owners.setdefault(id(part), place)
+                if owner != place:
+                    raise shared_object(place, owner, key)
 
 
 def shared_object(place: str, other_place: str, key: object) -> RecordError:
     """Returns the error for one mutable object in two places, which would be two objects after the batch."""
     return RecordError(
-        f"state{place} and state{other_place} hold the same object",
+        f"{place} and {other_place} hold the same object",
         hint="store a copy in one of them",
         key=key,
     )

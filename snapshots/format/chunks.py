@@ -16,10 +16,10 @@ from snapreplay.snapshots.format.envelope import (
     decode,
     open_envelope,
 )
-from snapreplay.snapshots.format.records import DEFAULT_STORE, Chunk, ChunkRef
+from snapreplay.snapshots.format.records import Chunk, ChunkRef
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.cursor import split
-from snapreplay.state.digest import EMPTY, Digest, adding_up
+from snapreplay.state.digest import DEFAULT_STORE, EMPTY, Digest, adding_up
 from snapreplay.state.steps import Steps, all_of
 
 RAW_BYTES_MAX = 4 * 1024 * 1024
@@ -28,17 +28,14 @@ _AIM = 0.85  # of the record limit: the next slices may compress a little worse 
 
 
 class ChunkWriter:
-    """Numbers and encodes the chunks of one snapshot of one store.
+    """Numbers and encodes the chunks of one snapshot.
 
     It learns how well the state compresses, so that chunks stay just below the limit. It may run in
     a thread; one call at a time.
     """
 
-    def __init__(
-        self, snapshot_id: str, store: str = DEFAULT_STORE, record_bytes_max: int = RECORD_BYTES_MAX
-    ) -> None:
+    def __init__(self, snapshot_id: str, record_bytes_max: int = RECORD_BYTES_MAX) -> None:
         self._snapshot_id = snapshot_id
-        self._store = store
         self._record_bytes_max = record_bytes_max
         self._sequence = 0
         self._raw_bytes = self._bounded(record_bytes_max * _AIM)
@@ -48,9 +45,11 @@ class ChunkWriter:
         """Key and value bytes to pass to the next `body`, so that it makes one chunk close to the limit."""
         return self._raw_bytes
 
-    def body(self, slices: Sequence[ShardSlice]) -> bytes:
-        """Return the body of the next chunk. The caller envelopes it in a thread: compressing frees the interpreter."""
-        return body_of(Chunk(self._snapshot_id, self._sequence, self._store, list(slices)))
+    def body(self, slices: Sequence[ShardSlice], store: str = DEFAULT_STORE) -> bytes:
+        """Return the body of the next chunk, with these slices of one store. The caller envelopes it in a thread:
+        compressing frees the interpreter.
+        """
+        return body_of(Chunk(self._snapshot_id, self._sequence, store, list(slices)))
 
     def halves_unless_fitting(
         self, slices: Sequence[ShardSlice], value: bytes
@@ -88,8 +87,7 @@ class ChunkWriter:
             first, second = split(slices[0])
         except ValueError as error:
             raise EntryTooLarge(
-                f"one entry of store {self._store!r} is larger than a chunk of"
-                f" {self._record_bytes_max} bytes: {error}",
+                f"one entry is larger than a chunk of {self._record_bytes_max} bytes: {error}",
                 hint="keep less under one key: split the value over several keys",
             ) from error
         return [first], [second]
@@ -133,8 +131,16 @@ def open_chunk(value: bytes, ref: ChunkRef, snapshot_id: str) -> bytes:
     return body
 
 
-def reading_back(body: bytes, ref: ChunkRef, snapshot_id: str) -> Steps[Digest]:
-    """Return the digest of the entries in a chunk, each hashed again; each step decodes a slice.
+def stated_digest(chunk: Chunk) -> Digest:
+    """Return the digest of the entries in a chunk by the sums that its slices state."""
+    total = EMPTY
+    for part in chunk.slices:
+        total = total.plus(Digest(len(part.entries), part.digest_a, part.digest_b))
+    return total
+
+
+def reading_back(body: bytes, ref: ChunkRef, snapshot_id: str) -> Steps[tuple[str, Digest]]:
+    """Return the store of a chunk and the digest of its entries, each hashed again; each step decodes a slice.
 
     Raises:
         DamagedError: as `read_chunk` with `verify_sums`.
@@ -151,7 +157,7 @@ def reading_back(body: bytes, ref: ChunkRef, snapshot_id: str) -> Steps[Digest]:
             total = total.plus((yield from _verifying(part, where)))
     except (ValueError, RecursionError) as error:  # as in `decode`
         raise DamagedError(f"{where} does not read back: {error}") from error
-    return total
+    return chunk.store, total
 
 
 class _Sliced(msgspec.Struct, frozen=True):

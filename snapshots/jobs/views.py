@@ -54,9 +54,22 @@ def _changes(moment: Moment, logs: Logs, at: At) -> Rows:
         elif isinstance(entry, Claim):
             waiting = []
         else:
+            yield from _cleared(offset, entry)
             for place, record in waiting:
                 yield from _changed(place, record)
             waiting = []
+
+
+def _cleared(offset: int, increment: Increment) -> Rows:
+    for store in increment.cleared:
+        yield {
+            "batch": increment.batch,
+            "offset": offset,
+            "change_type": "clear",
+            "store": store,
+            "key": None,
+            "value": None,
+        }
 
 
 def _changed(offset: int, record: ChangesRecord) -> Rows:

@@ -38,8 +38,8 @@ from snapreplay.snapshots.proof.records import (
     judge,
 )
 from snapreplay.snapshots.proof.report import Violation
-from snapreplay.state.contract import Store
-from snapreplay.state.digest import Digest
+from snapreplay.state.contract import StateChanges, Store
+from snapreplay.state.digest import DEFAULT_STORE, Digest
 from snapreplay.state.steps import all_of
 from snapreplay.state.store import store_of
 
@@ -206,13 +206,15 @@ class _Replay:
         manifest = manifest_of(self._logs, pointer)
         self._store.clear(manifest.shard_count)
         for chunk in chunks_of(self._logs, pointer.manifest_offset, manifest):
-            self._store.load(chunk.slices)
+            self._store.load(chunk.slices, chunk.store)
         self._store.loaded()
         self._store.stream_time_ms = manifest.stream_time_ms
 
     def _batch(self, found: Found, changes: Sequence[bytes]) -> None:
         increment = found.increment
         applied: Applied | None = None
+        if increment.cleared:
+            self._store.apply_changes({}, increment.cleared)
         if increment.begins_anew:
             self._load(increment.pointers[0])
         elif increment.ranges:
@@ -284,18 +286,18 @@ def _narrowed(
     def says() -> str:
         if increment.changes is None or applied is None:
             return "no changes were recorded to compare"
-        recorded: dict[bytes, bytes | None] = {}
+        recorded: dict[_Place, bytes | None] = {}
         for stores in check_changes(increment.changes, changes):
-            for store in stores.values():
-                recorded |= store
-        replayed = applied.sealed.changes
+            recorded |= _by_place(stores)
+        replayed = _by_place(applied.sealed.changes)
         keys = [k for k in {**recorded, **replayed} if _at(recorded, k) != _at(replayed, k)]
         if not keys:
             return "by the same changes of the state"
-        key = keys[0]
+        place = store, key = keys[0]
+        where = "" if store == DEFAULT_STORE else f" of store {store}"
         return (
-            f"the state differs in {counted(len(keys), 'key')}, first {_shown(key)}: recorded"
-            f" {_shown(_at(recorded, key))}, replayed {_shown(_at(replayed, key))}"
+            f"the state differs in {counted(len(keys), 'key')}, first {_shown(key)}{where}: recorded"
+            f" {_shown(_at(recorded, place))}, replayed {_shown(_at(replayed, place))}"
         )
 
     return says
@@ -305,8 +307,16 @@ _UNTOUCHED = b"\xc1"  # no MessagePack
 _SHOWN_MAX = 200
 
 
-def _at(changes: Mapping[bytes, bytes | None], key: bytes) -> bytes | None:
-    return changes.get(key, _UNTOUCHED)
+_Place = tuple[str, bytes]
+"""A store and a key in it."""
+
+
+def _by_place(changes: StateChanges) -> dict[_Place, bytes | None]:
+    return {(store, key): new for store, entries in changes.items() for key, new in entries.items()}
+
+
+def _at(changes: Mapping[_Place, bytes | None], place: _Place) -> bytes | None:
+    return changes.get(place, _UNTOUCHED)
 
 
 def _shown(stored: bytes | None) -> str:

@@ -33,6 +33,8 @@ ELSEWHERE = {
     "test_a_flood_of_dead_letters_stops_the_partition",
     "snapreplay/state/values.py::module": "tests/service/live/test_value_check.py::"
     "test_a_type_that_cannot_read_what_is_stored_never_goes_live",
+    "snapreplay/state/unknown_store.py::unknown_store": "tests/snapreplay/state/test_unknown_store.py::"
+    "test_a_store_that_nobody_declares_stops_the_partition_and_both_ways_out_lead_on",
     "snapreplay/testing.py::check": "tests/snapreplay/test_testing.py::test_no_records_are_no_check",
     "service/core/refusals.py::duplicate_instance": "tests/service/test_two_processes.py::"
     "test_the_older_of_two_with_one_instance_id_steps_down_until_it_is_alone",

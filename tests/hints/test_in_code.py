@@ -278,7 +278,7 @@ CASES: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
     ),
     "a change that fits into a record": (
         "keep less under one key: split the value over several keys",
-        lambda: split_changes(7, {b"k": LARGEST}), lambda: split_changes(7, {b"k-1": HALF, b"k-2": HALF}),
+        lambda: split_changes(7, {"s": {b"k": LARGEST}}), lambda: split_changes(7, {"s": {b"k-1": HALF, b"k-2": HALF}}),
     ),
     "an entry that fits into a chunk": (
         "keep less under one key: split the value over several keys",
@@ -392,7 +392,7 @@ def test_a_stored_value_of_another_type_is_read_by_the_type_that_wrote_it():
     def read(value_type: Any) -> Any:
         state = MapState(str, value_type)
         written = msgspec.msgpack.encode({"n": 1})
-        store_of(state).apply_changes({msgspec.msgpack.encode("k"): written})
+        store_of(state).apply_changes({"default": {msgspec.msgpack.encode("k"): written}})
         return state["k"]
 
     with pytest.raises(SnapreplayError, match="new fields of a Struct need defaults"):

@@ -30,7 +30,7 @@ async def test_what_a_program_sees_of_a_running_service(stage, unique):
         assert [s.partition for s in service.restore_status()] == [0, 1, 2]
         view = service.view(0)
         with pytest.raises(TypeError):
-            view["k0"] = {}  # type: ignore[index]
+            view["k0"] = {}
         with pytest.raises(KeyError):
             service.view(3)
     with pytest.raises(KeyError):

@@ -67,6 +67,7 @@ class Scenario:
     slice_records: int
     linger_ms: int
     fat: bool
+    named: bool  # the state has two stores instead of one map
     poison: float  # share of the records
     slow_markers: bool
     chaos_seconds: float
@@ -101,6 +102,7 @@ def draw(rng: random.Random) -> Scenario:
         slice_records=rng.choice((1, 3, 5000, 5000)),
         linger_ms=rng.choice((0, 2)),
         fat=fat,
+        named=_apart(rng).random() < 0.25,
         poison=rng.choice((0.0, 0.0, 0.03, 0.1)),
         slow_markers=rng.random() < 0.6,
         chaos_seconds=chaos_seconds,
@@ -109,6 +111,13 @@ def draw(rng: random.Random) -> Scenario:
         final_snapshot=rng.random() < 0.5,
         slow_steps=rng.random() < 0.3,
     )
+
+
+def _apart(rng: random.Random) -> random.Random:
+    """A generator whose draws do not change what `rng` draws: what came later leaves the histories of all seeds."""
+    apart = random.Random()
+    apart.setstate(rng.getstate())
+    return random.Random(apart.random())
 
 
 def _events(rng: random.Random, chaos_seconds: float) -> tuple[Event, ...]:

@@ -16,7 +16,6 @@ from snapreplay.app.ranges import Anchor, InputRange, SkippedRange
 from snapreplay.snapshots.format.changes import split_changes
 from snapreplay.snapshots.format.envelope import decode, encode
 from snapreplay.snapshots.format.records import (
-    DEFAULT_STORE,
     Chunk,
     ChunkRef,
     Claim,
@@ -25,7 +24,7 @@ from snapreplay.snapshots.format.records import (
     Pointer,
 )
 from snapreplay.state.contract import ShardSlice
-from snapreplay.state.digest import digest_of
+from snapreplay.state.digest import DEFAULT_STORE, digest_of
 from tests.support.audited_topics import Topics
 from tests.support.entries import ORIGIN, increment, manifest
 
@@ -173,7 +172,7 @@ def batch_of(partition: Partition) -> list[bytes]:
             del partition.state[key]
         else:
             partition.state[key] = value
-    values, ref = split_changes(partition.batch, changes, 1000)
+    values, ref = split_changes(partition.batch, {DEFAULT_STORE: changes}, 1000)
     assert len(values) > 1
     return [*values, increment_of(partition, ranges=True, changes=ref)]
 

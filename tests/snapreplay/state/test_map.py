@@ -19,7 +19,7 @@ def commit(state: MapState[Any, Any]) -> dict[bytes, bytes | None]:
     """End a batch and begin the next one; returns its changes."""
     store = state.__snapreplay_store__()
     all_of(store.staging())
-    changes = all_of(store.sealing()).changes
+    changes = all_of(store.sealing()).changes.get("default", {})
     store.merge()
     store.begin()
     return changes

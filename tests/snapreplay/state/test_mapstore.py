@@ -43,9 +43,9 @@ def fresh() -> tuple[MapState[str, dict[str, Any]], Any]:
     return state, store
 
 
-def fold(entries: dict[bytes, bytes], changes: StateChanges) -> dict[bytes, bytes]:
+def fold(entries: dict[bytes, bytes], stores: StateChanges) -> dict[bytes, bytes]:
     """What a reader of the log does."""
-    for key, value in changes.items():
+    for key, value in stores.get("default", {}).items():
         if value is None:
             del entries[key]
         else:
@@ -131,7 +131,7 @@ class Machine(RuleBasedStateMachine):
         self.sealed = copy.deepcopy(self.staged)
         self.changes = dict(result.changes)
         before, after = encoded(self.committed), encoded(self.sealed)
-        assert self.changes == {
+        assert self.changes.get("default", {}) == {
             key: after.get(key)
             for key in before.keys() | after.keys()
             if before.get(key) != after.get(key)
@@ -268,7 +268,7 @@ def test_changes_are_ordered_by_first_touch_and_real() -> None:
     del state["new"]
     state["b"] = {"n": 1}
     state.pop("never", None)
-    assert list(commit(store)) == [pack("z"), pack("b")]
+    assert list(commit(store)["default"]) == [pack("z"), pack("b")]
     assert commit(store) == {}
 
 
@@ -319,7 +319,7 @@ def test_clear_forgets_everything() -> None:
     assert store.size_bytes == 0
     assert store.shard_count == 1024
     state["c"]["n"] = 1
-    assert list(commit(store)) == [pack("c")]
+    assert list(commit(store)["default"]) == [pack("c")]
 
 
 def test_an_impossible_shard_count_is_damage() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from snapreplay.errors import RecordError
 from snapreplay.state.shards import Slot
-from snapreplay.state.staging import BLOCK, READ_BACK, encoding
+from snapreplay.state.staging import BLOCK, READ_BACK, Touched, encoding
 from snapreplay.state.steps import all_of
 from snapreplay.state.values import DELETED, ValueCodec
 
@@ -19,7 +19,7 @@ class Frozen(msgspec.Struct, frozen=True):
 def encoded(live: dict[str, Any], declared: Any = dict, limit: int = 1000) -> list[Any]:
     """The values of a batch, decoded again for comparison; None for a tombstone."""
     places: list[Slot] = [(msgspec.msgpack.encode(key), None, 0) for key in live]
-    result = all_of(encoding(live, places, ValueCodec(declared), limit))
+    (result,) = all_of(encoding([Touched(live, places, ValueCodec(declared), limit)]))
     assert list(result) == [place[0] for place in places]
     return [None if new is None else msgspec.msgpack.decode(new) for new in result.values()]
 
@@ -60,7 +60,7 @@ def test_the_work_is_done_in_steps(value: object) -> None:
     """Values with others in them are read back one by one, 10 µs each: whole, a batch would take 50 ms."""
     live = {f"k{i}": value if value == 0 else {"n": [i]} for i in range(4 * BLOCK)}
     places: list[Slot] = [(msgspec.msgpack.encode(key), None, 0) for key in live]
-    steps = len(list(encoding(live, places, ValueCodec(type(value)), 10**6)))
+    steps = len(list(encoding([Touched(live, places, ValueCodec(type(value)), 10**6)])))
     read_back = 0 if value == 0 else 4 + 4 * BLOCK // READ_BACK
     assert steps == 4 + read_back
 
