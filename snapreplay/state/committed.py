@@ -7,11 +7,10 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import MsgspecError
 
-from snapreplay.state.keys import KeyCodec
+from snapreplay.state.keys import K, KeyCodec
 from snapreplay.state.shards import Shards
 from snapreplay.state.values import ValueCodec
 
-K = TypeVar("K", bound=str | bytes | int)
 V = TypeVar("V")
 
 

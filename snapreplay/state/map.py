@@ -10,11 +10,10 @@ from msgspec import MsgspecError
 from snapreplay.counted import counted
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.contract import ENTRY_BYTES_MAX
-from snapreplay.state.keys import UNENCODABLE, KeyCodec
+from snapreplay.state.keys import UNENCODABLE, K, KeyCodec
 from snapreplay.state.mapstore import MapStore
 from snapreplay.state.values import ABSENT, DELETED, Missing, ValueCodec
 
-K = TypeVar("K", bound=str | bytes | int)
 V = TypeVar("V")
 
 
@@ -52,7 +51,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         """
         keys, values = KeyCodec(key_type), ValueCodec(value_type)
         self._keys, self._values = keys, values
-        self._key_type = key_type
+        self._key_type = keys.own_type
         self._default = None if default is None else _encoded_default(values, default)
         self._store = MapStore(self, keys, values, entry_bytes_max)
         self._live = self._store.live
@@ -69,7 +68,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
 
     def __getitem__(self, key: K) -> V:
         if type(key) is not self._key_type:
-            raise self._keys.refusal(key)
+            self._keys.check(key)
         value = self._live.get(key, ABSENT)
         if value is ABSENT:
             value = self._touch(key)
@@ -78,7 +77,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
 
     def __setitem__(self, key: K, value: V) -> None:
         if type(key) is not self._key_type:
-            raise self._keys.refusal(key)
+            self._keys.check(key)
         before = self._live.get(key, ABSENT)
         if before is ABSENT:
             self._touch(key, value)
@@ -95,10 +94,11 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
 
     def __contains__(self, key: object) -> bool:
         if type(key) is not self._key_type:
-            raise self._keys.refusal(key)
-        value: V | Missing = self._live.get(key, ABSENT)
+            self._keys.check(key)
+        known: Any = key
+        value: V | Missing = self._live.get(known, ABSENT)
         if value is ABSENT:
-            return self._store.has_below(key)
+            return self._store.has_below(known)
         return value is not DELETED
 
     def __len__(self) -> int:
@@ -109,7 +109,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
 
     def __repr__(self) -> str:
         value_type = getattr(self._values.type, "__name__", repr(self._values.type))
-        return f"<MapState {self._key_type.__name__} → {value_type}, {counted(len(self), 'entry')}>"
+        return f"<MapState {self._keys.name} → {value_type}, {counted(len(self), 'entry')}>"
 
     def get(self, key: K, default: Any = None) -> Any:
         """The value, which may be changed in place, or `default`, which is not stored."""
@@ -145,7 +145,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
     def _peek(self, key: K) -> V | Missing:
         """The value, or ABSENT. Stores nothing."""
         if type(key) is not self._key_type:
-            raise self._keys.refusal(key)
+            self._keys.check(key)
         value = self._live.get(key, ABSENT)
         if value is ABSENT:
             value = self._touch(key)

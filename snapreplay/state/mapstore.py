@@ -16,7 +16,7 @@ from msgspec import MsgspecError
 from snapreplay.state.committed import CommittedView
 from snapreplay.state.contract import Cursor, Sealed, ShardSlice, StateChanges
 from snapreplay.state.digest import DEFAULT_STORE, Digest
-from snapreplay.state.keys import UNENCODABLE, KeyCodec
+from snapreplay.state.keys import UNENCODABLE, K, KeyCodec
 from snapreplay.state.shards import SHARD_COUNT, Shards, Slot
 from snapreplay.state.staging import Encoded, Touched, encoding
 from snapreplay.state.steps import Steps
@@ -26,7 +26,6 @@ from snapreplay.state.values import ABSENT, DELETED, Missing, ValueCodec
 CHECK_ENTRIES, CHECK_BYTES = 128, 64 * 1024
 """Read in one step, which takes well below a millisecond."""
 
-K = TypeVar("K", bound=str | bytes | int)
 V = TypeVar("V")
 
 

@@ -15,6 +15,7 @@ from snapreplay.snapshots.proof.entries import is_there
 from snapreplay.snapshots.proof.moment import Logs, Moment
 from snapreplay.snapshots.proof.records import judge
 from snapreplay.snapshots.proof.state import At, last_batch, state_at
+from snapreplay.state.keys import stored_key
 
 ROWS_MAX = 10_000
 """Of an Arrow batch."""
@@ -210,10 +211,10 @@ VIEWS: dict[str, View] = {
 
 
 def as_json(stored: bytes | None) -> str | None:
-    """A stored key or value as JSON text; what is no MessagePack, as base64 in a JSON string."""
+    """A stored key or value as JSON text, a key of several parts as an array; else as base64 in a JSON string."""
     if stored is None:
         return None
     try:
-        return msgspec.json.encode(msgspec.msgpack.decode(stored)).decode()
+        return msgspec.json.encode(stored_key(stored)).decode()
     except (ValueError, TypeError, RecursionError):
         return msgspec.json.encode(base64.b64encode(stored).decode()).decode()

@@ -40,6 +40,7 @@ from snapreplay.snapshots.proof.records import (
 from snapreplay.snapshots.proof.report import Violation
 from snapreplay.state.contract import StateChanges, Store
 from snapreplay.state.digest import DEFAULT_STORE, Digest
+from snapreplay.state.keys import stored_key
 from snapreplay.state.steps import all_of
 from snapreplay.state.store import store_of
 
@@ -325,7 +326,7 @@ def _shown(stored: bytes | None) -> str:
     if stored == _UNTOUCHED:
         return "not touched"
     try:
-        text = repr(msgspec.msgpack.decode(stored))
+        text = repr(stored_key(stored))
     except (ValueError, RecursionError):
         text = repr(stored)
     return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}…"

@@ -229,7 +229,7 @@ CASES: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
         "inputs: in", lambda: Harness(app(ignore)).feed(OUT, key="k", value=1),
         lambda: Harness(app(ignore)).feed(IN, key="k", value=1),
     ),
-    "a key type": ("use str, bytes or int", lambda: MapState(float, int), lambda: MapState(str, int)),
+    "a key type": ("such as tuple[str, int]", lambda: MapState(float, int), lambda: MapState(tuple[str, int], int)),
     "a key of the type": ("convert it: str(...)", lambda: fed(stores(1, key=7)), lambda: fed(stores(1, key=str(7)))),
     "a key that fits": (
         "use ints of at most 64 bits", lambda: fed(stores(1, key=2**70), state=of(int, int)),
