@@ -18,7 +18,7 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
     """A read-only view that follows the state: always the last committed batch, even while the next one is applied.
 
     Each access decodes anew, so changes to a returned value have no effect. Iteration covers the keys
-    present when it began, in the order of the encoded keys; looking up a key that was deleted since
+    present when it began, in order, and costs O(n log n); looking up a key that was deleted since
     raises KeyError.
     """
 
@@ -43,7 +43,7 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
         return self._shards.committed_digest.count
 
     def __iter__(self) -> Iterator[K]:
-        return map(self._keys.unpack, sorted(self._shards.committed_keys()))
+        return iter(sorted(map(self._keys.unpack, self._shards.committed_keys())))
 
     def _stored(self, key: object) -> bytes | None:
         return self._shards.committed_value(self._keys.encode(key))

@@ -187,6 +187,10 @@ class CompositeStore:
         for store in self._maps.values():
             store.loaded()
 
+    def indexing(self) -> Steps[None]:
+        for store in self._maps.values():
+            yield from store.indexing()
+
     def committed_view(self) -> CommittedStores:
         return CommittedStores({n: store.committed_view() for n, store in self._maps.items()})
 

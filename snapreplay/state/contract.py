@@ -238,6 +238,14 @@ class Store(Protocol):
     def loaded(self) -> None:
         """Recovery: all slices are in. An `ObjectStore` calls the user's `restore` here."""
 
+    def indexing(self) -> Steps[None]:
+        """Recovery: sort the keys of ordered maps, if that is to be done. Otherwise the first one who needs them waits.
+        Nothing may be written meanwhile.
+
+        Raises:
+            StoredValueUnreadable: a stored key has another type.
+        """
+
     def committed_view(self) -> Any:
         """Read-only view of the last committed batch, for other tasks of the same loop: a mapping, or an object with
         such a mapping for each store.

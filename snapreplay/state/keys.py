@@ -65,6 +65,23 @@ class KeyCodec(Generic[K]):
             return
         raise self.refusal(key)
 
+    def check_bound(self, bound: object, *, is_prefix: bool) -> None:
+        """Of a range: a key, the first parts of one, or as a prefix a part of a text.
+
+        Raises:
+            RecordError: neither of them.
+        """
+        if self._parts and type(bound) is tuple:
+            if tuple(map(type, bound)) == self._parts[: len(bound)]:
+                return
+        elif type(bound) is self.own_type and not (is_prefix and self.type is int):
+            return
+        raise RecordError(
+            f"{self.place}.range(): {bound!r} is no {'prefix' if is_prefix else 'bound'} of a {self.name}",
+            hint="pass a key, or the first parts of one as a tuple; ints have no prefix",
+            key=bound,
+        )
+
     def encode(self, key: object) -> bytes:
         """Encode with all checks.
 

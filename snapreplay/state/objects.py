@@ -195,6 +195,10 @@ class ObjectStore:
         entries, self._loading = self._loading, {}
         self.view.restore(iter(entries.items()))
 
+    def indexing(self) -> Steps[None]:
+        """There is nothing to sort."""
+        yield
+
     def committed_view(self) -> NoReturn:
         """
         Raises:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 from zlib import crc32
 
@@ -90,12 +90,16 @@ class Shards:
 
     def __iter__(self) -> Iterator[bytes]:
         """Iterate over all encoded keys, in no order. Must not be continued after a write."""
+        return chain.from_iterable(self.by_shard())
+
+    def by_shard(self) -> Iterator[Iterable[bytes]]:
+        """The encoded keys of one shard after the other. Must not be continued after a write."""
         for shard, target in zip(self._shards, self._targets, strict=True):
             if target is shard:
-                yield from shard
+                yield shard
             else:
-                yield from (k for k in shard if k not in target)
-                yield from (k for k, v in target.items() if v is not None)
+                below = [k for k in shard if k not in target]
+                yield below + [k for k, v in target.items() if v is not None]
 
     def writing(self, places: Sequence[Slot], changes: dict[bytes, bytes | None]) -> Steps[None]:
         """Apply a batch, digest included. Lookups see it at once. `keep` makes it the last committed batch;
@@ -177,6 +181,11 @@ class Shards:
             else:
                 target[key] = old
         self.digest, self.size_bytes = undo.digest, undo.size_bytes
+
+    @property
+    def waiting(self) -> Sequence[Slot]:
+        """The places of the batch that is neither kept nor undone."""
+        return () if self._undo is None else self._undo.places
 
     @property
     def committed_digest(self) -> Digest:

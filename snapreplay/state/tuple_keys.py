@@ -27,6 +27,14 @@ def tuple_packer(part_types: tuple[type, ...]) -> Callable[[Any], bytes]:
     It raises ValueError for a string that UTF-8 cannot hold, and OverflowError for an int beyond 64 bits, signed.
     """
     packers = [_PACKERS[each] for each in part_types]
+    if len(packers) == 2:  # the most frequent case costs half as much
+        pack_one, pack_other = packers
+
+        def pack_pair(key: tuple[Any, Any]) -> bytes:
+            one, other = key
+            return b"\xc1%b%b" % (pack_one(one), pack_other(other))
+
+        return pack_pair
 
     def pack(key: tuple[Any, ...]) -> bytes:
         return FIRST + b"".join([pack_part(part) for pack_part, part in zip(packers, key)])  # noqa: B905 - checked

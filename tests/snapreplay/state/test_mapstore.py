@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from snapreplay.errors import DamagedError, RecordError
 from snapreplay.state import shards as shards_module
+from snapreplay.state import sorted_keys
 from snapreplay.state import staging as staging_module
 from snapreplay.state.contract import Cursor, Sealed, StateChanges, Store
 from snapreplay.state.digest import digest_of
@@ -35,9 +36,11 @@ def encoded(entries: Entries) -> dict[bytes, bytes]:
     return {pack(key): pack(value) for key, value in entries.items()}
 
 
-def fresh() -> tuple[MapState[str, dict[str, Any]], Any]:
+def fresh(*, ordered: bool = False) -> tuple[MapState[str, dict[str, Any]], Any]:
     """A map of few, therefore crowded, shards, and its store."""
-    state: MapState[str, dict[str, Any]] = MapState(str, dict, default=lambda: {"n": 0})
+    state: MapState[str, dict[str, Any]] = MapState(
+        str, dict, default=lambda: {"n": 0}, ordered=ordered
+    )
     store = state.__snapreplay_store__()
     store.clear(4)
     return state, store
@@ -63,10 +66,12 @@ def one_key_a_step() -> Iterator[None]:
 class Machine(RuleBasedStateMachine):
     """`live`, `staged`, `sealed` and `committed` are whole copies of the state, one per layer."""
 
+    ordered = False
+
     def __init__(self) -> None:
         super().__init__()
-        self.state, self.store = fresh()
-        _, self.replica = fresh()
+        self.state, self.store = fresh(ordered=self.ordered)
+        self.replicated, self.replica = fresh(ordered=self.ordered)
         self.committed: Entries = {}
         self.sealed: Entries | None = None
         self.changes: StateChanges = {}
@@ -226,7 +231,7 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def the_view_is_the_live_copy(self) -> None:
         assert len(self.state) == len(self.live)
-        assert list(self.state) == sorted(self.live, key=pack)
+        assert list(self.state) == sorted(self.live)
 
     @invariant()
     def the_committed_view_and_the_replica_are_the_committed_copy(self) -> None:
@@ -242,8 +247,72 @@ class Machine(RuleBasedStateMachine):
         assert self.store.size_bytes == sum(len(k) + len(v) for k, v in newest.items())
 
 
+class OrderedMachine(Machine):
+    """The same with keys that are kept in order, in small blocks; ranges are those of a sorted dict."""
+
+    ordered = True
+
+    def __init__(self) -> None:
+        self.small = patch.object(sorted_keys, "BLOCK_KEYS", 4)
+        self.small.start()
+        super().__init__()
+
+    def teardown(self) -> None:
+        self.small.stop()
+
+    @rule(
+        start=KEYS | st.none(),
+        end=KEYS | st.none(),
+        prefix=st.sampled_from([None, "k", "k1", "x"]),
+        reverse=st.booleans(),
+        puts=st.lists(KEYS, max_size=2),
+        deletes=st.lists(KEYS, max_size=2),
+    )
+    def read_a_range(
+        self,
+        start: str | None,
+        end: str | None,
+        prefix: str | None,
+        reverse: bool,
+        puts: list[str],
+        deletes: list[str],
+    ) -> None:
+        """After its first entry others come and go: it has those that were there and are not deleted."""
+        found = self.state.range(prefix=prefix, start=start, end=end, reverse=reverse)
+        wanted = sorted(
+            (
+                key
+                for key in self.live
+                if key.startswith(prefix or "")
+                and (start is None or start <= key)
+                and (end is None or key < end)
+            ),
+            reverse=reverse,
+        )
+        read = [*islice(found, 1)]
+        for key in puts:
+            self.put(key, {"n": 9})
+        for key in deletes:
+            self.delete(key)
+        read += found
+        assert [key for key, _ in read[1:]] == [k for k in wanted[1:] if k in self.live]
+        assert [key for key, _ in read[:1]] == wanted[:1]
+        assert all(value == self.live[key] for key, value in read[1:])
+
+    @rule()
+    def forget_the_order(self) -> None:
+        """As a restore does; it is found again at the first use."""
+        self.store._index = None
+
+    @invariant()
+    def the_replica_is_in_order(self) -> None:
+        assert list(self.replicated) == sorted(self.committed)
+
+
 TestModel = Machine.TestCase
 TestModel.settings = settings(max_examples=60, stateful_step_count=40)
+TestOrdered = OrderedMachine.TestCase
+TestOrdered.settings = settings(max_examples=60, stateful_step_count=40)
 
 
 def commit(store: Store) -> StateChanges:
