@@ -155,7 +155,9 @@ def sorting(groups: Iterable[list[K]]) -> Steps[SortedKeys[K]]:
         parts.append(group)
         yield
     count = sum(map(len, parts))
-    samples = sorted(key for part in parts for key in part[:: max(1, count // _SAMPLES)])
+    apart = max(1, count // _SAMPLES)
+    # Not the first one of each group: they came in some order.
+    samples = sorted(key for n, part in enumerate(parts) for key in part[n % apart :: apart])
     in_bucket = max(1, len(samples) * BLOCK_KEYS // max(1, count), len(samples) // _BUCKETS)
     borders = samples[in_bucket::in_bucket]
     buckets: list[list[K]] = [[] for _ in range(len(borders) + 1)]
@@ -166,7 +168,12 @@ def sorting(groups: Iterable[list[K]]) -> Steps[SortedKeys[K]]:
         yield
     blocks: list[list[K]] = []
     for bucket in buckets:
-        bucket.sort()
-        blocks += [bucket[n : n + BLOCK_KEYS] for n in range(0, len(bucket), BLOCK_KEYS)]
+        blocks += sorted_bucket(bucket)
         yield
     return SortedKeys(blocks)
+
+
+def sorted_bucket(keys: list[K]) -> Iterable[list[K]]:
+    """Returns the blocks of these keys, in order."""
+    keys.sort()
+    return [keys[n : n + BLOCK_KEYS] for n in range(0, len(keys), BLOCK_KEYS)]
