@@ -65,6 +65,8 @@ def unpack_tuple(encoded: bytes) -> tuple[Part, ...]:
             at = stop + 1
         else:
             raise ValueError(f"there is no part at byte {at}")
+    if not parts:
+        raise ValueError("it has no part")
     return tuple(parts)
 
 
