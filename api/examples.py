@@ -41,6 +41,7 @@ _PARTITION: dict[str, Any] = {
     "inputs": [{"topic": "payments", "position": 880_412, "end_offset": 880_500, "lag": 88}],
     "state_entries": 104_801,
     "state_bytes": 9_437_184,
+    "stores": [{"name": "default", "entries": 104_801, "size_bytes": 9_437_184}],
     "records_total": 21_340,
     "skipped_total": 0,
     "digest": _DIGEST,

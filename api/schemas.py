@@ -257,6 +257,14 @@ class ValuesRead(Model):
     all_read: bool
 
 
+class StoreSize(Model):
+    """A store of the state; `default` if it has no named stores."""
+
+    name: str
+    entries: Count
+    size_bytes: Count
+
+
 class BlockedTopic(Model):
     """A topic held back: `offsets` is the distance from the last stable offset to the high watermark."""
 
@@ -312,6 +320,7 @@ class Partition(Model):
     inputs: tuple[Input, ...]
     state_entries: Count
     state_bytes: Count
+    stores: Annotated[tuple[StoreSize, ...], Field(description="Empty if the state is no map.")]
     records_total: Count
     skipped_total: Count
     digest: str | None

@@ -13,6 +13,7 @@ from enum import StrEnum
 import msgspec
 
 from snapreplay.service.core.phase import Phase
+from snapreplay.state.contract import StoreSize
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -176,6 +177,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     inputs: tuple[InputStatus, ...] = ()
     state_entries: int = 0
     state_bytes: int = 0
+    stores: tuple[StoreSize, ...] = ()  # by name; empty where the state is no map
     records_total: int = 0  # applied since this process owns the partition, replay not counted
     skipped_total: int = 0
     digest: str | None = None

@@ -319,6 +319,7 @@ class Live:
             inputs=self._fetcher.status(last.positions),
             state_entries=digest.count if digest else self._reporter.status.state_entries,
             state_bytes=self._store.size_bytes,
+            stores=self._store.sizes,
             digest=str(digest) if digest else None,
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from snapreplay.state.committed import CommittedStores
-from snapreplay.state.contract import Cursor, Sealed, ShardSlice, StateChanges
+from snapreplay.state.contract import Cursor, Sealed, ShardSlice, StateChanges, StoreSize
 from snapreplay.state.digest import DEFAULT_STORE, Digest, digest_of_stores, recorded_digests
 from snapreplay.state.mapstore import MapStore
 from snapreplay.state.shards import SHARD_COUNT, Shards
@@ -69,6 +69,12 @@ class CompositeStore:
     @property
     def size_bytes(self) -> int:
         return sum(part.size_bytes for part in self._parts.values())
+
+    @property
+    def sizes(self) -> tuple[StoreSize, ...]:
+        """Also of stores that the app does not have."""
+        parts = sorted(self._parts.items())
+        return tuple(StoreSize(name, part.digest.count, part.size_bytes) for name, part in parts)
 
     @property
     def shard_count(self) -> int:

@@ -80,6 +80,14 @@ class ShardSlice(msgspec.Struct, frozen=True, array_like=True, gc=False):
     entries: dict[bytes, bytes]
 
 
+class StoreSize(msgspec.Struct, frozen=True):
+    """How large one store of a state is: key and value bytes as stored."""
+
+    name: str
+    entries: int
+    size_bytes: int
+
+
 class Cursor(Protocol):
     """The store as it was at `mark()`, read slice by slice while processing goes on."""
 
@@ -156,6 +164,10 @@ class Store(Protocol):
     @property
     def size_bytes(self) -> int:
         """Key and value bytes in the base. Memory: about 1.6 times this plus 100 per entry."""
+
+    @property
+    def sizes(self) -> tuple[StoreSize, ...]:
+        """Of each store, by name; empty for a state that is no map."""
 
     @property
     def shard_count(self) -> int:

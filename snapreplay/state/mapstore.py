@@ -14,7 +14,7 @@ from zlib import crc32
 from msgspec import MsgspecError
 
 from snapreplay.state.committed import CommittedView
-from snapreplay.state.contract import Cursor, Sealed, ShardSlice, StateChanges
+from snapreplay.state.contract import Cursor, Sealed, ShardSlice, StateChanges, StoreSize
 from snapreplay.state.digest import DEFAULT_STORE, Digest
 from snapreplay.state.keys import UNENCODABLE, K, KeyCodec
 from snapreplay.state.shards import SHARD_COUNT, Shards, Slot
@@ -101,6 +101,10 @@ class MapStore(Generic[K, V]):
     @property
     def size_bytes(self) -> int:
         return self._shards.size_bytes
+
+    @property
+    def sizes(self) -> tuple[StoreSize, ...]:
+        return (StoreSize(self.name, self.digest.count, self.size_bytes),)
 
     @property
     def shard_count(self) -> int:

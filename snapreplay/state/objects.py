@@ -34,6 +34,7 @@ class ObjectStore:
     keeps_changes = False
     digest = None
     shard_count = 1
+    sizes = ()
 
     def __init__(self, state: State) -> None:
         """

@@ -64,6 +64,9 @@ async def test_a_state_of_several_stores_comes_back(bench, mode):
     again, _ = await ran(bench, app("a", "b"), 0, restore={"mode": mode})
     assert dict(again.a) == dict(again.b) == dict(view.a)
     assert sum(again.a.values()) == 50
+    sizes = bench.owners[-1].status.stores
+    assert [(each.name, each.entries) for each in sizes] == [("a", 20), ("b", 20)]
+    assert sum(each.size_bytes for each in sizes) == bench.owners[-1].status.state_bytes
     assert bench.owners[-1].status.restore.proof.equal
 
 

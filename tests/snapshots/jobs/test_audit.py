@@ -44,7 +44,7 @@ def test_a_whole_log_is_fine(spark, settings, told) -> None:
     assert report.checked == {
         "claims": 6,
         "increments": 18,
-        "changes_records": 24,
+        "changes_records": 27,
         "pointers": 6,
         "manifests": 6,
         "chunks": sum(len(w["snapshot2"]) + len(w["snapshot4"]) for w in written),
