@@ -66,6 +66,14 @@ _PARTITION: dict[str, Any] = {
             "at": "2026-11-20T18:02:11.004000Z",
         }
     ],
+    "rejected_proposals": [
+        {
+            "manifest_offset": 61,
+            "reason": "superseded",
+            "detail": "it is of batch 3970, and snapshot 5c1dd0a4f1b24b1e is of batch 4012",
+            "at": "2026-11-21T09:25:07.120000Z",
+        }
+    ],
     "error": None,
     "updated_at": "2026-11-21T09:30:00Z",
     "progress_age_seconds": 0.004,

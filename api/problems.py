@@ -66,6 +66,12 @@ NOT_FAILED = ProblemKind(
 RETRYING = ProblemKind(
     "retry-running", 409, "A retry is already running", "a retry of partition 0 is running"
 )
+ADOPTING = ProblemKind(
+    "adoption-running",
+    409,
+    "An adoption is already running",
+    "an adoption of partition 0 is running",
+)
 MALFORMED = ProblemKind(
     "malformed-body",
     400,
@@ -257,15 +263,23 @@ def _as_problem(request: Request, error: Exception) -> ProblemError:
 
 def _busy(error: Busy) -> ProblemError:
     operation = error.operation_id
+    kind, what = _BUSY_WITH[error.kind]
     return ProblemError(
-        RETRYING if error.kind == "retry" else BUSY,
-        f"a {error.kind} of partition {error.partition} is already running",
+        kind,
+        f"{what} of partition {error.partition} is already running",
         partition=error.partition,
         operation_id=operation,
         hint=f"GET /api/v1/operations/{operation} shows it"
         if operation
         else "try again when it has ended",
     )
+
+
+_BUSY_WITH = {
+    "snapshot": (BUSY, "a snapshot"),
+    "adopt": (ADOPTING, "an adoption"),
+    "retry": (RETRYING, "a retry"),
+}
 
 
 def _framework(request: Request, error: HTTPException) -> ProblemError:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from fastapi import Path
 from pydantic import AliasChoices, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
+from snapreplay.service.core.adoption import Reason
 from snapreplay.service.core.phase import Phase
 
 PARTITION_MAX = 2**31 - 1  # Kafka's partition numbers are int32
@@ -55,58 +56,6 @@ class Model(BaseModel):
     """No coercion and no unknown fields: `false` is not a partition, and a misspelt field is an error."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, from_attributes=True)
-
-
-def _whole(value: object) -> object:
-    # JSON has one kind of number: 2.0 is an integer there, and some clients send it.
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-class SnapshotRequest(Model):
-    """Which partitions to write a full snapshot of, and why."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"partitions": [0, 2], "reason": "before deploy 42"}]}
-    )
-
-    partitions: Annotated[
-        list[Annotated[PartitionNumber, BeforeValidator(_whole)]] | None,
-        Field(
-            min_length=1,
-            max_length=10_000,
-            description="If left out: all live partitions of this process.",
-        ),
-    ] = None
-    reason: Annotated[
-        str, Field(max_length=500, description="Kept with the operation and the snapshot.")
-    ] = ""
-
-
-class OperationPart(Model):
-    """One partition's share of an operation."""
-
-    partition: PartitionNumber
-    state: Annotated[str, one_of("pending", "running", "succeeded", "skipped", "failed")]
-    snapshot_id: str | None
-    detail: str
-
-
-class Operation(Model):
-    """An asynchronous request and what became of it."""
-
-    id: Annotated[str, Field(description="Sorts by time of creation.")]
-    kind: Annotated[str, one_of("snapshot", "retry")]
-    state: Annotated[str, one_of("running", "succeeded", "failed")]
-    reason: str
-    parts: tuple[OperationPart, ...]
-    created_at: Time
-    finished_at: Time | None
-
-
-class Operations(Model):
-    """The last 1,000 at most, newest first."""
-
-    items: tuple[Operation, ...]
 
 
 class Progress(Model):
@@ -310,6 +259,15 @@ class Decision(Model):
     at: Time
 
 
+class RejectedProposal(Model):
+    """A snapshot that a job proposed and the owner did not adopt."""
+
+    manifest_offset: Count
+    reason: Annotated[str, one_of(*Reason)]
+    detail: str
+    at: Time
+
+
 class Partition(Model):
     """A partition that this process owns, or recently owned (`phase` is then `closed`)."""
 
@@ -355,6 +313,9 @@ class Partition(Model):
     decisions: Annotated[
         tuple[Decision, ...],
         Field(description="Newest first, as far as the increments reach back; at most 100."),
+    ]
+    rejected_proposals: Annotated[
+        tuple[RejectedProposal, ...], Field(description="Newest first, at most 16.")
     ]
     error: PartitionError | None
     updated_at: Time

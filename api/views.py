@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import Response
 
-from snapreplay.api import problems, schemas
+from snapreplay.api import operation_schemas, problems, schemas
 from snapreplay.service.control.protocol import Check, Operation, ServiceFacts
 from snapreplay.service.control.status import PartitionStatus
 from snapreplay.service.control.status import RestoreStatus as Recovery
@@ -24,11 +24,11 @@ ACCEPTED: dict[str, Any] = {
 """The documented 202 of a route that answers with `accepted`."""
 
 
-def accepted(operation: Operation, response: Response) -> schemas.Operation:
+def accepted(operation: Operation, response: Response) -> operation_schemas.Operation:
     """Return the operation; the headers of `response` say where to follow it."""
     response.headers["Location"] = f"/api/v1/operations/{operation.id}"
     response.headers["Retry-After"] = "1"
-    return schemas.Operation.model_validate(operation)
+    return operation_schemas.Operation.model_validate(operation)
 
 
 def restore_status(

@@ -32,15 +32,22 @@ def machine() -> str:
     )
 
 
-def create_topics(bootstrap_servers: str, *names: str) -> None:
+def create_topics(bootstrap_servers: str, *names: str, partitions: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     config = {"retention.ms": "-1"}
-    created = admin.create_topics([NewTopic(name, 1, 1, config=config) for name in names])
+    created = admin.create_topics([NewTopic(name, partitions, 1, config=config) for name in names])
     for future in created.values():
         future.result()
 
 
-def load(bootstrap_servers: str, topic: str, records: int, keys: int, seed: int = 1) -> None:
+def load(
+    bootstrap_servers: str,
+    topic: str,
+    records: int,
+    keys: int,
+    seed: int = 1,
+    partitions: int = 1,
+) -> None:
     """Load records of about 95 bytes; the first `keys` touch every key once, the rest draw keys uniformly."""
     producer = Producer(
         {
@@ -58,7 +65,7 @@ def load(bootstrap_servers: str, topic: str, records: int, keys: int, seed: int 
         value = f'{{"amount": {random_.randrange(1, 1000)}, "ts": {1700000000000 + number}, "pad": "{PAD}"}}'
         while True:
             try:
-                producer.produce(topic, value, b"acct%07d" % key, partition=0)
+                producer.produce(topic, value, b"acct%07d" % key, key % partitions)
                 break
             except BufferError:
                 producer.poll(0.05)

@@ -177,7 +177,7 @@ def measure_snapshot(keys: int, seed: int) -> list[bytes]:
         if not slices:
             break
         with laps.lap("encode"):
-            body = writer.body(slices)
+            body = all_of(writer.packing(slices))
         with laps.lap("zstd"):
             chunks.append(enveloped(RecordKind.CHUNK, body, compress=True))
         assert not writer.halves_unless_fitting(slices, chunks[-1]), "as uniform as it is, it fits"

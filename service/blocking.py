@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from snapreplay.app.record import InputRecord
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.admin import KafkaAdmin
+from snapreplay.service.kafka.appender import KafkaAppender
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.reader import KafkaReader
 from snapreplay.service.loop_thread import LoopThread
-from snapreplay.service.ports import Bounds, TopicPartition
+from snapreplay.service.ports import Bounds, LogRecord, TopicPartition
+from snapreplay.snapshots.format.envelope import Headers
 
 T = TypeVar("T")
 
@@ -29,7 +31,7 @@ class BlockingReader:
         self._all: list[KafkaReader] = []
         self._idle: dict[bool, list[KafkaReader]] = {True: [], False: []}
 
-    def __enter__(self) -> BlockingReader:
+    def __enter__(self) -> Self:
         self._loop.start()
         return self
 
@@ -77,6 +79,32 @@ class BlockingReader:
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return self._loop.submit(work).result()
+
+
+class BlockingClient(BlockingReader):
+    """Also appends. Errors of `append` are those of `ports.Appender`."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._appender: KafkaAppender | None = None
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Name → id, of those that exist; empty where the cluster has none."""
+        return self._wait(KafkaAdmin(self._settings).topic_ids(list(topics)))
+
+    def append(self, topic: str, partition: int, value: bytes, headers: Headers) -> int:
+        """The record's offset, once all replicas have it; idempotent, outside any transaction."""
+        return self._wait(self._append(LogRecord(topic, value, headers=headers), partition))
+
+    async def _append(self, record: LogRecord, partition: int) -> int:
+        if self._appender is None:
+            self._appender = await KafkaCluster(self._settings).appender()
+        return await self._appender.append(record, partition)
+
+    async def _close(self) -> None:
+        if self._appender is not None:
+            await self._appender.close()
+        await super()._close()
 
 
 async def _next(slices: AsyncIterator[Sequence[InputRecord]]) -> Sequence[InputRecord] | None:

@@ -7,7 +7,7 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
@@ -16,15 +16,15 @@ from snapreplay.app.app import App
 from snapreplay.counted import counted
 from snapreplay.errors import AccessError, RetryableError, StopError, UsageError
 from snapreplay.service.config.settings import Settings, load_settings
-from snapreplay.service.control.protocol import Control, Operation, OperationState
+from snapreplay.service.control.protocol import Control, OnDone, Operation, OperationState
 from snapreplay.service.control.status import PartitionStatus, StatusBoard
 from snapreplay.service.core.custody import StateUnsaved
 from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.kafka.client_log import summarise_client_log
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.membership import Membership
-from snapreplay.service.live.snapshot_scheduler import OnDone
 from snapreplay.service.loop_thread import LoopThread
+from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.preflight import inspect
 from snapreplay.service.runtime.context import ClusterView, Identity
 from snapreplay.service.runtime.pulse import Pulse
@@ -77,6 +77,7 @@ class Service:
             self._board,
             Callbacks(
                 self._request_snapshot,
+                self._request_adoption,
                 self._request_retry,
                 self._membership_trouble,
                 self._standing_aside,
@@ -257,17 +258,29 @@ class Service:
 
     def _request_snapshot(self, partition: int, reason: str, done: OnDone) -> None:
         """From any thread."""
+        self._ask_runner(partition, lambda runner: runner.request_snapshot(reason, done), done)
+
+    def _request_adoption(self, partition: int, manifest_offset: int, done: OnDone) -> None:
+        """From any thread."""
+        self._ask_runner(
+            partition, lambda runner: runner.request_adoption(manifest_offset, done), done
+        )
+
+    def _ask_runner(
+        self, partition: int, ask: Callable[[PartitionRunner], bool], done: OnDone
+    ) -> None:
+        """`ask` returns whether the partition is LIVE; else `done` is told."""
         if self._loop is None or self._supervisor is None:
             done(OperationState.FAILED, None, "the service is not running")
             return
         supervisor = self._supervisor
 
-        def ask() -> None:
+        def asked() -> None:
             runner = supervisor.runners.get(partition)
-            if runner is None or not runner.request_snapshot(reason, done):
+            if runner is None or not ask(runner):
                 done(OperationState.FAILED, None, "the partition is not LIVE here any more")
 
-        self._loop.call_soon_threadsafe(ask)
+        self._loop.call_soon_threadsafe(asked)
 
     def _request_retry(self, partition: int, done: OnDone) -> None:
         """From any thread."""

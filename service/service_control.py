@@ -18,6 +18,7 @@ from snapreplay.service.control.protocol import (
     Check,
     NotFailed,
     NotOwned,
+    OnDone,
     Operation,
     OperationState,
     ServiceFacts,
@@ -31,7 +32,6 @@ from snapreplay.service.control.status import (
     StatusBoard,
 )
 from snapreplay.service.core.phase import Phase
-from snapreplay.service.live.snapshot_scheduler import OnDone
 from snapreplay.service.runtime.context import ClusterView, Identity
 from snapreplay.service.runtime.pulse import Pulse
 
@@ -41,6 +41,7 @@ SILENT_SECONDS = 2.0  # then not ready: this process would not notice that its p
 WAKE_SECONDS = 1.0
 
 RequestSnapshot = Callable[[int, str, OnDone], None]
+RequestAdoption = Callable[[int, int, OnDone], None]
 RequestRetry = Callable[[int, OnDone], None]
 
 
@@ -50,6 +51,7 @@ class Callbacks:
     group gives it no partitions; None: it does."""
 
     request_snapshot: RequestSnapshot
+    request_adoption: RequestAdoption
     request_retry: RequestRetry
     membership_trouble: Callable[[], str | None]
     standing_aside: Callable[[], str | None]
@@ -112,6 +114,15 @@ class ServiceControl:
             self._callbacks.request_snapshot(
                 number, "trigger", self._reporter_of(operation.id, number)
             )
+        return self._operations.get(operation.id) or operation
+
+    def adopt(self, partition: int, manifest_offset: int) -> Operation:
+        self._wanted([partition])
+        reason = f"manifest at offset {manifest_offset}"
+        operation = self._operations.create("adopt", reason, [partition])
+        self._callbacks.request_adoption(
+            partition, manifest_offset, self._reporter_of(operation.id, partition)
+        )
         return self._operations.get(operation.id) or operation
 
     def retry(self, partition: int) -> Operation:

@@ -11,11 +11,10 @@ from snapreplay.app.app import App
 from snapreplay.counted import counted
 from snapreplay.errors import AccessError, Reaction, SnapreplayError
 from snapreplay.service.config.settings import Settings
-from snapreplay.service.control.protocol import OperationState
+from snapreplay.service.control.protocol import OnDone, OperationState
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.core.repeats import Repeats
-from snapreplay.service.live.snapshot_scheduler import OnDone
 from snapreplay.service.partition.runner import PartitionRunner
 from snapreplay.service.ports import Cluster, ConsumerGroup
 from snapreplay.service.preflight import inspect

@@ -5,18 +5,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 from snapreplay.errors import UsageError
-from snapreplay.service.blocking import BlockingReader
+from snapreplay.service.blocking import BlockingClient, BlockingReader
+from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
 from snapreplay.snapshots.proof.partition import Level
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from snapreplay.snapshots.jobs.answers import Owner
+    from snapreplay.snapshots.jobs.outcomes import CompactionReport
     from snapreplay.snapshots.proof.report import AuditReport
 
 
@@ -33,6 +37,37 @@ def _reader(kafka: Mapping[str, str]) -> BlockingReader:
     return BlockingReader(Settings(kafka=dict(kafka)))
 
 
+def compact(
+    settings: Settings,
+    app_id: str,
+    app: str | None = None,
+    *,
+    wait_s: float = 0.0,
+    owner: Owner | None = None,
+    master: str | None = None,
+) -> CompactionReport:
+    """Propose a snapshot of the last batch of each partition; see `snapshots.jobs.compact.compact`.
+
+    Args:
+        app: `module:app` or a path, as the tasks import it; needed where batches recorded no changes.
+        wait_s: how long to wait for the answers of the owners; 0: not at all.
+        owner: hears of the proposals; None: the owners find them by themselves.
+        master: of a Spark cluster, such as `spark://HOST:7077`. None: this process, or what spark-submit has chosen.
+
+    Raises:
+        UsageError: Spark is not installed or does not start.
+    """
+    with _needing_spark("the compaction"):
+        from snapreplay.snapshots.jobs.compact import (  # noqa: PLC0415 - Spark is an extra
+            NOBODY,
+        )
+        from snapreplay.snapshots.jobs.compact import compact as run  # noqa: PLC0415 - the same
+    kafka = {name: str(value) for name, value in settings.kafka.items()}
+    client = partial(BlockingClient, settings)
+    told = NOBODY if owner is None else owner
+    return run(client, kafka, app_id, wall_ms, app, wait_s=wait_s, owner=told, master=master)
+
+
 def audit(
     settings: Settings, app_id: str, level: Level = Level.INTEGRITY, app: str | None = None
 ) -> AuditReport:
@@ -41,15 +76,25 @@ def audit(
     Raises:
         UsageError: Spark is not installed or does not start.
     """
-    try:
+    with _needing_spark("the audit"):
         from snapreplay.snapshots.jobs.audit import audit as run  # noqa: PLC0415 - Spark is an extra
+    kafka = {name: str(value) for name, value in settings.kafka.items()}
+    return run(partial(BlockingReader, settings), kafka, app_id, level, app)
+
+
+@contextmanager
+def _needing_spark(what: str) -> Iterator[None]:
+    """
+    Raises:
+        UsageError: an import in this block failed because Spark is not installed.
+    """
+    try:
+        yield
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in {"pyspark", "pyarrow", "pandas"}:
             raise
         raise UsageError(
-            f"the audit needs Spark, but {missing} is not installed",
+            f"{what} needs Spark, but {missing} is not installed",
             hint="`pip install 'snapreplay[spark]'`, and install a Java runtime, version 17 or newer",
         ) from error
-    kafka = {name: str(value) for name, value in settings.kafka.items()}
-    return run(partial(BlockingReader, settings), kafka, app_id, level, app)

@@ -50,6 +50,10 @@ class Client:
         wanted: Json = {"reason": reason} | ({"partitions": partitions} if partitions else {})
         return self._ask("POST", "/trigger-snapshot", "parts", body=wanted)
 
+    def adopt(self, partition: int, manifest_offset: int) -> Json:
+        wanted: Json = {"manifest_offset": manifest_offset}
+        return self._ask("POST", f"/api/v1/partitions/{partition}/adopt", "parts", body=wanted)
+
     def retry(self, partition: int) -> Json:
         return self._ask("POST", f"/api/v1/partitions/{partition}/retry", "parts")
 

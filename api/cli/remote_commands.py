@@ -1,4 +1,4 @@
-"""Commands that ask a running service: restore-status, trigger-snapshot, retry, health."""
+"""Commands that ask a running service: restore-status, trigger-snapshot, adopt, retry, health."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ Wait = Annotated[bool, typer.Option("--wait", help="Wait until the operation has
 def register(app: typer.Typer) -> None:
     app.command("restore-status")(restore_status)
     app.command("trigger-snapshot")(trigger_snapshot)
+    app.command("adopt")(adopt)
     app.command("retry")(retry)
     app.command("health", cls=_ZeroOrOne)(health)
 
@@ -90,6 +91,30 @@ def trigger_snapshot(
 
     with Client(service_url(url, http_port, config)) as client:
         operation = client.trigger_snapshot(partition or None, reason)
+        if wait:
+            operation = _ended(client, operation)
+    _print_operation(operation, output)
+    if operation["state"] == "failed":
+        raise typer.Exit(ExitCode.FINDINGS)
+
+
+def adopt(
+    *,
+    partition: Annotated[int, typer.Option("--partition", "-p", min=0, help="State partition.")],
+    manifest_offset: Annotated[
+        int, typer.Option("--manifest-offset", min=0, help="In the snapshots topic.")
+    ],
+    wait: Wait = False,
+    url: Url = None,
+    http_port: AskedPort = None,
+    config: Config = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Let the owner of a partition judge a snapshot that a job proposes; processing continues meanwhile."""
+    from snapreplay.api.cli.client import Client
+
+    with Client(service_url(url, http_port, config)) as client:
+        operation = client.adopt(partition, manifest_offset)
         if wait:
             operation = _ended(client, operation)
     _print_operation(operation, output)

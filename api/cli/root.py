@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from snapreplay.api.cli import (
     accept_command,
     audit_command,
+    compact_command,
     doctor_command,
     remote_commands,
     service_commands,
@@ -63,4 +64,5 @@ service_commands.register(app)
 accept_command.register(app)
 remote_commands.register(app)
 audit_command.register(app)
+compact_command.register(app)
 doctor_command.register(app)

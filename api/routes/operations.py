@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Path, Response
 
-from snapreplay.api import problems, schemas, views
+from snapreplay.api import operation_schemas, problems, schemas, views
 from snapreplay.api.context import ApiContext, Here
 from snapreplay.service.core.phase import Phase
 
@@ -52,11 +52,13 @@ _TRIGGER_RESPONSES = {
 async def trigger_snapshot(
     here: Here,
     response: Response,
-    request: Annotated[schemas.SnapshotRequest | None, Body(openapi_examples=_REQUESTS)] = None,
-) -> schemas.Operation:
+    request: Annotated[
+        operation_schemas.SnapshotRequest | None, Body(openapi_examples=_REQUESTS)
+    ] = None,
+) -> operation_schemas.Operation:
     """Requests a full snapshot of each of these partitions, or without a body of all live ones. Processing continues
     meanwhile. If one partition is refused, no snapshot is started."""
-    wanted = request or schemas.SnapshotRequest()
+    wanted = request or operation_schemas.SnapshotRequest()
     partitions = _checked(here, wanted.partitions)
     operation = here.control.trigger_snapshot(partitions, wanted.reason)
     return views.accepted(operation, response)
@@ -83,9 +85,9 @@ async def list_snapshots(here: Here) -> schemas.Snapshots:
 
 
 @router.get("/api/v1/operations", operation_id="list_operations", responses=problems.documented())
-async def list_operations(here: Here) -> schemas.Operations:
+async def list_operations(here: Here) -> operation_schemas.Operations:
     """The last 1,000 at most, newest first."""
-    return schemas.Operations.model_validate({"items": tuple(here.control.operations())})
+    return operation_schemas.Operations.model_validate({"items": tuple(here.control.operations())})
 
 
 @router.get(
@@ -95,7 +97,7 @@ async def list_operations(here: Here) -> schemas.Operations:
 )
 async def get_operation(
     here: Here, operation_id: Annotated[str, Path(max_length=200)]
-) -> schemas.Operation:
+) -> operation_schemas.Operation:
     """What became of an operation: ask again while `state` is `running`."""
     operation = here.control.operation(operation_id)
     if operation is None:
@@ -105,4 +107,4 @@ async def get_operation(
             " and none from before its start",
             hint="GET /api/v1/operations lists them",
         )
-    return schemas.Operation.model_validate(operation)
+    return operation_schemas.Operation.model_validate(operation)

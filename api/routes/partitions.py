@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from typing import Annotated
 
-from snapreplay.api import problems, schemas, views
+from fastapi import APIRouter, Body, Response
+
+from snapreplay.api import operation_schemas, problems, schemas, views
 from snapreplay.api.context import ApiContext, Here
 from snapreplay.service.control.protocol import NotOwned, UnknownPartition
 
 router = APIRouter(tags=["partitions"])
+
+_PROPOSED = {
+    "one": {"summary": "The offset that the job has printed", "value": {"manifest_offset": 1042}}
+}
 
 
 @router.get("/restore-status", operation_id="restore_status", responses=problems.documented())
@@ -62,7 +68,7 @@ async def get_partition(here: Here, partition: schemas.PathPartition) -> schemas
 )
 async def retry_partition(
     here: Here, response: Response, partition: schemas.PathPartition
-) -> schemas.Operation:
+) -> operation_schemas.Operation:
     """To be called after the cause was repaired or accepted. The topics are checked again, then the partition recovers
     from the fence on; the other partitions of this process continue. The operation succeeds when the partition is live
     and has committed a batch, or found nothing to commit for a second; it fails when the partition fails again."""
@@ -71,6 +77,39 @@ async def retry_partition(
     except (UnknownPartition, NotOwned):
         raise _missing(here, partition) from None
     return views.accepted(operation, response)
+
+
+@router.post(
+    "/api/v1/partitions/{partition}/adopt",
+    status_code=202,
+    operation_id="adopt_snapshot",
+    summary="Point to a snapshot that a job proposes",
+    responses={
+        202: views.ACCEPTED,
+        **problems.documented(
+            problems.MALFORMED,
+            problems.UNKNOWN_PARTITION,
+            problems.NOT_OWNED,
+            problems.ADOPTING,
+            problems.TOO_LARGE,
+            problems.MEDIA,
+            problems.INVALID,
+            problems.NOT_REACHED,
+        ),
+    },
+)
+async def adopt_snapshot(
+    here: Here,
+    response: Response,
+    partition: schemas.PathPartition,
+    proposal: Annotated[operation_schemas.Proposal, Body(openapi_examples=_PROPOSED)],
+) -> operation_schemas.Operation:
+    """Lets the owner judge the snapshot whose manifest lies at this offset: it reads the manifest, the increment of its
+    batch and every chunk, and hashes every entry. Processing continues meanwhile. The operation succeeds when an
+    increment points to the snapshot. It fails with the reason if the proposal is rejected, and nothing else happens."""
+    if here.control.facts().partition_count is None:
+        raise problems.not_reached()
+    return views.accepted(here.control.adopt(partition, proposal.manifest_offset), response)
 
 
 def _missing(here: ApiContext, partition: int) -> problems.ProblemError:

@@ -42,6 +42,8 @@ class SnapshotSettings(SettingsGroup):
     """Each partition's two intervals are shortened by up to this share, so that not all write at once."""
     before_stop: bool = True
     """Also write a snapshot on SIGTERM if something changed. The next start then has nothing to bring forward."""
+    by: Literal["owner", "jobs", "both"] = "both"
+    """Who writes snapshots. owner: no proposal of a job is adopted. jobs: the owner waits for proposals. See below."""
     digest_every_batches: int = Field(100, ge=0)
     """Hash a state that is no map after this many batches; 0 = only when the partition moves or stops. See below."""
     chunk_bytes_max: int = Field(900_000, ge=10_000, le=950_000)

@@ -79,6 +79,12 @@ SNAPSHOT_BYTES = Histogram(
     registry=EVENTS,
     buckets=_SIZE_BYTES,
 )
+PROPOSALS = Counter(
+    "snapreplay_proposals_total",
+    "Snapshots proposed by jobs: adopted, the reason of the rejection, or missed when none came in time.",
+    (*_PARTITION, "result"),
+    registry=EVENTS,
+)
 RESTORES = Counter(
     "snapreplay_restores_total",
     "Recoveries that ended, by result and mode (changes, replay, warm, none).",
@@ -126,6 +132,10 @@ class PartitionMetrics:
         if result is Result.SUCCEEDED:
             SNAPSHOT_SECONDS.labels(*self._labels).observe(seconds)
             SNAPSHOT_BYTES.labels(*self._labels).observe(size_bytes)
+
+    def proposal_ended(self, result: str) -> None:
+        """`result`: "adopted", a `Reason`, or "missed": a small fixed set."""
+        PROPOSALS.labels(*self._labels, result).inc()
 
     def restore_ended(self, result: Result, mode: str | None, *, seconds: float = 0.0) -> None:
         """`mode` as in `RestoreStatus`, or "warm": None when there was nothing to bring forward."""

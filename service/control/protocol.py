@@ -3,7 +3,7 @@ HTTP thread, the service in another."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Protocol
 
@@ -35,12 +35,16 @@ class Operation(msgspec.Struct, frozen=True):
     """An asynchronous request and its result. `id` sorts by time of creation."""
 
     id: str
-    kind: str  # "snapshot", "retry"
+    kind: str  # "snapshot", "retry", "adopt"
     state: OperationState
     reason: str
     parts: tuple[OperationPart, ...]
     created_at: float
     finished_at: float | None = None
+
+
+OnDone = Callable[[OperationState, str | None, str], None]
+"""Called with (state, snapshot id, detail) when a part of an operation has ended."""
 
 
 class ServiceFacts(msgspec.Struct, frozen=True):
@@ -115,6 +119,14 @@ class Control(Protocol):
 
     def trigger_snapshot(self, partitions: Sequence[int] | None, reason: str) -> Operation:
         """Ask for a full snapshot of these owned partitions (None: of all that are LIVE).
+
+        Raises:
+            UnknownPartition, NotOwned, Busy: nothing was started.
+        """
+
+    def adopt(self, partition: int, manifest_offset: int) -> Operation:
+        """Let the owner judge the snapshot that a job proposes with this manifest. The operation ends when an increment
+        points to it, or with the reason why it is rejected.
 
         Raises:
             UnknownPartition, NotOwned, Busy: nothing was started.

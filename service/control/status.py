@@ -113,6 +113,7 @@ class SnapshotStatus(msgspec.Struct, frozen=True):
     snapshot_id: str
     state: SnapshotState
     reason: str  # "records", "interval", "trigger", "shutdown", "failed_partition", "fallback", "retention", "restored"
+    # "adopted" (a job wrote it), "safety_net" (no job did in time)
     batch: int
     started_at: float
     finished_at: float | None = None
@@ -167,6 +168,15 @@ class Decision(msgspec.Struct, frozen=True):
     at: float
 
 
+class RejectedProposal(msgspec.Struct, frozen=True):
+    """A snapshot that a job proposed and the owner did not adopt. `reason` is a word of a fixed set."""
+
+    manifest_offset: int
+    reason: str
+    detail: str
+    at: float
+
+
 class PartitionStatus(msgspec.Struct, frozen=True):
     """Everything HTTP shows of one owned partition."""
 
@@ -194,6 +204,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     decisions: tuple[
         Decision, ...
     ] = ()  # newest first, as far as the increments topic reaches back
+    rejected_proposals: tuple[RejectedProposal, ...] = ()  # newest first, at most 16
     error: Problem | None = None
     updated_at: float = 0.0  # last progress; HTTP derives the progress age
 

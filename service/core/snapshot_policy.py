@@ -19,6 +19,7 @@ class SnapshotPolicy:
     jitter_ratio: float
 
 
+MISSED_MAX = 3  # intervals without a snapshot of a job
 INTERVALS_MIN = 4  # of snapshots in what the shortest input retains: a quarter each
 
 
@@ -42,6 +43,15 @@ def snapshot_due(
     if policy.every_ms is not None and since.elapsed_ms >= kept_share * policy.every_ms:
         return "interval"
     return None
+
+
+def safety_net(policy: SnapshotPolicy) -> SnapshotPolicy:
+    """The policy of an owner that leaves snapshots to jobs: it takes one itself when some of them failed to come."""
+    return replace(
+        policy,
+        every_records=policy.every_records and MISSED_MAX * policy.every_records,
+        every_ms=policy.every_ms and MISSED_MAX * policy.every_ms,
+    )
 
 
 def within_retention(

@@ -159,6 +159,8 @@ def _snapshot_ground(
         last_decision_offset=decided_at(last.increment, last.offset) if last else NO_OFFSET,
     )
     state = f"the state becomes that of snapshot {manifest.snapshot_id}, of batch {manifest.batch}{_digest(store)}"
+    if manifest.proposed_by is not None:
+        state += f"; {manifest.proposed_by} proposed it, and it is not known whether the owner adopted it"
     return Baseline(increment, (*passed_over, state))
 
 

@@ -13,7 +13,7 @@ from snapreplay.service.doctor.facts import Facts, InputSeen, SnapshotSeen, Stat
 from snapreplay.service.ports import Bounds, Reader, TopicPartition
 from snapreplay.service.topics.decode import decode_as
 from snapreplay.service.topics.increments import last_increment
-from snapreplay.service.topics.log_bounds import TAIL_RECORDS, manifest_in
+from snapreplay.service.topics.manifests import newest_of_owner
 from snapreplay.service.topics.snapshots import load_manifest
 from snapreplay.snapshots.format.chunks import read_chunk
 from snapreplay.snapshots.format.records import Increment, Manifest, Pointer
@@ -78,15 +78,10 @@ class StateReader:
         return await last_increment(self._committed, log, self._bounds[log])
 
     async def _in_newest_manifest(self, number: int) -> Mapping[str, str]:
-        """The topic ids of the newest manifest among the last records."""
+        """The topic ids of the newest manifest that an owner wrote."""
         log = TopicPartition(self._snapshots, number)
-        bounds, recorded = self._bounds[log], dict[str, str]()
-        start_offset = max(bounds.start_offset, bounds.end_offset - TAIL_RECORDS)
-        async for records in self._plain.read(log, start_offset, bounds.end_offset):
-            for record in records:
-                manifest = manifest_in(record.value or b"")
-                recorded = manifest.topic_ids if manifest is not None else recorded
-        return recorded
+        manifest = await newest_of_owner(self._plain, log, self._bounds[log])
+        return manifest.topic_ids if manifest is not None else {}
 
     async def _snapshot(self, pointer: Pointer, number: int) -> SnapshotSeen:
         log = TopicPartition(self._snapshots, number)

@@ -41,6 +41,9 @@ LogBounds = Mapping[TopicPartition, tuple[Bounds, Bounds]]
 Want = Callable[[Recoverability], bool]
 """Asks for a snapshot. Returns whether one will be taken."""
 
+SawSnapshots = Callable[[Bounds], None]
+"""Hears the bounds of the snapshots topic at each look."""
+
 
 class RecoverabilityMonitor:
     """Lives and dies with one LIVE incarnation."""
@@ -51,6 +54,7 @@ class RecoverabilityMonitor:
         committer: Committer,
         reporter: Reporter,
         want: Want,
+        saw_snapshots: SawSnapshots,
         *,
         by_replay: bool,
     ) -> None:
@@ -58,6 +62,7 @@ class RecoverabilityMonitor:
         self._committer = committer
         self._reporter = reporter
         self._want = want
+        self._saw_snapshots = saw_snapshots
         self._by_replay = by_replay
         self._pointed: dict[str, dict[str, int]] = {}
         self._inputs = [TopicPartition(name, context.partition) for name in context.input_names]
@@ -137,6 +142,7 @@ class RecoverabilityMonitor:
         seen = Seen(chain.last, chain.last_offset, starts, self._pointed, self._by_replay)
         self._tell(outlook(seen), self._blocked(found))
         self.looked = True
+        self._saw_snapshots(found[self._context.snapshots][1])
 
     def _starts(self, found: LogBounds) -> LogStarts:
         return LogStarts(

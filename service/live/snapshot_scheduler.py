@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 import msgspec
 
 from snapreplay.app.ways import app_name, ensure
 from snapreplay.errors import Reaction, SnapreplayError
-from snapreplay.service.clock import wall_seconds
-from snapreplay.service.control.protocol import OperationState
-from snapreplay.service.control.status import SnapshotState
+from snapreplay.service.clock import wall_ms, wall_seconds
+from snapreplay.service.control.protocol import OnDone, OperationState
+from snapreplay.service.control.status import SnapshotState, SnapshotStatus
+from snapreplay.service.core.adoption import Standing, pointer_to, records_between
 from snapreplay.service.core.recoverability import Recoverability
 from snapreplay.service.core.snapshot_policy import (
     SinceSnapshot,
     SnapshotPolicy,
+    safety_net,
     snapshot_due,
     within_retention,
 )
 from snapreplay.service.core.topic_changes import TopicChange
+from snapreplay.service.live.adopter import Adopter
 from snapreplay.service.live.committer import Committer
 from snapreplay.service.live.recoverability_monitor import RecoverabilityMonitor
 from snapreplay.service.live.trimming import Trimmer
@@ -29,15 +31,13 @@ from snapreplay.service.recovery.driver import Recovered
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait
+from snapreplay.service.topics.proposals import Examined
 from snapreplay.snapshots.format.records import Increment, Pointer
 from snapreplay.state.contract import Store
 
 log = logging.getLogger("snapreplay.partition")
 
 RETRY_AFTER_SECONDS = 10.0  # a snapshot that failed is not tried again at once
-
-OnDone = Callable[[OperationState, str | None, str], None]
-"""Called with (state, snapshot id, detail) when it has ended."""
 
 
 class SnapshotScheduler:
@@ -58,8 +58,9 @@ class SnapshotScheduler:
         self._reporter = reporter
         by_replay = not (context.settings.changelog.enabled and store.keeps_changes)
         self._policy = _policy(context, by_replay=by_replay)
+        self._adopter = Adopter(context, reporter, self._standing, self._adopt, self._outdate)
         self._watch = RecoverabilityMonitor(
-            context, committer, reporter, self._want, by_replay=by_replay
+            context, committer, reporter, self._want, self._adopter.seen, by_replay=by_replay
         )
         self._records = recovered.records_since_snapshot
         self._marked = 0
@@ -79,6 +80,7 @@ class SnapshotScheduler:
         self._pointing: list[tuple[str, list[OnDone]]] = []
         self._task: asyncio.Task[None] | None = None
         if committer.chain.pointers_gone:
+            self._adopter.topic_replaced()
             self._is_unsaved(f"{context.snapshots.topic} was created again")
 
     @property
@@ -113,6 +115,10 @@ class SnapshotScheduler:
         if not self.changed:
             self._watch.look_at_once()
 
+    def adopt(self, manifest_offset: int, done: OnDone) -> None:
+        """Judge what a job proposes. `done` is called once the snapshot is pointed to, or is rejected."""
+        self._adopter.request(manifest_offset, done)
+
     def begin_if_due(self) -> None:
         """Call while nothing uncommitted is merged or sealed.
 
@@ -136,6 +142,7 @@ class SnapshotScheduler:
 
     async def write_now(self, reason: str, *, even_unchanged: bool = False) -> None:
         """Finish the one under way, then write the last one; its pointer waits in the chain."""
+        await self._adopter.close()
         if self._task is not None:
             await asyncio.wait([self._task])
             self._raise_fatal()
@@ -163,6 +170,7 @@ class SnapshotScheduler:
             change,
         )
         self._missing = ""
+        self._adopter.topic_replaced()
         self._is_unsaved(str(change))
         self._committer.chain = self._committer.chain.in_new_topic(change.topic, change.found_id)
         self._wanted, self.fallback_pending, self._not_before = "retention", True, 0.0
@@ -187,6 +195,7 @@ class SnapshotScheduler:
     async def close(self) -> None:
         """Abandon what is being written, and tell everybody who waits."""
         await self._watch.close()
+        await self._adopter.close()
         await self._trimmer.close()
         if self._task is not None:
             await cancel_and_wait(self._task)
@@ -212,6 +221,10 @@ class SnapshotScheduler:
         self._needed = found.even_unchanged
         return True
 
+    def _outdate(self) -> None:
+        """What lies in the snapshots topic now must not be looked at by a recovery."""
+        self._wanted, self._needed = self._wanted or "retention", True
+
     def _raise_fatal(self) -> None:
         task, self._task = self._task, None
         if task is not None and not task.cancelled():
@@ -224,7 +237,19 @@ class SnapshotScheduler:
         if self.fallback_pending:
             return "fallback"
         since = SinceSnapshot(self._records, int((now - self._since) * 1000))
-        return snapshot_due(self._policy, since, self._context.app.app_id, self._context.partition)
+        context = self._context
+        reason = snapshot_due(self._policy, since, context.app.app_id, context.partition)
+        if reason is None or context.settings.snapshot.by != "jobs":
+            return reason
+        log.warning(
+            "partition %d: no proposal was adopted for %.0f s and %d records, so the owner takes a snapshot itself"
+            " (snapshot.by = jobs): look whether the job runs, and at rejected_proposals of the partition",
+            context.partition,
+            since.elapsed_ms / 1000,
+            since.records,
+        )
+        context.metrics.proposal_ended("missed")
+        return "safety_net"
 
     def _skip(self) -> None:
         pointers = self._committer.chain.last.pointers
@@ -256,6 +281,27 @@ class SnapshotScheduler:
         while not self._store.settle():  # noqa: ASYNC110 - work is done, not waited for
             await asyncio.sleep(0)
 
+    def _standing(self, snapshots_start_offset: int) -> Standing:
+        context = self._context
+        return Standing(
+            self._committer.chain,
+            context.increments.topic,
+            context.snapshots.topic,
+            snapshots_start_offset,
+            context.app.schema_version,
+            under_way=self.writing or bool(self._missing),
+        )
+
+    def _adopt(self, found: Examined, done: OnDone) -> None:
+        """From here on it is as a snapshot of our own that was marked after its batch."""
+        increment, positions = found.increment, self._committer.chain.last.positions
+        since = min(self._records, records_between(increment.positions, positions))
+        self._records, self._marked = since, self._records - since
+        age_seconds = max(0, wall_ms() - increment.written_at_ms) / 1000
+        self._since = max(self._since, asyncio.get_running_loop().time() - age_seconds)
+        self._reporter.snapshot(_adopted(self._context.partition, found))
+        self._pointer_ready(pointer_to(found.manifest, found.offset), [done])
+
     def _pointer_ready(self, pointer: Pointer, waiting: list[OnDone]) -> None:
         self._committer.chain = self._committer.chain.pointing_to(pointer)
         self._pointing.append((pointer.snapshot_id, waiting))
@@ -278,6 +324,25 @@ class SnapshotScheduler:
             self._reporter.update(snapshot=pointed, last_pointed_snapshot_at=wall_seconds())
 
 
+def _adopted(partition: int, found: Examined) -> SnapshotStatus:
+    """Written by a job, not pointed to yet."""
+    manifest = found.manifest
+    return SnapshotStatus(
+        partition,
+        manifest.snapshot_id,
+        SnapshotState.WRITTEN,
+        "adopted",
+        manifest.batch,
+        started_at=manifest.created_at_ms / 1000,
+        finished_at=wall_seconds(),
+        entries=manifest.entry_count,
+        chunks=len(manifest.chunks),
+        size_bytes=sum(ref.size_bytes for ref in manifest.chunks),
+        manifest_offset=found.offset,
+        digest=str(manifest.digest),
+    )
+
+
 def _policy(context: Context, *, by_replay: bool) -> SnapshotPolicy:
     """As set; more often where a recovery must replay an input that is deleted by time."""
     settings = context.settings.snapshot
@@ -286,6 +351,8 @@ def _policy(context: Context, *, by_replay: bool) -> SnapshotPolicy:
         int(settings.every_seconds * 1000) or None,
         settings.jitter_ratio,
     )
+    if settings.by == "jobs":
+        given = safety_net(given)
     if not by_replay:
         return given
     retention_ms = context.view.input_retention_ms

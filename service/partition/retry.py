@@ -7,8 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from snapreplay.errors import SnapreplayError
-from snapreplay.service.control.protocol import OperationState
-from snapreplay.service.live.snapshot_scheduler import OnDone
+from snapreplay.service.control.protocol import OnDone, OperationState
 from snapreplay.service.runtime.context import ClusterView
 from snapreplay.service.runtime.tasks import cancel_and_wait
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from snapreplay.errors import SnapreplayError
-from snapreplay.service.control.protocol import OperationState
+from snapreplay.service.control.protocol import OnDone, OperationState
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.custody import IncrementsReplaced
 from snapreplay.service.core.ownership import (
@@ -37,7 +37,6 @@ from snapreplay.service.core.ownership import (
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.live.pipeline import Live
-from snapreplay.service.live.snapshot_scheduler import OnDone
 from snapreplay.service.live.value_check import ValueChecks
 from snapreplay.service.partition.incarnation import Incarnation
 from snapreplay.service.partition.lifecycle import Lifecycle
@@ -96,6 +95,13 @@ class PartitionRunner:
         if self._live is None:
             return False
         self._live.snapshots.request(reason, done)
+        return True
+
+    def request_adoption(self, manifest_offset: int, done: OnDone) -> bool:
+        """Judge the snapshot that a job proposes with this manifest. False when the partition is not LIVE."""
+        if self._live is None:
+            return False
+        self._live.snapshots.adopt(manifest_offset, done)
         return True
 
     def refuse(self, error: SnapreplayError) -> None:

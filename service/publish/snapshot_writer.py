@@ -251,7 +251,7 @@ async def encoded(
     Raises:
         EntryTooLarge: a single entry does not fit into a chunk.
     """
-    body = writer.body(slices, store)
+    body = await run_cooperatively(writer.packing(slices, store))
     value = await asyncio.to_thread(enveloped, RecordKind.CHUNK, body, compress=True)
     halves = writer.halves_unless_fitting(slices, value)
     if not halves:

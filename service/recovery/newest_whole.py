@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from snapreplay.errors import RebuildError
-from snapreplay.service.core.search import windows
-from snapreplay.service.ports import Reader, TopicPartition
+from snapreplay.service.ports import Reader
 from snapreplay.service.runtime.context import Context
-from snapreplay.service.topics.log_bounds import manifest_in
+from snapreplay.service.topics.manifests import newest_first
 from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.snapshots import Sink, load_state
 from snapreplay.snapshots.format.records import Manifest
@@ -44,7 +43,8 @@ async def newest_whole(context: Context, store: Sink) -> tuple[Manifest | None, 
     """
     passed_over: list[str] = []
     async with reading(context.cluster, read_committed=False, large=True) as reader:
-        async for offset, manifest in _newest_first(reader, context.snapshots):
+        bounds = await reader.bounds(context.snapshots)
+        async for offset, manifest in newest_first(reader, context.snapshots, bounds):
             reason = await _unusable(context, reader, manifest, store)
             if reason is None:
                 return manifest, tuple(passed_over)
@@ -52,19 +52,6 @@ async def newest_whole(context: Context, store: Sink) -> tuple[Manifest | None, 
                 f"snapshot {manifest.snapshot_id} (manifest at offset {offset}) is skipped: {reason}"
             )
     return None, tuple(passed_over)
-
-
-async def _newest_first(reader: Reader, log: TopicPartition) -> AsyncIterator[tuple[int, Manifest]]:
-    bounds = await reader.bounds(log)
-    for window in windows(bounds.end_offset, bounds.start_offset):
-        found: list[tuple[int, Manifest]] = []
-        async for records in reader.read(log, window.start_offset, window.end_offset):
-            for record in records:
-                manifest = manifest_in(record.value or b"")
-                if manifest is not None:
-                    found.append((record.offset, manifest))
-        for each in reversed(found):
-            yield each
 
 
 async def _unusable(
@@ -78,7 +65,13 @@ async def _unusable(
         return f"its app, cluster and partition count are {said}, its inputs {sorted(genesis.start_offsets)}"
     try:
         await load_state(
-            reader, context.snapshots, manifest, context.app.schema_version, store, _no_report
+            reader,
+            context.snapshots,
+            manifest,
+            context.app.schema_version,
+            store,
+            _no_report,
+            verify_sums=manifest.proposed_by is not None,
         )
     except RebuildError as error:
         return error.message

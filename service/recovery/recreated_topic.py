@@ -9,7 +9,7 @@ from snapreplay.service.core.refusals import LEADS_NOWHERE
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.topic_changes import TopicChange, changes
 from snapreplay.service.runtime.context import Context
-from snapreplay.service.topics.log_bounds import TAIL_RECORDS, manifest_in
+from snapreplay.service.topics.manifests import newest_of_owner
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.plan import NoUsableSnapshot
 
@@ -42,13 +42,7 @@ async def _remade(context: Context, last: FoundIncrement | None) -> tuple[TopicC
 
 async def _in_newest_manifest(context: Context) -> Mapping[str, str]:
     """The topic ids, if no increment is left that records them."""
-    recorded: Mapping[str, str] = {}
     async with reading(context.cluster, read_committed=False) as reader:
         bounds = await reader.bounds(context.snapshots)
-        start_offset = max(bounds.start_offset, bounds.end_offset - TAIL_RECORDS)
-        async for records in reader.read(context.snapshots, start_offset, bounds.end_offset):
-            for record in records:
-                manifest = manifest_in(record.value or b"")
-                if manifest is not None:
-                    recorded = manifest.topic_ids
-    return recorded
+        manifest = await newest_of_owner(reader, context.snapshots, bounds)
+    return manifest.topic_ids if manifest is not None else {}

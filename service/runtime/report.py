@@ -17,6 +17,7 @@ from snapreplay.service.control.status import (
     PartitionStatus,
     Problem,
     Progress,
+    RejectedProposal,
     RestoreStatus,
     SnapshotStatus,
     SnapshotUsed,
@@ -149,6 +150,11 @@ class Reporter:
             unrecoverable_reason=reason,
             blocked_by_open_transaction=blocked,
         )
+        self._board.publish(self.status)
+
+    def rejected(self, proposals: tuple[RejectedProposal, ...]) -> None:
+        """The proposals that were not adopted, newest first. Not progress either."""
+        self.status = msgspec.structs.replace(self.status, rejected_proposals=proposals)
         self._board.publish(self.status)
 
     def doubt(self, reason: str) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from snapreplay.errors import SnapreplayError
+import logging
+
+from snapreplay.service.core.log_cut import is_recent, is_witness
 from snapreplay.service.core.refusals import LogCut
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.ports import Bounds, Reader, TopicPartition
 from snapreplay.service.runtime.context import Context
-from snapreplay.service.topics.decode import is_ours
+from snapreplay.service.topics.manifests import TAIL_OFFSETS_MAX, newest_first
 from snapreplay.service.topics.reading import reading
-from snapreplay.snapshots.format.envelope import RecordKind, decode, kind_of
 from snapreplay.snapshots.format.records import Increment, Manifest
 from snapreplay.snapshots.plan import LogStarts
 
-# Enough for a manifest after the newest pointer; a longer tail of orphans proves nothing.
-TAIL_RECORDS = 64
+log = logging.getLogger("snapreplay.partition")
 
 
 async def read_starts(context: Context, last: FoundIncrement) -> LogStarts:
@@ -38,35 +38,35 @@ async def read_starts(context: Context, last: FoundIncrement) -> LogStarts:
 async def _check_cut(
     context: Context, reader: Reader, last: FoundIncrement, bounds: Bounds
 ) -> None:
-    start_offset = max(bounds.start_offset, bounds.end_offset - TAIL_RECORDS)
+    """Back to the newest pointer, or to the newest manifest of the last owner: what nothing points to, however much of
+    it there is, hides neither."""
+    start_offset = max(bounds.start_offset, bounds.end_offset - TAIL_OFFSETS_MAX)
     if last.increment.pointers:
         start_offset = max(start_offset, last.increment.pointers[0].manifest_offset + 1)
-    if start_offset >= bounds.end_offset:
-        return
-    async for records in reader.read(context.snapshots, start_offset, bounds.end_offset):
-        for record in records:
-            manifest = manifest_in(record.value or b"")
-            if manifest is not None and manifest.batch > last.increment.batch:
-                raise _cut(context, manifest, record.offset, last.increment)
-
-
-def manifest_in(value: bytes) -> Manifest | None:
-    """The manifest, if it can be read; garbage that nothing points to is ignored."""
-    try:
-        if not is_ours(value, ()) or kind_of(value) is not RecordKind.MANIFEST:
-            return None
-        entry = decode(value)
-    except SnapreplayError:
-        return None
-    return entry if isinstance(entry, Manifest) else None
+    tail = Bounds(start_offset, bounds.end_offset)
+    async for offset, manifest in newest_first(reader, context.snapshots, tail):
+        if is_witness(manifest, last):
+            raise _cut(context, manifest, offset, last.increment)
+        if is_recent(manifest, last):
+            return
+        if manifest.batch > last.increment.batch:
+            log.warning(
+                "partition %d: the manifest at offset %d of %s is of batch %d, but the last increment is batch %d:"
+                " no owner of this chain wrote it, and it is ignored",
+                context.partition,
+                offset,
+                context.snapshots,
+                manifest.batch,
+                last.increment.batch,
+            )
 
 
 def _cut(context: Context, manifest: Manifest, offset: int, last: Increment) -> LogCut:
-    log = context.snapshots
     return LogCut(
-        f"{log} offset {offset} holds a snapshot of batch {manifest.batch}, but the"
+        f"{context.snapshots} offset {offset} holds a snapshot of batch {manifest.batch}, but the"
         f" last increment is batch {last.batch}: {context.increments.topic} was cut, and"
-        " committed batches are lost (unclean election, deleted records)",
+        " committed batches are lost (unclean election, deleted records). The manifest is of snapshot"
+        f" {manifest.snapshot_id}, by owner epoch {manifest.owner_epoch}, app version {manifest.origin.app_version}",
         hint="bring the topic back from a replica, backup or mirror",
         manifest_batch=manifest.batch,
         last_batch=last.batch,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Protocol
 
 from snapreplay.app.record import InputRecord
@@ -13,10 +13,11 @@ from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed
 from snapreplay.service.core.refusals import schema_differs
 from snapreplay.service.ports import Reader, TopicPartition
 from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.cooperative import Pauses
 from snapreplay.service.topics.decode import decode_as
 from snapreplay.service.topics.stale_leader import OnWaiting, Patience
-from snapreplay.snapshots.format.chunks import read_chunk, stated_digest
-from snapreplay.snapshots.format.records import Chunk, ChunkRef, Manifest, Pointer
+from snapreplay.snapshots.format.chunks import open_chunk, sums_of, unpacking
+from snapreplay.snapshots.format.records import ChunkRef, Manifest, Pointer
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.digest import EMPTY, Digest
 
@@ -116,8 +117,13 @@ async def load_state(
     schema_version: int,
     store: Sink,
     on_bytes: OnBytes,
+    *,
+    verify_sums: bool = False,
 ) -> None:
     """Make `store` exactly the snapshot's state.
+
+    `verify_sums`: hash every entry, because no owner vouches for the sums. Where no increment proves the state, this is
+    always done.
 
     Raises:
         SnapshotMissing, DamagedError: plan without this snapshot; the store holds a part of it.
@@ -127,7 +133,8 @@ async def load_state(
         what = f"snapshot {manifest.snapshot_id}"
         raise schema_differs(what, manifest.origin.schema_version, schema_version)
     store.clear(manifest.shard_count)
-    sums = await _load_chunks(reader, log, manifest, store, on_bytes)
+    verify_sums = verify_sums or manifest.digest is None
+    sums = await _load_chunks(reader, log, manifest, store, on_bytes, verify_sums=verify_sums)
     if sums != manifest.entries_digest:
         raise DamagedError(
             f"snapshot {manifest.snapshot_id} adds up to digest {sums}, but its manifest says"
@@ -144,22 +151,29 @@ def _missing(error: SnapreplayError) -> SnapshotMissing:
 
 
 async def _load_chunks(
-    reader: Reader, log: TopicPartition, manifest: Manifest, store: Sink, on_bytes: OnBytes
+    reader: Reader,
+    log: TopicPartition,
+    manifest: Manifest,
+    store: Sink,
+    on_bytes: OnBytes,
+    *,
+    verify_sums: bool,
 ) -> Digest:
-    """What the slices add up to. If no increment proves the state, the entries themselves are hashed again."""
-    unproven = manifest.digest is None
+    """What the slices add up to."""
     sums = EMPTY
     missing = {ref.offset: ref for ref in manifest.chunks}
     total, loaded = sum(ref.size_bytes for ref in manifest.chunks), 0
     on_bytes(0, total)
     try:
-        async for records in reader.read(log, *_chunk_range(manifest)):
+        async for records in reader.read(log, *chunk_range(manifest)):
             for record in records:
                 ref = missing.pop(record.offset, None)
                 if ref is not None:
-                    chunk = await _chunk(record, ref, manifest.snapshot_id, verify_sums=unproven)
-                    sums = sums.plus(stated_digest(chunk).in_store(chunk.store))
-                    store.load(chunk.slices, chunk.store)
+                    async for store_name, part in _slices(
+                        record, ref, manifest.snapshot_id, verify_sums=verify_sums
+                    ):
+                        sums = sums.plus(sums_of(part).in_store(store_name))
+                        store.load((part,), store_name)
                     loaded += ref.size_bytes
                     on_bytes(loaded, total)
     except (OffsetTrimmed, OffsetBeyondEnd) as error:
@@ -172,15 +186,19 @@ async def _load_chunks(
     return sums
 
 
-def _chunk_range(manifest: Manifest) -> tuple[int, int]:
+def chunk_range(manifest: Manifest) -> tuple[int, int]:
     """Other writers' records may lie between the chunks: they are selected by offset, not by adjacency."""
     offsets = [ref.offset for ref in manifest.chunks]
     return (min(offsets), max(offsets) + 1) if offsets else (0, 0)
 
 
-async def _chunk(
+async def _slices(
     record: InputRecord, ref: ChunkRef, snapshot_id: str, *, verify_sums: bool
-) -> Chunk:
-    """Checked and decoded in a thread: decompression and checksums let other tasks run."""
-    value = record.value or b""
-    return await asyncio.to_thread(read_chunk, value, ref, snapshot_id, verify_sums=verify_sums)
+) -> AsyncIterator[tuple[str, ShardSlice]]:
+    """Checked in a thread, which releases the interpreter's lock; decoded in this loop, slice by slice."""
+    body = await asyncio.to_thread(open_chunk, record.value or b"", ref, snapshot_id)
+    pauses = Pauses()
+    for found in unpacking(body, ref, snapshot_id, verify_sums=verify_sums):
+        if found is not None:
+            yield found
+        await pauses.when_due()

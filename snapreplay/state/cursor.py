@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from typing import NamedTuple
 from zlib import crc32
 
 from snapreplay.counted import counted
 from snapreplay.state.contract import ShardSlice
-from snapreplay.state.digest import DEFAULT_STORE, MASK, Digest, adding_up, digest_of
+from snapreplay.state.digest import BLOCK, DEFAULT_STORE, MASK, Digest, adding_up, digest_of
 from snapreplay.state.steps import Steps
 
-ENTRIES_MAX = 8_192
-"""Entries returned at once; hashing takes 0.2 to 0.3 µs each."""
+SLICE_ENTRIES_MAX = 8_192
+"""Of a slice: it is encoded and decoded in one step, which takes about a millisecond."""
+ENTRIES_MAX = 131_072
+"""Entries returned at once, so that small ones fill a chunk."""
+
+
+class _Piece(NamedTuple):
+    """Of a shard; `size_bytes` of its keys and values."""
+
+    shard: int
+    entries: dict[bytes, bytes]
+    size_bytes: int
 
 
 class ShardCursor:
@@ -29,43 +40,42 @@ class ShardCursor:
         self._shards = shards
         self._on_release = on_release
         self._next = 0
-        self._parts: Iterator[dict[bytes, bytes]] = iter(())
+        self._parts: Iterator[_Piece] = iter(())
+        self._held: _Piece | None = None
 
     def slicing(self, raw_bytes_max: int) -> Steps[Sequence[ShardSlice]]:
         """See `Cursor`. The sums are computed from the entries; added up, they must be the image's digest."""
-        part = next(self._parts, None)
-        if part is not None:
-            return [(yield from _slicing(self._next - 1, part))]
         slices: list[ShardSlice] = []
         room_bytes, room_entries = raw_bytes_max, ENTRIES_MAX
-        while self._next < len(self._shards):
-            shard = self._shards[self._next]
-            room_bytes -= sum(map(len, shard)) + sum(map(len, shard.values()))
-            room_entries -= len(shard)
-            if room_bytes < 0 or room_entries < 0:
+        while (piece := self._next_piece(raw_bytes_max)) is not None:
+            room_bytes -= piece.size_bytes
+            room_entries -= len(piece.entries)
+            if slices and (room_bytes < 0 or room_entries < 0):
+                self._held = piece
                 break
-            self._pass_shard()
-            if shard:
-                slices.append((yield from _slicing(self._next - 1, shard)))
-        if slices:
-            return slices
-        if self._next < len(self._shards):
-            self._parts = _parts(self._shards[self._next], raw_bytes_max)
-            self._pass_shard()
-            return [(yield from _slicing(self._next - 1, next(self._parts)))]
-        return []
+            slices.append((yield from _slicing(piece.shard, piece.entries)))
+        return slices
 
     def release(self) -> None:
         self._shards = []
         self._parts = iter(())
+        self._held = None
         if self._on_release is not None:
             self._on_release(self)
             self._on_release = None
 
-    def _pass_shard(self) -> None:
-        # Not held longer than needed: once settled, the old dict of a shard would be held twice.
-        self._shards[self._next] = {}
-        self._next += 1
+    def _next_piece(self, raw_bytes_max: int) -> _Piece | None:
+        """A whole shard, or the next part of a large one."""
+        held, self._held = self._held, None
+        if held is not None:
+            return held
+        while (part := next(self._parts, None)) is None and self._next < len(self._shards):
+            index, shard = self._next, self._shards[self._next]
+            # Not held longer than needed: once settled, the old dict of a shard would be held twice.
+            self._shards[index] = {}
+            self._next += 1
+            self._parts = _parts(index, shard, raw_bytes_max)
+        return part
 
 
 class EntryStream:
@@ -87,8 +97,11 @@ class EntryStream:
     def slicing(self, raw_bytes_max: int) -> Steps[Sequence[ShardSlice]]:
         """See `Cursor`."""
         shards: dict[int, dict[bytes, bytes]] = {}
-        for key, value in self._block(raw_bytes_max):
-            shards.setdefault(crc32(key) & (self.shard_count - 1), {})[key] = value
+        taken = self._taken(raw_bytes_max)
+        while block := list(islice(taken, BLOCK)):
+            for key, value in block:
+                shards.setdefault(crc32(key) & (self.shard_count - 1), {})[key] = value
+            yield
         slices: list[ShardSlice] = []
         for index, entries in shards.items():
             slices.append((yield from _slicing(index, entries)))
@@ -97,7 +110,7 @@ class EntryStream:
     def release(self) -> None:
         """There is nothing to release."""
 
-    def _block(self, raw_bytes_max: int) -> Iterator[tuple[bytes, bytes]]:
+    def _taken(self, raw_bytes_max: int) -> Iterator[tuple[bytes, bytes]]:
         room_bytes = raw_bytes_max
         for key, value in islice(self._entries, ENTRIES_MAX):
             yield key, value
@@ -111,18 +124,22 @@ def _slicing(index: int, entries: dict[bytes, bytes]) -> Steps[ShardSlice]:
     return ShardSlice(index, sums.a, sums.b, entries)
 
 
-def _parts(shard: dict[bytes, bytes], raw_bytes_max: int) -> Iterator[dict[bytes, bytes]]:
+def _parts(index: int, shard: dict[bytes, bytes], raw_bytes_max: int) -> Iterator[_Piece]:
+    size_bytes = sum(map(len, shard)) + sum(map(len, shard.values()))
+    if size_bytes <= raw_bytes_max and len(shard) <= SLICE_ENTRIES_MAX:
+        if shard:
+            yield _Piece(index, shard, size_bytes)
+        return
     part: dict[bytes, bytes] = {}
-    room_bytes = raw_bytes_max
+    part_bytes = 0
     for key, value in shard.items():
-        size_bytes = len(key) + len(value)
-        if part and (size_bytes > room_bytes or len(part) == ENTRIES_MAX):
-            yield part
-            part, room_bytes = {}, raw_bytes_max
+        entry_bytes = len(key) + len(value)
+        if part and (part_bytes + entry_bytes > raw_bytes_max or len(part) == SLICE_ENTRIES_MAX):
+            yield _Piece(index, part, part_bytes)
+            part, part_bytes = {}, 0
         part[key] = value
-        room_bytes -= size_bytes
-    if part:
-        yield part
+        part_bytes += entry_bytes
+    yield _Piece(index, part, part_bytes)
 
 
 def split(part: ShardSlice) -> tuple[ShardSlice, ShardSlice]:

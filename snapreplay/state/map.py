@@ -62,6 +62,10 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         self._live = self._store.live
         self._touch = self._store.touch
 
+    def __snapreplay_types__(self) -> tuple[type[K], type[V]]:
+        """Of keys and values, for those who read what is stored."""
+        return self._keys.type, self._values.type
+
     def __snapreplay_store__(self) -> MapStore[K, V]:
         """The engine's side of this state."""
         return self._store

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from zlib import crc32
 
 import msgspec
@@ -12,14 +13,13 @@ from snapreplay.snapshots.format.changes import EntryTooLarge
 from snapreplay.snapshots.format.envelope import (
     RECORD_BYTES_MAX,
     RecordKind,
-    body_of,
     decode,
     open_envelope,
 )
 from snapreplay.snapshots.format.records import Chunk, ChunkRef
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.cursor import split
-from snapreplay.state.digest import DEFAULT_STORE, EMPTY, Digest, adding_up
+from snapreplay.state.digest import BLOCK, DEFAULT_STORE, EMPTY, Digest, adding_up
 from snapreplay.state.steps import Steps, all_of
 
 RAW_BYTES_MAX = 4 * 1024 * 1024
@@ -34,10 +34,16 @@ class ChunkWriter:
     a thread; one call at a time.
     """
 
-    def __init__(self, snapshot_id: str, record_bytes_max: int = RECORD_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        snapshot_id: str,
+        record_bytes_max: int = RECORD_BYTES_MAX,
+        first_sequence: int = 0,
+    ) -> None:
         self._snapshot_id = snapshot_id
         self._record_bytes_max = record_bytes_max
-        self._sequence = 0
+        self._sequence = first_sequence
+        self._packed_bytes = 0
         self._raw_bytes = self._bounded(record_bytes_max * _AIM)
 
     @property
@@ -45,16 +51,22 @@ class ChunkWriter:
         """Key and value bytes to pass to the next `body`, so that it makes one chunk close to the limit."""
         return self._raw_bytes
 
-    def body(self, slices: Sequence[ShardSlice], store: str = DEFAULT_STORE) -> bytes:
-        """Return the body of the next chunk, with these slices of one store. The caller envelopes it in a thread:
-        compressing frees the interpreter.
-        """
-        return body_of(Chunk(self._snapshot_id, self._sequence, store, list(slices)))
+    def packing(self, slices: Sequence[ShardSlice], store: str = DEFAULT_STORE) -> Steps[bytes]:
+        """Return the body of the next chunk, with slices of one store; each step packs a slice. The caller envelopes
+        it in a thread: compressing frees the interpreter."""
+        packed: list[msgspec.Raw] = []
+        self._packed_bytes = 0
+        for part in slices:
+            packed.append(msgspec.Raw(_encode(part)))
+            entries = part.entries
+            self._packed_bytes += sum(map(len, entries)) + sum(map(len, entries.values()))
+            yield
+        return _encode(_Sliced(self._snapshot_id, self._sequence, store, packed))
 
     def halves_unless_fitting(
         self, slices: Sequence[ShardSlice], value: bytes
     ) -> Sequence[Sequence[ShardSlice]]:
-        """Return two parts of `slices` to encode instead, if `value`, their enveloped body, is above the
+        """Return two parts of `slices` to encode instead, if `value`, the enveloped body packed last, is above the
         limit. Otherwise return nothing: `value` is the chunk, and the next one gets the next number.
 
         Raises:
@@ -63,15 +75,12 @@ class ChunkWriter:
         if len(value) > self._record_bytes_max:
             return self._halves(slices)
         self._sequence += 1
-        self._learn(slices, len(value))
+        self._learn(len(value))
         return ()
 
-    def _learn(self, slices: Sequence[ShardSlice], size_bytes: int) -> None:
+    def _learn(self, size_bytes: int) -> None:
         """Shrinks at once, grows at most twofold: an unusually small chunk says little about the next one."""
-        raw_bytes = sum(
-            sum(map(len, part.entries)) + sum(map(len, part.entries.values())) for part in slices
-        )
-        fitting = raw_bytes * self._record_bytes_max * _AIM / size_bytes
+        fitting = self._packed_bytes * self._record_bytes_max * _AIM / size_bytes
         self._raw_bytes = self._bounded(min(fitting, 2 * self._raw_bytes))
 
     def _bounded(self, raw_bytes: float) -> int:
@@ -135,29 +144,56 @@ def stated_digest(chunk: Chunk) -> Digest:
     """Return the digest of the entries in a chunk by the sums that its slices state."""
     total = EMPTY
     for part in chunk.slices:
-        total = total.plus(Digest(len(part.entries), part.digest_a, part.digest_b))
+        total = total.plus(sums_of(part))
     return total
 
 
-def reading_back(body: bytes, ref: ChunkRef, snapshot_id: str) -> Steps[tuple[str, Digest]]:
-    """Return the store of a chunk and the digest of its entries, each hashed again; each step decodes a slice.
+def unpacking(
+    body: bytes, ref: ChunkRef, snapshot_id: str, *, verify_sums: bool = False
+) -> Iterator[tuple[str, ShardSlice] | None]:
+    """Yield the slices of a chunk with their store, each decoded in a step of its own; None after a step without one.
 
     Raises:
-        DamagedError: as `read_chunk` with `verify_sums`.
+        DamagedError: as `read_chunk`.
     """
     where = _name(ref, snapshot_id)
     try:
         chunk = _decode_sliced(body)
         _check_place(chunk, ref, snapshot_id, where)
-        total = EMPTY
         for packed in chunk.slices:
-            yield
+            yield None
             part = _decode_slice(packed)
-            yield
-            total = total.plus((yield from _verifying(part, where)))
+            if verify_sums:
+                yield from _verifying(part, where)
+            yield chunk.store, part
     except (ValueError, RecursionError) as error:  # as in `decode`
         raise DamagedError(f"{where} does not read back: {error}") from error
-    return chunk.store, total
+
+
+def reading_back(
+    body: bytes, ref: ChunkRef, snapshot_id: str, shard_count: int | None = None
+) -> Steps[tuple[str, Digest]]:
+    """Return the store of a chunk and the digest of its entries, each hashed again; each step decodes a slice.
+
+    `shard_count`: also check that each key lies in its shard. In another one no restored map would find it.
+
+    Raises:
+        DamagedError: as `read_chunk` with `verify_sums`.
+    """
+    store, total = DEFAULT_STORE, EMPTY
+    for found in unpacking(body, ref, snapshot_id, verify_sums=True):
+        if found is not None:
+            store, part = found
+            total = total.plus(sums_of(part))
+            if shard_count is not None:
+                yield from _placed(part, shard_count, _name(ref, snapshot_id))
+        yield
+    return store, total
+
+
+def sums_of(part: ShardSlice) -> Digest:
+    """As the slice itself says."""
+    return Digest(len(part.entries), part.digest_a, part.digest_b)
 
 
 class _Sliced(msgspec.Struct, frozen=True):
@@ -169,6 +205,7 @@ class _Sliced(msgspec.Struct, frozen=True):
     slices: list[msgspec.Raw]
 
 
+_encode = msgspec.msgpack.Encoder().encode
 _decode_sliced = msgspec.msgpack.Decoder(_Sliced).decode
 _decode_slice = msgspec.msgpack.Decoder(ShardSlice).decode
 
@@ -190,7 +227,19 @@ def _check_place(chunk: Chunk | _Sliced, ref: ChunkRef, snapshot_id: str, where:
         raise DamagedError(f"{where} says it is chunk {chunk.sequence} of {chunk.snapshot_id}")
 
 
-def _verifying(part: ShardSlice, where: str) -> Steps[Digest]:
+def _placed(part: ShardSlice, shard_count: int, where: str) -> Steps[None]:
+    index, mask, keys = part.index, shard_count - 1, iter(part.entries)
+    if not 0 <= index <= mask:
+        raise DamagedError(f"{where} has a slice of shard {index} of {shard_count}")
+    while block := list(islice(keys, BLOCK)):
+        if any(crc32(key) & mask != index for key in block):
+            raise DamagedError(
+                f"{where} has a key in shard {index} of {shard_count} that belongs to another shard"
+            )
+        yield
+
+
+def _verifying(part: ShardSlice, where: str) -> Steps[None]:
     computed = yield from adding_up(part.entries.items())
     if (computed.a, computed.b) != (part.digest_a, part.digest_b):
         raise DamagedError(
@@ -198,4 +247,3 @@ def _verifying(part: ShardSlice, where: str) -> Steps[Digest]:
             f" {computed.a:016x}:{computed.b:016x},"
             f" but the chunk says {part.digest_a:016x}:{part.digest_b:016x}"
         )
-    return computed

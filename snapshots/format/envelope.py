@@ -67,6 +67,8 @@ KINDS: dict[type, RecordKind] = {
     Manifest: RecordKind.MANIFEST,
 }
 _encode_body = msgspec.msgpack.Encoder().encode
+# msgspec packs a struct of more than 15 fields with the long header of a map, also if it leaves some of them out.
+_LONG_MAP, _LONG_MAP_FIELDS, _SHORT_MAP = b"\xde\x00", 16, 0x80
 _DECODERS: dict[int, Callable[[bytes], LogEntry]] = {
     kind: msgspec.msgpack.Decoder(record).decode for record, kind in KINDS.items()
 }
@@ -108,7 +110,10 @@ def encode(entry: LogEntry, *, compress: bool = False) -> bytes:
 
 def body_of(entry: LogEntry) -> bytes:
     """The first half of `encode`: packs the entry, under the interpreter's lock."""
-    return _encode_body(entry)
+    body = _encode_body(entry)
+    if body[:2] == _LONG_MAP and body[2] < _LONG_MAP_FIELDS:  # the format demands the shortest form
+        return bytes((_SHORT_MAP | body[2],)) + body[3:]
+    return body
 
 
 def enveloped(kind: RecordKind, body: bytes, *, compress: bool = False) -> bytes:

@@ -146,8 +146,9 @@ class ChunkRef(msgspec.Struct, frozen=True, array_like=True):
     crc32: int
 
 
-class Manifest(msgspec.Struct, frozen=True):
-    """The last record of a full snapshot: what it holds and where its chunks are."""
+class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The last record of a full snapshot: what it holds and where its chunks are. Fields at their defaults are not
+    written."""
 
     origin: Origin
     snapshot_id: str  # random
@@ -164,6 +165,7 @@ class Manifest(msgspec.Struct, frozen=True):
     created_at_ms: int
     genesis: Genesis
     topic_ids: dict[str, str] = {}  # as in that increment
+    proposed_by: str | None = None  # job that proposes the snapshot; None: the owner wrote it
     store_digests: dict[str, Digest] = {}  # of the entries in the chunks, as in that increment
 
 

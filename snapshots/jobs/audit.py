@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.app.load import load_app
 from snapreplay.errors import RetryableError, StopError, UsageError
-from snapreplay.snapshots.jobs import jars
+from snapreplay.snapshots.jobs.causes import cause
 from snapreplay.snapshots.jobs.logs import LogReader, OpenReader, PartitionLogs, freeze
 from snapreplay.snapshots.jobs.read import SPARK_ERRORS, KafkaSource
-from snapreplay.snapshots.jobs.session import local_session
+from snapreplay.snapshots.jobs.session import check, spark_session
 from snapreplay.snapshots.jobs.tasks import TaskFailed, for_each
 from snapreplay.snapshots.jobs.witness import witnessed
 from snapreplay.snapshots.proof.entries import wrong_entries
@@ -66,11 +64,9 @@ def audit(
     """
     started = time.monotonic()
     replayed = _replayable(app_id, app) if level is Level.REPLAY else None
-    is_ours = SparkContext._active_spark_context is None  # noqa: SLF001 - Spark has no public way to ask
-    if is_ours:
-        jars.check()
+    check(None)
     moments = _frozen(open_reader, app_id)  # before Spark is started for nothing
-    with _session(is_ours=is_ours) as spark:
+    with spark_session("snapreplay audit") as spark:
         for _ in range(_ATTEMPTS):
             try:
                 audited = _Audit(spark, kafka, app_id, moments, app)
@@ -98,18 +94,8 @@ def _same_starts(now: Sequence[Moment], before: Sequence[Moment]) -> bool:
 def _told(error: BaseException) -> BaseException:
     if isinstance(error, TaskFailed):
         return error
-    return SparkFailed(f"Spark stopped the audit: {_first_line(error)}")
-
-
-@contextmanager
-def _session(*, is_ours: bool) -> Iterator[SparkSession]:
-    """The one of this process, whichever thread made it; started and stopped here if there was none."""
-    spark = SparkSession.getActiveSession() or local_session("snapreplay audit", short_lived=True)
-    try:
-        yield spark
-    finally:
-        if is_ours:
-            spark.stop()
+    says, hint = cause(error)
+    return SparkFailed(f"Spark stopped the audit: {says}", hint=hint)
 
 
 class _Audit:
@@ -222,11 +208,3 @@ def _summed(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for part in parts:
         total.update(part)
     return dict(total)
-
-
-def _first_line(error: BaseException) -> str:
-    """The first line of Java's cause, if there is one: Spark's own message is the stack trace."""
-    java = getattr(error, "java_exception", None)
-    while java is not None and java.getCause() is not None:
-        java = java.getCause()
-    return str(error if java is None else java.toString()).splitlines()[0]

@@ -6,13 +6,14 @@ The Kafka client in the task needs no jars and no shuffle. It took half of the C
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from snapreplay.app import names
 from snapreplay.app.record import InputRecord
 from snapreplay.errors import UsageError
+from snapreplay.snapshots.format.envelope import Headers
 from snapreplay.snapshots.proof.moment import Moment
 from snapreplay.snapshots.proof.records import Slices
 
@@ -44,6 +45,20 @@ OpenReader = Callable[[], AbstractContextManager[LogReader]]
 """Called in each task, so it is sent to the executors: a function of a module with plain arguments."""
 
 
+class LogClient(LogReader, Protocol):
+    """Also appends; used in one thread."""
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Name → id; empty where the cluster has none."""
+
+    def append(self, topic: str, partition: int, value: bytes, headers: Headers) -> int:
+        """The record's offset, after all replicas have it. Outside any transaction, idempotent."""
+
+
+OpenClient = Callable[[], AbstractContextManager[LogClient]]
+"""As `OpenReader`."""
+
+
 class PartitionLogs:
     """`proof.Logs` of one state partition."""
 
@@ -64,28 +79,37 @@ class PartitionLogs:
 
 
 def freeze(reader: LogReader, app_id: str) -> list[Moment]:
-    """One moment of all partitions, by number.
-
-    Starts come first, then the ends of the increments, then the ends of the snapshots: what the last increment points
-    to is then inside, and what was trimmed before is not needed by it.
+    """The moment of each partition, by number.
 
     Raises:
         TopicMissing: one of the two topics is not there.
         Unreachable: no answer.
     """
+    count = _partition_count(reader, names.increments_topic(app_id))
+    _partition_count(reader, names.snapshots_topic(app_id))
+    return [moment_of(reader, app_id, number) for number in range(count)]
+
+
+def moment_of(client: LogReader, app_id: str, partition: int) -> Moment:
+    """Of one partition.
+
+    Starts come first, then the end of the increments, then the end of the snapshots: what the last increment points to
+    is then inside, and what was trimmed before is not needed by it.
+
+    Raises:
+        Unreachable: no answer.
+    """
     log, snapshots = names.increments_topic(app_id), names.snapshots_topic(app_id)
-    numbers = range(_partition_count(reader, log))
-    _partition_count(reader, snapshots)
-    log_starts = [reader.bounds(log, n, committed=True)[0] for n in numbers]
-    starts = [reader.bounds(snapshots, n, committed=False)[0] for n in numbers]
-    log_ends = [reader.bounds(log, n, committed=True)[1] for n in numbers]
-    ends = [reader.bounds(snapshots, n, committed=False)[1] for n in numbers]
-    return [
-        Moment(
-            n, log_starts[n], max(log_starts[n], log_ends[n]), starts[n], max(starts[n], ends[n])
-        )
-        for n in numbers
-    ]
+    log_start = client.bounds(log, partition, committed=True)[0]
+    start = client.bounds(snapshots, partition, committed=False)[0]
+    log_end = client.bounds(log, partition, committed=True)[1]
+    end = client.bounds(snapshots, partition, committed=False)[1]
+    return Moment(partition, log_start, max(log_start, log_end), start, max(start, end))
+
+
+def starts_of(moment: Moment) -> tuple[int, int]:
+    """They move when the owner trims."""
+    return moment.log_start, moment.snapshots_start
 
 
 def _partition_count(reader: LogReader, topic: str) -> int:

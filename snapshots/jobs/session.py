@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from snapreplay.errors import UsageError
@@ -21,6 +22,38 @@ from snapreplay.snapshots.jobs import jars
 # against 19.1 s for a whole suite of tiny jobs). Over gigabytes of chunks the optimising compiler
 # wins.
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+@contextmanager
+def spark_session(name: str, master: str | None = None) -> Iterator[SparkSession]:
+    """The session of this process, whichever thread made it; else one that is started here and stopped at the end.
+
+    Raises:
+        JavaUnavailable, JarsUnavailable, UsageError: it cannot be started.
+    """
+    if master is not None:
+        raise UsageError(f"master {master}: only local sessions can be started yet")
+    is_ours = not _has_session()
+    spark = SparkSession.getActiveSession() or local_session(name, short_lived=True)
+    try:
+        yield spark
+    finally:
+        if is_ours:
+            spark.stop()
+
+
+def check(master: str | None) -> None:
+    """
+    Raises:
+        JavaUnavailable, JarsUnavailable: `spark_session` would fail at once.
+    """
+    del master
+    if not _has_session():
+        jars.check()
+
+
+def _has_session() -> bool:
+    return SparkContext._active_spark_context is not None  # noqa: SLF001 - Spark has no public way to ask
 
 
 def local_session(name: str, *, short_lived: bool = False) -> SparkSession:

@@ -6,11 +6,10 @@ is made, so two actions on it see one moment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -18,9 +17,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from snapreplay.app.load import load_app
 from snapreplay.errors import UsageError
 from snapreplay.snapshots.jobs.logs import LogReader, PartitionLogs, freeze
-from snapreplay.snapshots.jobs.views import ROWS_MAX, VIEWS, View, as_json
+from snapreplay.snapshots.jobs.typed import Stored, stored_types
+from snapreplay.snapshots.jobs.views import VIEWS, Block, View, as_json
 from snapreplay.snapshots.proof.moment import Moment
 from snapreplay.snapshots.proof.state import At
 
@@ -28,8 +29,22 @@ OpenCluster = Callable[[Mapping[str, str]], AbstractContextManager[LogReader]]
 """A reader by the client's properties, `bootstrap.servers` among them."""
 
 _OPTIONS = frozenset(
-    {"app.id", "view", "stored", "partitions", "at.batch", "at.offset", "at.timestamp"}
+    {
+        "app",
+        "app.id",
+        "view",
+        "stored",
+        "partitions",
+        "at.batch",
+        "at.offset",
+        "at.timestamp",
+        "from.batch",
+    }
 )
+
+_STORED = ("key", "value")
+_OF_BATCHES = ("changes", "increments")
+"""Views with rows of each batch."""
 
 
 class UnknownOption(UsageError):
@@ -40,12 +55,14 @@ class TopicsSource(DataSource):
     """Options:
 
     app.id: whose topics.
+    app: `module:app` or a path, in place of `app.id`: keys and values become columns of the app's types.
     kafka.*: properties of the client; `kafka.bootstrap.servers` is one of them.
     view: `state` (the default), `changes`, `increments`, `snapshots` or `claims`.
     stored: keys and values as `json` text (the default) or `raw` bytes.
     partitions: such as `0,3`; the default is all.
     at.batch, at.offset, at.timestamp: the last batch to count; the default is the latest. `at.offset` is the next
         offset of the increments topic, `at.timestamp` is ISO 8601 and means when the batch was written.
+    from.batch: the first batch of the views `changes` and `increments`; the default is the first that is left.
     """
 
     open_cluster: ClassVar[OpenCluster]
@@ -81,6 +98,7 @@ class _Asked:
     """The options, read. `partitions`: None means all."""
 
     app_id: str
+    app: str | None
     kafka: Mapping[str, str]
     view: str
     is_raw: bool
@@ -89,7 +107,11 @@ class _Asked:
 
     @property
     def arrow(self) -> pa.Schema:
-        return VIEWS[self.view].schema(pa.binary() if self.is_raw else pa.string())
+        if self.app is not None:
+            keys, values = stored_types(load_app(self.app))
+            return VIEWS[self.view].schema(keys.type, values.type)
+        stored = pa.binary() if self.is_raw else pa.string()
+        return VIEWS[self.view].schema(stored, stored)
 
 
 class _Partition(InputPartition):
@@ -115,19 +137,36 @@ class TopicsReader(DataSourceReader):
             return  # Spark's own, where there are none
         asked, moment = self._asked, partition.moment
         view: View = VIEWS[asked.view]
+        schema, columns = asked.arrow, _Columns(asked)
         with self._open_cluster(asked.kafka) as reader:
             logs = PartitionLogs(reader, asked.app_id, moment.partition)
-            rows = view.rows(moment, logs, asked.at)
-            while block := list(islice(rows, ROWS_MAX)):
-                yield self._batch(block, moment.partition)
+            for block in view.blocks(moment, logs, asked.at):
+                yield columns.batch(block, moment.partition, schema)
 
-    def _batch(self, rows: list[dict[str, Any]], partition: int) -> pa.RecordBatch:
-        schema = self._asked.arrow
-        for row in rows:
-            row["partition"] = partition
-            if not self._asked.is_raw and "key" in row:
-                row["key"], row["value"] = as_json(row["key"]), as_json(row["value"])
-        return pa.RecordBatch.from_pylist(rows, schema=schema)
+
+class _Columns:
+    """Makes Arrow batches of blocks, in a task."""
+
+    def __init__(self, asked: _Asked) -> None:
+        self._asked = asked
+        self._typed = dict[str, Stored]()
+        if asked.app is not None:
+            self._typed = dict(zip(_STORED, stored_types(load_app(asked.app)), strict=True))
+
+    def batch(self, block: Block, partition: int, schema: pa.Schema) -> pa.RecordBatch:
+        count = len(next(iter(block.values())))
+        columns = {"partition": pa.repeat(pa.scalar(partition, pa.int32()), count), **block}
+        arrays = [self._array(field, columns[field.name]) for field in schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _array(self, field: pa.Field, values: Sequence[Any] | pa.Array) -> pa.Array:
+        if isinstance(values, pa.Array):
+            return values
+        if field.name in self._typed:
+            return self._typed[field.name].array(values)
+        if field.name in _STORED and not self._asked.is_raw:
+            values = [as_json(each) for each in values]
+        return pa.array(values, field.type)
 
 
 def _asked(options: Mapping[str, str]) -> _Asked:
@@ -142,12 +181,13 @@ def _asked(options: Mapping[str, str]) -> _Asked:
             raise UnknownOption(
                 f"option {name!r} is none of {', '.join(sorted(_OPTIONS))}, kafka.*"
             )
-    for name in ("app.id", "kafka.bootstrap.servers"):
-        if not own.get(name):
-            raise UnknownOption(f"option {name!r} is missing")
+    app_id = _app_id(own)
+    if not own.get("kafka.bootstrap.servers"):
+        raise UnknownOption("option 'kafka.bootstrap.servers' is missing")
     numbers = own.get("partitions")
     return _Asked(
-        app_id=own["app.id"],
+        app_id=app_id,
+        app=own.get("app"),
         kafka=kafka,
         view=_one_of(own, "view", "state", VIEWS),
         is_raw=_one_of(own, "stored", "json", ("json", "raw")) == "raw",
@@ -158,8 +198,31 @@ def _asked(options: Mapping[str, str]) -> _Asked:
             batch=_number("at.batch", own["at.batch"]) if "at.batch" in own else None,
             offset=_number("at.offset", own["at.offset"]) if "at.offset" in own else None,
             written_at_ms=_time_ms(own["at.timestamp"]) if "at.timestamp" in own else None,
+            from_batch=_first_batch(own),
         ),
     )
+
+
+def _app_id(own: Mapping[str, str]) -> str:
+    if own.get("app") and own.get("app.id"):
+        raise UnknownOption("options app and app.id both say whose topics are meant: give one")
+    if own.get("app"):
+        if "stored" in own:
+            raise UnknownOption("options app and stored both say how keys and values are shown")
+        return load_app(own["app"]).app_id
+    if not own.get("app.id"):
+        raise UnknownOption("option 'app.id' is missing")
+    return own["app.id"]
+
+
+def _first_batch(own: Mapping[str, str]) -> int | None:
+    if "from.batch" not in own:
+        return None
+    if (view := own.get("view", "state")) not in _OF_BATCHES:
+        raise UnknownOption(
+            f"option from.batch goes with the views {' and '.join(_OF_BATCHES)}, not with {view}"
+        )
+    return _number("from.batch", own["from.batch"])
 
 
 def _one_of(own: Mapping[str, str], name: str, default: str, values: Collection[str]) -> str:

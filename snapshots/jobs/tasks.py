@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -12,7 +13,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from snapreplay.errors import SnapreplayError, StopError
-from snapreplay.snapshots.jobs.logs import LogReader, OpenReader
 
 
 class Part(Protocol):
@@ -22,6 +22,7 @@ class Part(Protocol):
     def partition(self) -> int: ...
 
 
+C = TypeVar("C")
 P = TypeVar("P", bound=Part)
 T = TypeVar("T")
 
@@ -37,21 +38,23 @@ class TaskFailed(StopError):
 def for_each(
     spark: SparkSession,
     parts: Sequence[P],
-    open_reader: OpenReader,
-    work: Callable[[LogReader, P], object],
+    open_client: Callable[[], AbstractContextManager[C]],
+    work: Callable[[C, P], object],
     kind: type[T],
 ) -> list[T]:
-    """What `work` gives for each part, in one job. `work` is sent to the executors, its values must encode.
+    """What `work` gives for each part, in one job, with a client that each task opens.
+
+    `work` is sent to the executors, its values must encode.
 
     Raises:
         TaskFailed: the first failure, in its own words.
     """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with open_reader() as reader:
+        with open_client() as client:
             for batch in batches:
                 for number in batch.column(0).to_pylist():
-                    rows = [_row(work, reader, parts[number])]
+                    rows = [_row(work, client, parts[number])]
                     yield pa.RecordBatch.from_pylist(rows, schema=_RESULT)
 
     count = len(parts)
@@ -66,8 +69,8 @@ def for_each(
     return [msgspec.msgpack.decode(bytes(row.value), type=kind) for row in rows]
 
 
-def _row(work: Callable[[LogReader, P], object], reader: LogReader, part: P) -> dict[str, object]:
+def _row(work: Callable[[C, P], object], client: C, part: P) -> dict[str, object]:
     try:
-        return {"value": msgspec.msgpack.encode(work(reader, part))}
+        return {"value": msgspec.msgpack.encode(work(client, part))}
     except SnapreplayError as error:
         return {"problem": f"partition {part.partition}: {error.message}", "hint": error.hint}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,39 +15,53 @@ from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.entries import is_there
 from snapreplay.snapshots.proof.moment import Logs, Moment
 from snapreplay.snapshots.proof.records import judge
-from snapreplay.snapshots.proof.state import At, last_batch, state_at
+from snapreplay.snapshots.proof.state import At, StateUnreachable, last_batch, state_at
 from snapreplay.state.keys import stored_key
 
 ROWS_MAX = 10_000
-"""Of an Arrow batch."""
+"""Of an Arrow batch, about."""
 
 _INT, _LONG, _TEXT = pa.int32(), pa.int64(), pa.string()
 _TIME = pa.timestamp("us", tz="UTC")
 _POSITIONS = pa.map_(_TEXT, _LONG)
 
 Rows = Iterator[dict[str, Any]]
+Block = dict[str, Sequence[Any] | pa.Array]
+"""Column → its values, or an array of the column's type."""
+Blocks = Iterator[Block]
 
 
 class View(NamedTuple):
-    """Columns but for `partition`, which is the first of each; `rows` of one partition, without it."""
+    """Columns but for `partition`, which is the first of each; `blocks` of one partition, without it."""
 
     columns: dict[str, pa.DataType]
-    rows: Callable[[Moment, Logs, At], Rows]
+    blocks: Callable[[Moment, Logs, At], Blocks]
 
-    def schema(self, stored: pa.DataType) -> pa.Schema:
-        """`stored`: the type of keys and values."""
-        own = {name: stored if kind is None else kind for name, kind in self.columns.items()}
+    def schema(self, key: pa.DataType, value: pa.DataType) -> pa.Schema:
+        """`key`, `value`: the types of what is stored."""
+        stored = {"key": key, "value": value}
+        own = {name: stored.get(name, kind) for name, kind in self.columns.items()}
         return pa.schema({"partition": _INT, **own})
 
 
-def _state(moment: Moment, logs: Logs, at: At) -> Rows:
+def _state(moment: Moment, logs: Logs, at: At) -> Blocks:
     state = state_at(moment, logs, at)
+    waiting: dict[str, list[tuple[bytes, bytes]]] = {}
     for store, entries in state.entries.shards() if state is not None else ():
-        for key, value in entries:
-            yield {"store": store, "key": key, "value": value}
+        block = waiting.setdefault(store, [])
+        block += entries
+        if len(block) >= ROWS_MAX:
+            yield _entries(store, waiting.pop(store))
+    for store, block in waiting.items():
+        yield _entries(store, block)
 
 
-def _changes(moment: Moment, logs: Logs, at: At) -> Rows:
+def _entries(store: str, entries: list[tuple[bytes, bytes]]) -> Block:
+    keys, values = [key for key, _ in entries], [value for _, value in entries]
+    return {"store": pa.repeat(store, len(keys)), "key": keys, "value": values}
+
+
+def _changes(moment: Moment, logs: Logs, at: At) -> Blocks:
     """Of batches whose increment is in the log: a transaction that was given up is not."""
     waiting: list[tuple[int, ChangesRecord]] = []
     for offset, entry in _read(moment, logs, at):
@@ -61,30 +76,40 @@ def _changes(moment: Moment, logs: Logs, at: At) -> Rows:
             waiting = []
 
 
-def _cleared(offset: int, increment: Increment) -> Rows:
+def _cleared(offset: int, increment: Increment) -> Blocks:
     for store in increment.cleared:
         yield {
-            "batch": increment.batch,
-            "offset": offset,
-            "change_type": "clear",
-            "store": store,
-            "key": None,
-            "value": None,
+            "batch": [increment.batch],
+            "offset": [offset],
+            "change_type": ["clear"],
+            "store": [store],
+            "key": [None],
+            "value": [None],
         }
 
 
-def _changed(offset: int, record: ChangesRecord) -> Rows:
+def _changed(offset: int, record: ChangesRecord) -> Blocks:
     for store, changes in record.stores.items():
-        for key, value in changes.items():
-            change = "delete" if value is None else "update"
-            yield {
-                "batch": record.batch,
-                "offset": offset,
-                "change_type": change,
-                "store": store,
-                "key": key,
-                "value": value,
-            }
+        count = len(changes)
+        yield {
+            "batch": pa.repeat(record.batch, count),
+            "offset": pa.repeat(offset, count),
+            "change_type": ["delete" if v is None else "update" for v in changes.values()],
+            "store": pa.repeat(store, count),
+            "key": list(changes),
+            "value": list(changes.values()),
+        }
+
+
+def _in_blocks(rows: Callable[[Moment, Logs, At], Rows]) -> Callable[[Moment, Logs, At], Blocks]:
+    """For views with few rows."""
+
+    def blocks(moment: Moment, logs: Logs, at: At) -> Blocks:
+        every = rows(moment, logs, at)
+        while some := list(islice(every, ROWS_MAX)):
+            yield {name: [row[name] for row in some] for name in some[0]}
+
+    return blocks
 
 
 def _increments(moment: Moment, logs: Logs, at: At) -> Rows:
@@ -140,14 +165,41 @@ def _snapshots(moment: Moment, logs: Logs, at: At) -> Rows:
 def _read(
     moment: Moment, logs: Logs, at: At
 ) -> Iterator[tuple[int, Claim | ChangesRecord | Increment]]:
-    """What can be read, up to the first batch out of bounds."""
-    for records in logs.increments(moment.log_start, moment.log_end):
+    """What can be read, up to the first batch out of bounds.
+
+    Raises:
+        StateUnreachable: the changes of the first batch that is asked for are gone.
+    """
+    first = at.from_batch or 0
+    check = moment.log_start > 0 and at.from_batch is not None
+    for records in logs.increments(_start(moment, logs, at), moment.log_end):
         for record in records:
             entry = judge(record).entry
-            if isinstance(entry, Increment) and not at.admits(Found(record.offset, entry)):
-                return
-            if isinstance(entry, Claim | ChangesRecord | Increment):
+            if isinstance(entry, Increment):
+                if not at.admits(Found(record.offset, entry)):
+                    return
+                if check and entry.batch >= first:  # what is before the first increment may be gone
+                    raise _too_early(moment, first, entry.batch)
+                check = False
+            is_early = isinstance(entry, ChangesRecord | Increment) and entry.batch < first
+            if isinstance(entry, Claim | ChangesRecord | Increment) and not is_early:
                 yield record.offset, entry
+
+
+def _start(moment: Moment, logs: Logs, at: At) -> int:
+    """At the increment of the newest snapshot before the first batch: nothing before it is needed."""
+    found = last_batch(moment, logs, At()) if at.from_batch is not None else None
+    pointers = found.increment.pointers if found is not None else []
+    offsets = [p.increment_offset for p in pointers if p.batch < (at.from_batch or 0)]
+    return max([moment.log_start, *offsets])
+
+
+def _too_early(moment: Moment, first: int, there: int) -> StateUnreachable:
+    return StateUnreachable(
+        f"partition {moment.partition}: the changes of batch {first} are gone, because the increments begin at offset"
+        f" {moment.log_start}, with batch {there}",
+        hint=f"ask for batches from {there + 1} on, with the option from.batch",
+    )
 
 
 VIEWS: dict[str, View] = {
@@ -181,7 +233,7 @@ VIEWS: dict[str, View] = {
             "snapshot_id": _TEXT,
             "decision": pa.map_(_TEXT, _TEXT),
         },
-        _increments,
+        _in_blocks(_increments),
     ),
     "claims": View(
         {
@@ -192,7 +244,7 @@ VIEWS: dict[str, View] = {
             "pid": _LONG,
             "started_at": _TIME,
         },
-        _claims,
+        _in_blocks(_claims),
     ),
     "snapshots": View(
         {
@@ -204,7 +256,7 @@ VIEWS: dict[str, View] = {
             "digest": _TEXT,
             "is_there": pa.bool_(),
         },
-        _snapshots,
+        _in_blocks(_snapshots),
     ),
 }
 """By name. A type that is None is that of what is stored."""

@@ -18,7 +18,7 @@ from snapreplay.snapshots.format.records import (
 from snapreplay.snapshots.plan import LogStarts, trimmed
 from snapreplay.snapshots.proof.moment import Logs, Moment
 from snapreplay.state.digest import EMPTY, Digest, digest_of_stores, recorded_digests
-from snapreplay.state.shards import Shards
+from snapreplay.state.shards import SHARD_COUNT, Shards
 
 
 def wrong_entries(manifest: Manifest, found: Digest) -> str:
@@ -34,6 +34,7 @@ class Entries:
 
     def __init__(self) -> None:
         self._stores: dict[str, Shards] = {}
+        self._shard_count = SHARD_COUNT
 
     @property
     def digest(self) -> Digest:
@@ -47,6 +48,7 @@ class Entries:
 
     def load(self, chunk: Chunk, shard_count: int) -> None:
         """A part of a snapshot."""
+        self._shard_count = shard_count
         self._stores.setdefault(chunk.store, Shards(shard_count)).load(chunk.slices)
 
     def clear(self, stores: Iterable[str]) -> None:
@@ -73,6 +75,10 @@ class Entries:
             if isinstance(record, ChangesRecord):
                 self._apply(record.stores)
 
+    def stores(self) -> Iterator[tuple[str, Shards]]:
+        """By name."""
+        return iter(sorted(self._stores.items()))
+
     def shards(self) -> Iterator[tuple[str, list[tuple[bytes, bytes]]]]:
         """(store, encoded keys and values of one shard), each key once; no empty shards."""
         for store, shards in self._stores.items():
@@ -82,7 +88,7 @@ class Entries:
 
     def _apply(self, stores: dict[str, dict[bytes, bytes | None]]) -> int:
         for store, changes in stores.items():
-            self._stores.setdefault(store, Shards()).apply(changes)
+            self._stores.setdefault(store, Shards(self._shard_count)).apply(changes)
         return sum(map(len, stores.values()))
 
 

@@ -54,6 +54,11 @@ class Folding:
             self._state = self._snapshot_of(found)
         self._compare(found)
 
+    @property
+    def state(self) -> Entries | None:
+        """After the last batch; None where it is not known."""
+        return self._state
+
     def unread(self, changes: list[Judged]) -> None:
         """A batch whose increment cannot be read. The next digest shows whether these were its changes."""
         if self._state is not None:

@@ -21,13 +21,19 @@ from snapreplay.app.input_ranges import without_skipped
 from snapreplay.app.ranges import InputRange
 from snapreplay.app.record import InputRecord
 from snapreplay.counted import counted
-from snapreplay.errors import DamagedError, RecordError, SnapreplayError, UnknownFormatError
-from snapreplay.snapshots.format.changes import check_changes
+from snapreplay.errors import (
+    DamagedError,
+    RecordError,
+    SnapreplayError,
+    StopError,
+    UnknownFormatError,
+)
 from snapreplay.snapshots.format.records import Increment, Pointer
 from snapreplay.snapshots.plan import is_decided
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.entries import chunks_of, is_there, manifest_of
 from snapreplay.snapshots.proof.moment import Logs, Moment
+from snapreplay.snapshots.proof.narrowing import narrowed
 from snapreplay.snapshots.proof.records import (
     CHANGES,
     CLAIM,
@@ -38,9 +44,8 @@ from snapreplay.snapshots.proof.records import (
     judge,
 )
 from snapreplay.snapshots.proof.report import Violation
-from snapreplay.state.contract import StateChanges, Store
-from snapreplay.state.digest import DEFAULT_STORE, Digest
-from snapreplay.state.keys import stored_key
+from snapreplay.state.contract import Store
+from snapreplay.state.digest import Digest
 from snapreplay.state.steps import all_of
 from snapreplay.state.store import store_of
 
@@ -93,6 +98,10 @@ class _Difference(Exception):
         self.fingerprint = (found.offset, says, fingerprint)
 
 
+class ReplayDiffers(StopError):
+    """The app's handlers lead to another state, or to other outputs, than was recorded."""
+
+
 class InputUnavailable(DamagedError):
     """The records of a range cannot be read any more."""
 
@@ -141,6 +150,24 @@ def prove(app: App[Any], segment: Segment, logs: Logs, read_input: ReadInput) ->
     return SegmentReport(batches, records, finding=_finding(app, segment, found.offset, says))
 
 
+def replayed(app: App[Any], segment: Segment, logs: Logs, read_input: ReadInput) -> Store:
+    """The state after a segment; what its batches recorded was compared on the way.
+
+    Raises:
+        DamagedError, UnknownFormatError: the log or the input is not what was processed.
+        ReplayDiffers: the handlers make something else of the input than was recorded.
+    """
+    replay = _Replay(app, segment, logs, read_input)
+    try:
+        replay.run()
+    except _Difference as difference:
+        raise ReplayDiffers(
+            f"batch {difference.found.increment.batch} replays differently: {difference.says}",
+            hint="`snapreplay audit APP --level replay` tells changed code from code that is not deterministic",
+        ) from difference
+    return replay.store
+
+
 def _finding(app: App[Any], segment: Segment, offset: int, says: str) -> Violation:
     topic = names.increments_topic(app.app_id)
     return Violation("replay", topic, segment.partition, offset, says)
@@ -170,6 +197,11 @@ class _Replay:
         self._fold = Fold(app, self._store, segment.partition, output_limits=limits)
         self._positions: Mapping[str, int] = {}
         self._inputs = _Inputs(read_input, segment.positions)
+
+    @property
+    def store(self) -> Store:
+        """After the last batch that was replayed."""
+        return self._store
 
     def run(self) -> None:
         """
@@ -224,7 +256,7 @@ class _Replay:
         if applied is not None and increment.outputs_xxh64 != applied.outputs_xxh64:
             raise self._outputs_differ(found, applied, changes)
         if increment.digest is not None:
-            self._compare(found, increment.digest, _narrowed(increment, changes, applied))
+            self._compare(found, increment.digest, narrowed(increment, changes, applied))
         self._positions = increment.positions
         self._store.stream_time_ms = increment.stream_time_ms
         self.batches += 1
@@ -247,8 +279,8 @@ class _Replay:
         topics = {
             t for t in recorded.keys() | replayed.keys() if recorded.get(t) != replayed.get(t)
         }
-        narrowed = _narrowed(found.increment, changes, applied)()
-        says = f"other outputs to {', '.join(sorted(topics))}; {narrowed}"
+        where = narrowed(found.increment, changes, applied)()
+        says = f"other outputs to {', '.join(sorted(topics))}; {where}"
         return _Difference(found, says, replayed)
 
     def _apply(self, found: Found) -> Applied:
@@ -277,59 +309,6 @@ class _Replay:
                 says = f"a handler refuses: {applied.failure.message}"
                 raise _Difference(found, says) from error
             return applied
-
-
-def _narrowed(
-    increment: Increment, changes: Sequence[bytes], applied: Applied | None
-) -> Callable[[], str]:
-    """The first key whose value is another one, by the recorded changes."""
-
-    def says() -> str:
-        if increment.changes is None or applied is None:
-            return "no changes were recorded to compare"
-        recorded: dict[_Place, bytes | None] = {}
-        for stores in check_changes(increment.changes, changes):
-            recorded |= _by_place(stores)
-        replayed = _by_place(applied.sealed.changes)
-        keys = [k for k in {**recorded, **replayed} if _at(recorded, k) != _at(replayed, k)]
-        if not keys:
-            return "by the same changes of the state"
-        place = store, key = keys[0]
-        where = "" if store == DEFAULT_STORE else f" of store {store}"
-        return (
-            f"the state differs in {counted(len(keys), 'key')}, first {_shown(key)}{where}: recorded"
-            f" {_shown(_at(recorded, place))}, replayed {_shown(_at(replayed, place))}"
-        )
-
-    return says
-
-
-_UNTOUCHED = b"\xc1"  # no MessagePack
-_SHOWN_MAX = 200
-
-
-_Place = tuple[str, bytes]
-"""A store and a key in it."""
-
-
-def _by_place(changes: StateChanges) -> dict[_Place, bytes | None]:
-    return {(store, key): new for store, entries in changes.items() for key, new in entries.items()}
-
-
-def _at(changes: Mapping[_Place, bytes | None], place: _Place) -> bytes | None:
-    return changes.get(place, _UNTOUCHED)
-
-
-def _shown(stored: bytes | None) -> str:
-    if stored is None:
-        return "deleted"
-    if stored == _UNTOUCHED:
-        return "not touched"
-    try:
-        text = repr(stored_key(stored))
-    except (ValueError, RecursionError):
-        text = repr(stored)
-    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}…"
 
 
 class _Inputs:

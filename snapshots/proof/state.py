@@ -29,11 +29,13 @@ class At(msgspec.Struct, frozen=True):
     Attributes:
         batch, written_at_ms: the last one to count.
         offset: of the increments topic; only what lies below it counts.
+        from_batch: the first one to count, where single batches are asked for.
     """
 
     batch: int | None = None
     offset: int | None = None
     written_at_ms: int | None = None
+    from_batch: int | None = None
 
     @property
     def is_latest(self) -> bool:
@@ -84,7 +86,7 @@ def state_at(moment: Moment, logs: Logs, at: At) -> State | None:
         return None
     damage: DamagedError | None = None
     last = found if at.is_latest else last_batch(moment, logs, At()) or found
-    for pointer in _bases(moment, found, last):
+    for pointer in bases(moment, found, last):
         try:
             return State(found, _brought_forward(moment, logs, found, pointer))
         except DamagedError as error:
@@ -128,7 +130,7 @@ def _records(logs: Logs, start_offset: int, end_offset: int) -> Iterator[Judged]
                 yield judged
 
 
-def _bases(moment: Moment, found: Found, last: Found) -> Iterator[Pointer | None]:
+def bases(moment: Moment, found: Found, last: Found) -> Iterator[Pointer | None]:
     """Snapshots to begin with, the newest first; None for the genesis.
 
     A snapshot is pointed to by later increments than that of its batch, so those of the `last` one count, too.

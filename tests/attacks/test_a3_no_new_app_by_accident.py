@@ -5,7 +5,7 @@ import pytest
 from snapreplay.service.decisions.init import PartitionLost, init_app
 from snapreplay.service.recovery import driver
 from snapreplay.service.topics import claims, stale_leader
-from snapreplay.service.topics.log_bounds import manifest_in
+from snapreplay.service.topics.manifests import manifest_in
 from snapreplay.snapshots.format.envelope import RecordKind
 from tests.support import apps
 from tests.support.stage import phase

@@ -39,8 +39,8 @@ async def test_a7_an_image_that_differs_from_the_running_digest_stops(
     async with here.running() as service:
         await here.feed(40)
         await here.all_processed(service)
-        real = ChunkWriter.body
-        monkeypatch.setattr(ChunkWriter, "body", lambda self, slices: real(self, spoil(slices)))
+        real = ChunkWriter.packing
+        monkeypatch.setattr(ChunkWriter, "packing", lambda self, slices: real(self, spoil(slices)))
         service.control.trigger_snapshot([0], "test")
         status = await phase(service, "failed")
         assert status.error.kind == "ImageDiffers"

@@ -71,7 +71,7 @@ def written_chunk() -> tuple[bytes, Any]:
     all_of(store.staging())
     all_of(store.sealing())
     store.merge()
-    body = ChunkWriter("s").body(all_of(store.mark().slicing(1_000_000)))
+    body = all_of(ChunkWriter("s").packing(all_of(store.mark().slicing(1_000_000))))
     value = enveloped(RecordKind.CHUNK, body, compress=True)
     ref = ChunkRef(0, 0, len(value), zlib.crc32(value))
     return value, read_chunk(value, ref, "s")

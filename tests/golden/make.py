@@ -181,6 +181,29 @@ GOLDEN: dict[str, Golden] = {
             genesis=_GENESIS,
         )
     ),
+    "manifest_proposed": Golden(
+        Manifest(
+            origin=_ORIGIN,
+            snapshot_id="5ef0",
+            owner_epoch=40,
+            batch=2,
+            increment_offset=42,
+            positions={"payments": 0, "refunds": 12},
+            chunks=[ChunkRef(7, 0, 899_000, 2**32 - 1), ChunkRef(8, 1, 120, 7)],
+            entry_count=2,
+            digest=_DIGEST,
+            entries_digest=_DIGEST,
+            stream_time_ms=-1,
+            shard_count=1024,
+            created_at_ms=_NOW_MS,
+            topic_ids={
+                "payments": "Yl9YQ2lvT0lPZm9zTDVrZw",
+                "ledger-increments": "b3BlcmF0aW9uc2xlZGdlcg",
+            },
+            genesis=_GENESIS,
+            proposed_by="compact@spark-worker-1/4712",
+        )
+    ),
 }
 
 

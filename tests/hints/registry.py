@@ -48,6 +48,20 @@ ELSEWHERE = {
     "test_what_was_trimmed_cannot_be_asked_for",
     "snapshots/proof/state.py::_not_recorded": "tests/snapshots/proof/test_state.py::"
     "test_a_batch_without_changes_is_not_passed",
+    "snapshots/proof/compaction.py::_folded_from": "tests/snapshots/proof/test_compaction.py::"
+    "test_without_changes_the_handlers_lead_to_the_state",
+    "snapshots/proof/compaction.py::_with_digest": "tests/snapshots/proof/test_compaction.py::"
+    "test_a_state_that_is_no_map_is_compacted_up_to_its_last_digest",
+    "snapshots/proof/compaction.py::folded": "tests/snapshots/jobs/test_compaction.py::"
+    "test_what_cannot_be_proved_is_not_proposed",
+    "snapshots/proof/replay.py::replayed": "tests/snapshots/proof/test_compaction.py::"
+    "test_other_handlers_lead_to_no_snapshot",
+    "snapshots/jobs/typed.py::Stored.array": "tests/snapshots/jobs/test_typed.py::"
+    "test_what_is_not_of_the_type_is_named",
+    "snapshots/jobs/typed.py::stored_types": "tests/snapshots/jobs/test_typed.py::"
+    "test_a_state_that_is_no_map_has_no_types",
+    "snapshots/jobs/views.py::_too_early": "tests/snapshots/jobs/test_views.py::"
+    "test_changes_that_were_trimmed_are_not_left_out_silently",
     "snapshots/jobs/source.py::_time_ms": "tests/snapshots/jobs/test_source.py::"
     "test_a_wrong_option_is_named",
     "service/kafka/clocks.py::_compared": "tests/service/kafka/test_clocks.py::"

@@ -279,7 +279,7 @@ def pip(typed: str) -> str:
     return done.stdout + done.stderr
 
 
-@carries_out("snapreplay/spark.py::audit")
+@carries_out("snapreplay/spark.py::_needing_spark")
 @pytest.mark.slow
 def test_spark_is_installed_by_the_extra_that_an_audit_names(tmp_path: Path) -> None:
     """It brings each package that may be missing; with all of them the next thing to have is Java, whose hint is

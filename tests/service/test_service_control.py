@@ -36,6 +36,7 @@ class Bench:
         self.board = StatusBoard()
         self.asked: list[Any] = []
         self.retried: list[Any] = []
+        self.offered: list[Any] = []
         self.trouble: str | None = None
         self.now = 1000.0
         self.aside: str | None = None
@@ -45,6 +46,7 @@ class Bench:
             self.board,
             Callbacks(
                 lambda partition, reason, done: self.asked.append((partition, reason, done)),
+                lambda partition, offset, done: self.offered.append((partition, offset, done)),
                 lambda partition, done: self.retried.append((partition, done)),
                 lambda: self.trouble,
                 lambda: self.aside,

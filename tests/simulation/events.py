@@ -13,6 +13,7 @@ from tests.simulation import program, told
 from tests.simulation.log import Log, Transaction, TxnState
 from tests.simulation.network import NOWHERE
 from tests.simulation.process import Process
+from tests.simulation.proposing import propose_somehow
 from tests.simulation.replacing import AFTER, replace_input, replace_own
 from tests.simulation.scenario import Event
 
@@ -230,5 +231,6 @@ TO_TOPICS: dict[str, Callable[[World, str, float], bool]] = {
     "foreign": _foreign_record,
     "orphan": _orphan,
     "replace": _replace,
+    "propose": propose_somehow,
 }
 """What has no process at its end; each says whether it could happen now."""

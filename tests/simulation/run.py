@@ -33,6 +33,8 @@ WANTED: tuple[str, ...] = (
     "trigger succeeded",
     "trigger skipped",
     "trigger failed",
+    "proposal succeeded",
+    "proposal failed",
     "stepped down for a younger process of the same name",
     "came back after the younger process was gone",
     "retry failed",

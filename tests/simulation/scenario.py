@@ -34,6 +34,12 @@ EVENTS = (
     "orphan",
     "start process",
     "stop process",
+    "propose good",
+    "propose twice",
+    "propose late",
+    "propose stale",
+    "propose forged",
+    "propose ahead",
 )
 """What the simulator does by itself, beside the faults of single requests."""
 

@@ -75,7 +75,8 @@ class World:
         self._watch = Watch(self.network, self.failed)
         self._started = 0
         self._retried: set[tuple[str, int]] = set()
-        self._views: list[_View] = []
+        self.views: list[View] = []
+        self.forged: set[tuple[int, str]] = set()
         self.feeder = Feeder(self.broker, scenario, rng)
 
     # ---------------------------------------------------------- for the processes
@@ -185,7 +186,9 @@ class World:
         for number, snapshot_id in self.triggered:
             if (number, snapshot_id) not in pointed:
                 raise Violation(f"partition {number}: {snapshot_id} was reported, never pointed to")
-        for view in self._views:
+        if pointed & self.forged:
+            raise Violation(f"forged, and pointed to: {pointed & self.forged}")
+        for view in self.views:
             view.check(stories[view.number])
         return stories
 
@@ -197,7 +200,7 @@ class World:
                 store, status = runner.store, process.board.get(number)
                 if store is not None and status is not None and status.phase is Phase.LIVE:
                     entries = program.shown(store.committed_view())
-                    self._views.append(_View(process.name, number, status.batch, entries))
+                    self.views.append(View(process.name, number, status.batch, entries))
                     if _is_half_sealed(store):
                         self.network.met("looked at while it was sealed")
 
@@ -327,7 +330,7 @@ class World:
 
 
 @dataclass(frozen=True)
-class _View:
+class View:
     """What a process showed as the committed state, and as of which batch."""
 
     name: str

@@ -6,7 +6,7 @@ stage.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from zlib import crc32
@@ -96,13 +96,13 @@ class Story:
         self.faults: Mapping[int, Fault] = {}
         topics.create((self.log, self.snaps), partition_count)
 
-    def tell(self, faults: Mapping[int, Fault]) -> None:
-        """All stages in order, with these faults by partition."""
+    def tell(self, faults: Mapping[int, Fault], stages: Sequence[str] = STAGES) -> None:
+        """These stages in order, with these faults by partition."""
         self.faults = faults
         aborted = {number: [b"aborted"] for number in range(len(self.partitions))}
         self.topics.abort(self.log, aborted)  # markers and aborted records take offsets everywhere
         told = [n for n in range(len(self.partitions)) if faults.get(n) is not SILENCE]
-        for stage in STAGES:
+        for stage in stages:
             values = {number: self._values(stage, number) for number in told}
             offsets = self.append(stage, values)
             for number in told:
@@ -163,6 +163,7 @@ class Story:
             ],
             batch=partition.batch,
             increment_offset=partition.last_offset,
+            positions=partition.positions,
             entry_count=digest.count,
             digest=digest,
             entries_digest=digest,

@@ -130,6 +130,15 @@ class MemoryTopics:
         log.start = before_offset
         log.records = [record for record in log.records if record.offset >= before_offset]
 
+    def places(self) -> list[tuple[str, int]]:
+        return list(self._logs)
+
+    def cut(self, topic: str, partition: int, end_offset: int) -> None:
+        """As an unclean election does, or a topic that was created again."""
+        log = self._logs[topic, partition]
+        log.records = [record for record in log.records if record.offset < end_offset]
+        log.end = end_offset
+
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
         log = self._logs[topic, partition]
         return log.start, log.end

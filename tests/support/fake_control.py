@@ -150,6 +150,11 @@ class FakeControl:
                 self._check(partition)
             return self._create("snapshot", reason, wanted)
 
+    def adopt(self, partition: int, manifest_offset: int) -> Operation:
+        with self._lock:
+            self._check(partition, "adopt")
+            return self._create("adopt", f"manifest at offset {manifest_offset}", [partition])
+
     def retry(self, partition: int) -> Operation:
         with self._lock:
             status = self._owned(partition)
@@ -185,12 +190,12 @@ class FakeControl:
             raise NotOwned(partition, "another process owns it")
         return status
 
-    def _check(self, partition: int) -> None:
+    def _check(self, partition: int, kind: str = "snapshot") -> None:
         status = self._owned(partition)
         if status.phase is not Phase.LIVE:
             raise NotOwned(partition, f"it is {status.phase}, not live")
         if partition in self.running:
-            raise Busy(partition, self.running[partition])
+            raise Busy(partition, self.running[partition], kind)
 
     def finish(self, operation_id: str, state: str) -> None:
         """End an operation, all its parts alike."""

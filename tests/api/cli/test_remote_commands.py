@@ -104,13 +104,18 @@ def test_trigger_prints_the_operation(invoke, url, control):
 
 
 @pytest.mark.parametrize(("state", "code"), [("succeeded", 0), ("failed", 1)])
-@pytest.mark.parametrize("command", ["trigger-snapshot", "retry"])
-def test_wait_follows_to_the_end(invoke, url, control, command, state, code):
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("trigger-snapshot", "--partition", "0"),
+        ("adopt", "--partition", "0", "--manifest-offset", "42"),
+        ("retry", "--partition", "2"),
+    ],
+)
+def test_wait_follows_to_the_end(invoke, url, control, asked, state, code):
     """Whether it failed is the exit code."""
-    partition = "0" if command == "trigger-snapshot" else "2"
-    with ended_once_asked(control, command.replace("-", "_"), state):
-        asked = (command, "--partition", partition, "--wait")
-        result = invoke(*asked, "--url", url, "-o", "json")
+    with ended_once_asked(control, asked[0].replace("-", "_"), state):
+        result = invoke(*asked, "--wait", "--url", url, "-o", "json")
     assert result.exit_code == code
     document = json.loads(result.stdout)
     (operation,) = document.get("items", [document])
@@ -125,6 +130,7 @@ def test_wait_follows_to_the_end(invoke, url, control, command, state, code):
         ("trigger-snapshot", "1", 1, "it is loading"),
         ("trigger-snapshot", "-1", 2, "--partition"),
         ("trigger-snapshot", "false", 2, "--partition"),
+        ("adopt", "0", 2, "--manifest-offset"),
         ("retry", "6", 2, "partition 6 does not exist: there are 6 (0 to 5)"),
         ("retry", "5", 2, "this process does not own it"),
         ("retry", "0", 1, "partition 0 is live: there is nothing to retry"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from snapreplay.service.control.status import RejectedProposal
 from snapreplay.service.core.phase import Phase
 from tests.api.routes.test_operations import problem
 from tests.support.fake_control import ASSIGNED, LIVE
@@ -147,3 +148,55 @@ def test_one_retry_at_a_time(client, control):
     document = problem(client.post("/api/v1/partitions/2/retry"), 409, "retry-running")
     assert document["detail"] == "a retry of partition 2 is already running"
     assert document["operation_id"] == "op-7"
+
+
+def test_an_adoption_is_accepted_with_location_and_operation(client):
+    """Of one partition; the operation says what became of it."""
+    response = client.post("/api/v1/partitions/0/adopt", json={"manifest_offset": 42})
+    assert response.status_code == 202
+    operation = response.json()
+    assert response.headers["location"] == f"/api/v1/operations/{operation['id']}"
+    assert (operation["kind"], operation["reason"]) == ("adopt", "manifest at offset 42")
+    assert [part["partition"] for part in operation["parts"]] == [0]
+
+
+@pytest.mark.parametrize(
+    ("partition", "status", "name"),
+    [(9, 404, "unknown-partition"), (4, 409, "partition-not-live"), (1, 409, "partition-not-live")],
+)
+def test_an_adoption_needs_a_live_partition_here(client, partition, status, name):
+    """Only its owner can judge and point."""
+    body = {"manifest_offset": 42}
+    problem(client.post(f"/api/v1/partitions/{partition}/adopt", json=body), status, name)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"manifest_offset": -1},
+        {"manifest_offset": 2**63},
+        {"manifest_offset": "7"},
+        {"manifest_offset": None},
+    ],
+)
+def test_an_adoption_needs_an_offset(client, body):
+    """Nothing is started otherwise."""
+    problem(client.post("/api/v1/partitions/0/adopt", json=body), 422, "invalid-request")
+
+
+def test_one_adoption_at_a_time(client, control):
+    """Another one of the same partition is refused, with the operation to look at."""
+    control.running[0] = "op-7"
+    response = client.post("/api/v1/partitions/0/adopt", json={"manifest_offset": 42})
+    document = problem(response, 409, "adoption-running")
+    assert document["detail"] == "an adoption of partition 0 is already running"
+
+
+def test_a_rejected_proposal_is_shown_with_its_reason(client, control):
+    """Offset, reason and sentence."""
+    rejected = RejectedProposal(42, "superseded", "it is of batch 3", 1_700_000_000.0)
+    control.statuses = {0: msgspec.structs.replace(LIVE, rejected_proposals=(rejected,))}
+    (shown,) = client.get("/api/v1/partitions/0").json()["rejected_proposals"]
+    assert (shown["manifest_offset"], shown["reason"]) == (42, "superseded")
+    assert shown["detail"] == "it is of batch 3"

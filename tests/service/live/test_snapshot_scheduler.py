@@ -167,7 +167,7 @@ def keeper_of(**parts: Any) -> Any:
     keeper: Any = object.__new__(module.SnapshotScheduler)
     keeper._context, keeper._committer, keeper._watch = MagicMock(), MagicMock(), MagicMock()
     keeper._reporter, keeper._task, keeper._pointing, keeper._waiting = MagicMock(), None, [], []
-    keeper._missing, keeper._since = "", 0.0
+    keeper._missing, keeper._since, keeper._adopter = "", 0.0, MagicMock()
     vars(keeper).update(parts)
     return keeper
 

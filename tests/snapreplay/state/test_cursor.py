@@ -31,6 +31,7 @@ def test_slices_are_the_image_in_bounded_steps(
     digest = digest_of([])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cursor_module, "ENTRIES_MAX", entries_max)
+        patch.setattr(cursor_module, "SLICE_ENTRIES_MAX", max(1, entries_max // 2))
         cursor = ShardCursor([dict(shard) for shard in shards], digest)
         sums = Digest(0, 0, 0)
         while slices := all_of(cursor.slicing(raw_bytes_max)):

@@ -19,9 +19,10 @@ from snapreplay.snapshots.format.chunks import (
     read_chunk,
     reading_back,
 )
-from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, encode
+from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, body_of, encode
 from snapreplay.snapshots.format.records import Chunk, ChunkRef
 from snapreplay.state.contract import ShardSlice
+from snapreplay.state.cursor import SLICE_ENTRIES_MAX, ShardCursor
 from snapreplay.state.digest import MASK, Digest, digest_of
 from snapreplay.state.steps import all_of
 from tests.support.entries import manifest
@@ -111,6 +112,25 @@ async def test_the_writer_learns_how_well_the_state_compresses() -> None:
     assert all(0.6 * 50_000 < len(value) <= 50_000 for value in middle)
 
 
+async def test_small_entries_fill_chunks() -> None:
+    """However few bytes an entry has, a chunk is near its limit, and no step packs more than a slice may hold."""
+    shard = {b"%07d" % n: b"%04d" % (n * n % 9973) for n in range(200_000)}
+    cursor = ShardCursor([shard], digest_of(shard.items()))
+    writer = ChunkWriter("s1", record_bytes_max=300_000)
+    values: list[bytes] = []
+    while slices := all_of(cursor.slicing(writer.raw_bytes)):
+        assert max(len(part.entries) for part in slices) <= SLICE_ENTRIES_MAX
+        values += await encoded(writer, slices)
+    assert min(map(len, values[2:-1])) > 0.6 * 300_000  # the first ones learn
+
+
+def test_a_body_packed_in_steps_is_that_of_the_chunk() -> None:
+    """Byte for byte, as a reader of the format expects it."""
+    slices = [slice_of(1, {b"k": b"v"}), slice_of(2, {})]
+    packed = all_of(ChunkWriter("s1").packing(slices, "a store"))
+    assert packed == body_of(Chunk("s1", 0, "a store", slices))
+
+
 async def test_a_state_that_stops_compressing_still_fits() -> None:
     """Random values behind regular ones: the first of them are split, then the writer has learnt."""
     writer = ChunkWriter("s1", 50_000)
@@ -173,6 +193,22 @@ def test_wrong_sums_are_found_when_asked_for() -> None:
         read_chunk(value, ref, "s1", verify_sums=True)
     with pytest.raises(DamagedError, match="shard 0"):
         sums_of(value, ref, "s1")
+
+
+def test_a_key_in_another_shard_is_noticed_where_it_is_asked_for():
+    """A restored map would not find it there. Among many keys it is any of them."""
+    keys = [b"k%d" % n for n in range(3000)]
+    mine = {key: b"v" for key in keys if crc32(key) & 1 == 0}
+    for wrong in ({}, {next(key for key in keys if crc32(key) & 1): b"v"}):
+        part, total = slice_of(0, {**mine, **wrong}), digest_of({**mine, **wrong}.items())
+        value, ref = seal(Chunk("s1", 0, "default", [part]))
+        body = open_chunk(value, ref, "s1")
+        assert all_of(reading_back(body, ref, "s1")) == ("default", total)
+        if wrong:
+            with pytest.raises(DamagedError, match="belongs to another shard"):
+                all_of(reading_back(body, ref, "s1", shard_count=2))
+        else:
+            assert all_of(reading_back(body, ref, "s1", shard_count=2)) == ("default", total)
 
 
 def sums_of(value: bytes, ref: ChunkRef, snapshot_id: str) -> Digest:

@@ -55,6 +55,8 @@ def test_each_view_has_its_rows(read) -> None:
     increments = frame("increments", at_batch=3, partitions=1).orderBy("batch").collect()
     assert [row.batch for row in increments] == [0, 1, 2, 3]
     assert increments[3].positions == {"payments": 18, "refunds": 10}
+    late = frame("changes", from_batch=4, partitions=1).collect()
+    assert {(row.batch, row.store) for row in late} == {(4, "default")}
     changes = frame("changes", at_batch=1, partitions=1).collect()
     assert len(changes) == 8
     assert {row.change_type for row in changes} == {"update"}
@@ -89,6 +91,10 @@ def test_the_documented_read_works(read, spark, broker, capsys) -> None:
         (
             {"app.id": "a", "kafka.bootstrap.servers": "k", "at.timestamp": "noon"},
             "is no time with an offset",
+        ),
+        (
+            {"app.id": "a", "kafka.bootstrap.servers": "k", "from.batch": "1"},
+            "goes with the views changes and increments, not with state",
         ),
         (
             {"app.id": "a", "kafka.bootstrap.servers": "k", "at.Batsch": "1"},

@@ -1,0 +1,173 @@
+"""`snapreplay compact`: a Spark job folds the log into new snapshots and proposes them to the owners."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from snapreplay.api.cli.exits import refused_unless_it_runs
+from snapreplay.api.cli.options import (
+    BootstrapServers,
+    Config,
+    Output,
+    Overrides,
+    service_url,
+    settings_from,
+)
+from snapreplay.api.cli.output import Format, console, note, print_json, table
+from snapreplay.counted import counted
+from snapreplay.errors import SnapreplayError, UsageError
+
+if TYPE_CHECKING:
+    from snapreplay.api.cli.client import Client, Json
+    from snapreplay.snapshots.jobs.outcomes import CompactionReport, PartitionResult
+
+
+def register(app: typer.Typer) -> None:
+    app.command("compact")(compact)
+
+
+def compact(  # noqa: PLR0913 - the options of a command
+    app: Annotated[
+        str | None, typer.Argument(metavar="[APP]", help="module:app or a path; or use --app-id.")
+    ] = None,
+    *,
+    app_id: Annotated[
+        str | None, typer.Option("--app-id", metavar="NAME", help="Compact without the app's code.")
+    ] = None,
+    wait: Annotated[
+        float,
+        typer.Option(
+            "--wait",
+            metavar="SECONDS",
+            min=0.0,
+            help="How long to wait until the owners have adopted or rejected the proposals.",
+        ),
+    ] = 0.0,
+    url: Annotated[
+        str | None,
+        typer.Option("--url", metavar="URL", help="Running service to tell of the proposals."),
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option("--master", metavar="URL", help="Of a Spark cluster.")
+    ] = None,
+    bootstrap_servers: BootstrapServers = None,
+    config: Config = None,
+    overrides: Overrides = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Fold with Spark what was committed since the newest snapshots into new ones, and propose them to the owners."""
+    from snapreplay.spark import compact as run
+
+    compacted = _app_id(app, app_id)
+    settings = settings_from(config, overrides, bootstrap_servers)
+    with refused_unless_it_runs(), _owner(url, config) as owner:
+        report = run(settings, compacted, app, wait_s=wait, owner=owner, master=master)
+    print_report(report, output)
+    raise typer.Exit(report.exit_code)
+
+
+def _app_id(app: str | None, app_id: str | None) -> str:
+    if (app is None) == (app_id is None):
+        raise UsageError(
+            "compact needs either an app or an app id",
+            hint="run `snapreplay compact module:app` or `snapreplay compact --app-id NAME`",
+        )
+    if app is None:
+        return str(app_id)
+    from snapreplay.app.load import load_app
+
+    return load_app(app).app_id
+
+
+@contextmanager
+def _owner(url: str | None, config: Path | None) -> Iterator[Service | None]:
+    if url is None:
+        yield None
+        return
+    from snapreplay.api.cli.client import Client
+
+    with Client(service_url(url, None, config)) as client:
+        yield Service(client)
+
+
+class Service:
+    """`answers.Owner`, asked over HTTP. A service that does not answer is noted and not asked again: an owner also
+    looks for proposals by itself."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._operations: dict[int, str] = {}
+
+    def tell(self, partition: int, manifest_offset: int) -> None:
+        """See `Owner.tell`."""
+        try:
+            operation = self._client.adopt(partition, manifest_offset)
+        except SnapreplayError as error:
+            note(f"partition {partition}: its owner was not told: {error}")
+            return
+        self._operations[partition] = operation["id"]
+
+    def rejection(self, partition: int, manifest_offset: int) -> str | None:
+        """See `Owner.rejection`."""
+        del manifest_offset
+        operation_id = self._operations.get(partition)
+        if operation_id is None:
+            return None
+        try:
+            operation = self._client.operation(operation_id)
+        except SnapreplayError as error:
+            note(f"partition {partition}: its owner does not answer: {error}")
+            del self._operations[partition]
+            return None
+        return _refusal(operation, partition)
+
+
+def _refusal(operation: Json, partition: int) -> str | None:
+    for part in operation["parts"]:
+        if part["partition"] == partition and part["state"] == "failed":
+            return str(part["detail"])
+    return None
+
+
+def print_report(report: CompactionReport, output: Format) -> None:
+    """Print a row per partition and a verdict, or the report as one JSON document."""
+    if output is Format.JSON:
+        import msgspec
+
+        print_json(msgspec.to_builtins(report))
+        return
+    columns = ("partition", "outcome", "batch", "batches", "entries", "chunks", "bytes", "snapshot")
+    rows = (_row(each) for each in report.partitions)
+    right = "partition batch batches entries chunks bytes"
+    console().print(table(columns, rows, right=right))
+    for each in report.partitions:
+        if each.reason:
+            print(f"partition {each.partition}: {each.reason}")
+        if each.hint:
+            print(f" hint: {each.hint}")
+    outcomes = [each.outcome for each in report.partitions]
+    said = ", ".join(f"{outcomes.count(o)} {o}" for o in dict.fromkeys(outcomes))
+    print(
+        f"{report.app_id}: {counted(len(report.partitions), 'partition')}: {said or 'none'}"
+        f" ({report.seconds:.1f} s)"
+    )
+
+
+def _row(result: PartitionResult) -> list[object]:
+    if not result.snapshot_id:
+        return [result.partition, result.outcome, *[None] * 6]
+    return [
+        result.partition,
+        result.outcome,
+        result.batch,
+        result.batches,
+        f"{result.entries:,}",
+        result.chunks,
+        f"{result.size_bytes:,}",
+        result.snapshot_id,
+    ]

@@ -1,0 +1,292 @@
+"""What Spark's jobs cost, each beside the same in plain Python: `python -m benchmarks.spark`.
+
+A real service makes the log: every key once, a snapshot, then the rest of the records. Each job runs twice in a process
+of its own. The first run includes the start of Python and of Spark; the second one has a session that is warm. CPU
+seconds are those of the whole process tree, without the broker; memory is the highest sum of resident sets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import psutil
+
+from benchmarks import harness
+from snapreplay.app import names
+from snapreplay.app.load import load_app
+from snapreplay.devbroker.broker import LocalBroker
+from snapreplay.service.blocking import BlockingClient, BlockingReader
+from snapreplay.service.clock import wall_ms
+from snapreplay.service.config.settings import Settings, load_settings
+from snapreplay.snapshots.jobs.compaction import Compaction
+from snapreplay.snapshots.jobs.logs import PartitionLogs, freeze
+from snapreplay.snapshots.proof.entries import chunks_of
+from snapreplay.snapshots.proof.moment import Moment
+from snapreplay.snapshots.proof.partition import Level, Newest, audit_partition
+from snapreplay.snapshots.proof.replay import prove
+from snapreplay.snapshots.proof.state import At, state_at
+from snapreplay.state.digest import EMPTY, Digest, digest_of
+
+APP = "benchmarks/ledger_app.py"
+APP_ID = "bench"
+SAMPLE_SECONDS = 0.1
+LIVE_SECONDS = 900.0
+T = TypeVar("T")
+
+
+class Cost(NamedTuple):
+    """Of one run."""
+
+    seconds: float
+    cpu_seconds: float
+    peak_mb: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument("--records", type=int, default=3_000_000)
+    parser.add_argument("--partitions", type=int, default=4)
+    parser.add_argument("--jobs", nargs="+", default=list(JOBS), choices=list(JOBS))
+    parser.add_argument("--one", help=argparse.SUPPRESS)  # a child process: which job
+    parser.add_argument("--servers", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        _one(arguments.one, load_settings({"kafka.bootstrap.servers": arguments.servers}))
+        return
+    if arguments.records < arguments.keys:
+        parser.error("--records must be at least --keys: each key is written once")
+    print(
+        f"{arguments.keys:,} keys, {arguments.records:,} records, {arguments.partitions} partitions;"
+        f" {harness.machine()}"
+    )
+    with LocalBroker(heap_mb=512) as broker:
+        _make_log(broker.bootstrap_servers, arguments)
+        print(f"{'':26} {'first run':^27} {'second run':^27}")
+        print(f"{'':26} {'wall s':>8} {'CPU s':>8} {'MB':>8}  {'wall s':>8} {'CPU s':>8} {'MB':>8}")
+        for name in arguments.jobs:
+            _show(name, _measured(name, broker.bootstrap_servers), arguments)
+
+
+def _show(name: str, costs: Sequence[Cost], arguments: argparse.Namespace) -> None:
+    cells = "  ".join(f"{c.seconds:8.1f} {c.cpu_seconds:8.1f} {c.peak_mb:8,.0f}" for c in costs)
+    rate = arguments.records / costs[-1].cpu_seconds / 1000
+    print(f"{name:26} {cells}   {rate:6,.0f} k records per CPU s", flush=True)
+
+
+def _make_log(servers: str, arguments: argparse.Namespace) -> None:
+    keys, records, partitions = arguments.keys, arguments.records, arguments.partitions
+    harness.create_topics(servers, "bench-in", "bench-out", partitions=partitions)
+    harness.snapreplay("topics", "ensure", APP, "--bootstrap-servers", servers)
+    harness.snapreplay("init", APP, "--bootstrap-servers", servers)
+    port = harness.free_port()
+    life = harness.service_arguments(APP, servers, port, "snapshot.every_seconds=0")
+    life += ["--set", "snapshot.every_records=0", "--set", "snapshot.before_stop=false"]
+    with tempfile.TemporaryDirectory() as scratch:
+        log = Path(scratch, "service.log")
+        with harness.child(log, *life):
+            harness.load(servers, "bench-in", keys, keys, partitions=partitions)
+            _until_processed(port, keys, log)
+            url = f"http://127.0.0.1:{port}"
+            harness.snapreplay("trigger-snapshot", "--wait", "--url", url)
+            if rest := records - keys:
+                harness.load(servers, "bench-in", rest, keys, 2, partitions)
+            _until_processed(port, records, log)
+
+
+def _until_processed(port: int, records: int, log: Path) -> None:
+    def done() -> bool:
+        answer: Any = harness.get(port, "/api/v1/partitions")
+        items = answer["items"] if answer else []
+        positions: list[int] = [i["position"] for each in items for i in each["inputs"]]
+        return sum(positions) >= records
+
+    harness.wait_until(done, f"{records} records ({log})", 0.2, LIVE_SECONDS)
+
+
+def _measured(name: str, servers: str) -> list[Cost]:
+    command = [sys.executable, "-m", "benchmarks.spark", "--one", name, "--servers", servers]
+    ended = subprocess.run(command, capture_output=True, check=False, text=True)
+    if ended.returncode != 0:
+        raise SystemExit(f"{name} failed:\n{ended.stderr}")
+    return [Cost(*each) for each in json.loads(ended.stdout.splitlines()[-1])]
+
+
+def _one(name: str, settings: Settings) -> None:
+    """In a process of its own; the first run counts from its start."""
+    run = JOBS[name]
+    me = psutil.Process()
+    began, cpu = me.create_time(), 0.0
+    costs = []
+    with _session(name):
+        for _ in range(2):
+            with _peak() as peak:
+                run(settings)
+            now, used = time.time(), _cpu_seconds()
+            costs.append(Cost(now - began, used - cpu, peak[0]))
+            began, cpu = now, used
+    print(json.dumps(costs))
+
+
+def _session(name: str) -> contextlib.AbstractContextManager[object]:
+    if not name.endswith("Spark"):
+        return contextlib.nullcontext()
+    from snapreplay.snapshots.jobs.session import spark_session
+
+    return spark_session("snapreplay benchmark")
+
+
+def _tree() -> list[psutil.Process]:
+    me = psutil.Process()
+    return [me, *me.children(recursive=True)]
+
+
+def _cpu_seconds() -> float:
+    """Of the tree; a child that has ended is among its parent's `children_*`."""
+    total = 0.0
+    for process in _tree():
+        with contextlib.suppress(psutil.Error):
+            total += sum(process.cpu_times()[:4])
+    return total
+
+
+@contextlib.contextmanager
+def _peak() -> Iterator[list[float]]:
+    """The highest sum of resident sets in MB, in a list of one."""
+    highest, over = [0.0], threading.Event()
+
+    def watch() -> None:
+        while not over.wait(SAMPLE_SECONDS):
+            with contextlib.suppress(psutil.Error):
+                held = sum(process.memory_info().rss for process in _tree()) / 1e6
+                highest[0] = max(highest[0], held)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield highest
+    finally:
+        over.set()
+        thread.join()
+
+
+def _spark_audit(level: Level, settings: Settings) -> None:
+    from snapreplay.spark import audit
+
+    report = audit(settings, APP_ID, level, APP if level is Level.REPLAY else None)
+    assert not report.findings, report.findings
+
+
+def _spark_compact(settings: Settings) -> None:
+    from snapreplay.spark import compact
+
+    report = compact(settings, APP_ID)
+    assert report.exit_code == 0, report
+
+
+def _spark_state(settings: Settings) -> None:
+    """Entries and both sums of the digest, natively."""
+    from pyspark.sql import SparkSession
+
+    import snapreplay.spark
+
+    spark = SparkSession.builder.getOrCreate()
+    snapreplay.spark.register(spark)
+    servers = str(settings.kafka["bootstrap.servers"])
+    options = {"app.id": APP_ID, "kafka.bootstrap.servers": servers, "stored": "raw"}
+    state = spark.read.format("snapreplay").options(**options).load()
+    hashed = state.selectExpr("xxhash64(key, value) & 4294967295 AS a", "xxhash64(value, key) AS b")
+    assert hashed.selectExpr("count(b)", "sum(a)").collect()[0][0] > 0
+
+
+def _plain_audit(level: Level, settings: Settings) -> None:
+    app = load_app(APP)
+    with BlockingReader(settings) as reader:
+        for moment in freeze(reader, APP_ID):
+            logs = PartitionLogs(reader, APP_ID, moment.partition)
+            report = audit_partition(APP_ID, moment, logs, level)
+            assert not report.findings, report.findings
+            read = partial(_input, reader, moment.partition)
+            for segment in report.segments:
+                assert prove(app, segment, logs, read).finding is None
+
+
+def _input(reader: BlockingReader, partition: int, topic: str, start: int, end: int) -> Any:
+    return reader.read(topic, partition, start, end, committed=True)
+
+
+def _plain_state(settings: Settings) -> None:
+    with BlockingReader(settings) as reader:
+        for moment in freeze(reader, APP_ID):
+            logs = PartitionLogs(reader, APP_ID, moment.partition)
+            assert state_at(moment, logs, At()) is not None
+
+
+def _plain_compact(settings: Settings) -> None:
+    opened = partial(BlockingClient, settings)
+    job = Compaction(_Plain(settings), opened, APP_ID, "compact@benchmark", wall_ms)
+    assert all(result.outcome == "proposed" for result in job.run())
+
+
+class _Plain:
+    """`compaction.Engine` without Spark: one partition after the other, and no other client as witness."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def for_each(
+        self,
+        parts: Sequence[Moment],
+        open_client: Callable[[], contextlib.AbstractContextManager[Any]],
+        work: Callable[[Any, Moment], object],
+        kind: type[T],
+    ) -> list[T]:
+        with open_client() as client:
+            done = (msgspec.msgpack.encode(work(client, part)) for part in parts)
+            return [msgspec.msgpack.decode(each, type=kind) for each in done]
+
+    def witnessed(
+        self, topic: str, partition_count: int, written: Mapping[int, Newest]
+    ) -> dict[int, Digest]:
+        assert topic == names.snapshots_topic(APP_ID)
+        assert partition_count >= len(written)
+        digests = {}
+        with BlockingReader(self._settings) as reader:
+            for partition, newest in written.items():
+                logs, total = PartitionLogs(reader, APP_ID, partition), EMPTY
+                end = max(ref.offset for ref in newest.manifest.chunks) + 1
+                for chunk in chunks_of(logs, end, newest.manifest):
+                    for part in chunk.slices:
+                        total = total.plus(digest_of(part.entries.items()))
+                digests[partition] = total
+        return digests
+
+
+JOBS: dict[str, Callable[[Settings], None]] = {
+    "audit integrity, Spark": partial(_spark_audit, Level.INTEGRITY),
+    "audit integrity, plain": partial(_plain_audit, Level.INTEGRITY),
+    "audit changes, Spark": partial(_spark_audit, Level.CHANGES),
+    "audit changes, plain": partial(_plain_audit, Level.CHANGES),
+    "audit replay, Spark": partial(_spark_audit, Level.REPLAY),
+    "audit replay, plain": partial(_plain_audit, Level.REPLAY),
+    "compact, Spark": _spark_compact,
+    "compact, plain": _plain_compact,
+    "state, Spark": _spark_state,
+    "state, plain": _plain_state,
+}
+
+
+if __name__ == "__main__":
+    main()

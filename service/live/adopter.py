@@ -1,0 +1,235 @@
+"""Finds and judges what jobs propose for a LIVE partition, one proposal at a time, beside the processing.
+
+A proposal is found in two ways: a request names its offset, or the snapshots topic has grown by records that are not
+the owner's own. Whatever is wrong with a proposal is said and remembered, and changes nothing for the partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from snapreplay.errors import SnapreplayError
+from snapreplay.service.clock import wall_seconds
+from snapreplay.service.control.protocol import OnDone, OperationState
+from snapreplay.service.control.status import RejectedProposal
+from snapreplay.service.core.adoption import NOT_FINAL, Reason, Rejection, refuse_manifest
+from snapreplay.service.core.log_cut import is_witness
+from snapreplay.service.core.search import FoundIncrement
+from snapreplay.service.ports import Bounds, Reader
+from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.report import Reporter
+from snapreplay.service.runtime.tasks import cancel_and_wait
+from snapreplay.service.topics.manifests import manifest_in
+from snapreplay.service.topics.proposals import Examined, StandingNow, examine
+from snapreplay.service.topics.reading import reading
+from snapreplay.snapshots.format.records import Manifest
+
+log = logging.getLogger("snapreplay.partition")
+
+LOOKED_OFFSETS_MAX = 4096  # of one look; the next look goes on from there
+REJECTIONS_KEPT = 16
+
+Adopt = Callable[[Examined, OnDone], None]
+"""Hands the pointer to the chain. The second one is told when an increment has it."""
+
+Outdate = Callable[[], None]
+"""Asks for a snapshot of the owner's own, also if nothing has changed."""
+
+
+class Adopter:
+    """Lives and dies with one LIVE incarnation."""
+
+    def __init__(
+        self,
+        context: Context,
+        reporter: Reporter,
+        standing: StandingNow,
+        adopt: Adopt,
+        outdate: Outdate,
+    ) -> None:
+        self._context, self._reporter = context, reporter
+        self._standing, self._adopt, self._outdate = standing, adopt, outdate
+        self._asked: list[tuple[int, OnDone]] = []
+        self._unseen: Bounds | None = None
+        self._looked_to = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def request(self, offset: int, done: OnDone) -> None:
+        """Judge the proposal whose manifest lies at `offset`; `done` is told what became of it."""
+        if not self._adopts:
+            why = "snapshot.by is owner, so no proposal is adopted: start the process with `--set snapshot.by=both`"
+            done(OperationState.FAILED, None, why)
+            return
+        self._asked.append((offset, done))
+        self._begin()
+
+    def seen(self, bounds: Bounds) -> None:
+        """The snapshots topic has these bounds now: what came since the last look is looked through, unless a snapshot
+        of the owner's own is being written there."""
+        standing = self._standing(bounds.start_offset)
+        if standing.under_way:
+            return
+        newest = standing.newest
+        behind = newest.manifest_offset + 1 if newest is not None else 0
+        start_offset = max(self._looked_to, bounds.start_offset, behind)
+        if start_offset < bounds.end_offset:
+            self._unseen = Bounds(start_offset, bounds.end_offset)
+            self._begin()
+
+    def topic_replaced(self) -> None:
+        """Offsets of the old snapshots topic mean nothing any more."""
+        self._looked_to, self._unseen = 0, None
+        self._reporter.rejected(())
+
+    async def close(self) -> None:
+        """Leave everything as it is, and tell everybody who waits."""
+        if self._task is not None:
+            await cancel_and_wait(self._task)
+        asked, self._asked = self._asked, []
+        for _, done in asked:
+            done(OperationState.FAILED, None, "the partition was released before it was judged")
+
+    @property
+    def _adopts(self) -> bool:
+        return self._context.settings.snapshot.by != "owner"
+
+    def _begin(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._work())
+
+    async def _work(self) -> None:
+        """Everything that was asked for; what comes meanwhile, too."""
+        while self._asked or self._unseen is not None:
+            try:
+                await self._with_readers()
+            except SnapreplayError as error:
+                self._give_up(error.message)
+                log.warning(
+                    "partition %d: proposals cannot be read: %s", self._context.partition, error
+                )
+            except Exception as error:  # a defect here must not end the partition
+                self._give_up(repr(error))
+                log.exception("partition %d: unexpected error", self._context.partition)
+
+    def _give_up(self, why: str) -> None:
+        """The next look finds what this one did not come to."""
+        self._unseen = None
+        if self._asked:
+            _, done = self._asked.pop(0)
+            done(OperationState.FAILED, None, f"it could not be read: {why}")
+
+    async def _with_readers(self) -> None:
+        context = self._context
+        own = (context.snapshots.topic, context.increments.topic)
+        expected = self._standing(0).chain.expected_ids
+        ids = {topic: expected[topic] for topic in own if expected.get(topic)}
+        async with (
+            reading(context.cluster, read_committed=False, large=True, topic_ids=ids) as snapshots,
+            reading(context.cluster, topic_ids=ids) as increments,
+        ):
+            while self._asked:
+                offset, done = self._asked[0]
+                await self._judge(snapshots, increments, offset, done)
+                del self._asked[0]
+            if self._unseen is not None:
+                await self._look_through(snapshots, increments, self._unseen)
+                self._unseen = None
+
+    async def _look_through(self, snapshots: Reader, increments: Reader, unseen: Bounds) -> None:
+        """The newest proposal first: those before it are superseded by then."""
+        start_offset = unseen.start_offset
+        end_offset = min(unseen.end_offset, start_offset + LOOKED_OFFSETS_MAX)
+        found: list[int] = []
+        async for records in snapshots.read(self._context.snapshots, start_offset, end_offset):
+            for record in records:
+                manifest = manifest_in(record.value or b"")
+                if manifest is not None and manifest.proposed_by is not None:
+                    found.append(record.offset)
+                elif manifest is not None:
+                    self._check_ahead(manifest, record.offset)
+        for offset in reversed(found) if self._adopts else ():
+            rejection = await self._judge(snapshots, increments, offset, _nobody)
+            if rejection is not None and rejection.reason in NOT_FINAL:
+                end_offset = offset  # and look at it again
+        self._looked_to = end_offset
+
+    def _check_ahead(self, manifest: Manifest, offset: int) -> None:
+        """A manifest without its proposer that is ahead of the log was forged, unless a newer owner has fenced us. The
+        next recovery would take it for a witness of a cut log, unless a newer pointer lies behind it."""
+        chain = self._standing(0).chain
+        if not is_witness(manifest, FoundIncrement(chain.last, chain.last_offset)):
+            return
+        log.error(
+            "partition %d: the manifest at offset %d of %s is of batch %d, but the last increment is batch %d: it is"
+            " not this owner's. A snapshot is taken now, so that the next recovery does not look at it",
+            self._context.partition,
+            offset,
+            self._context.snapshots,
+            manifest.batch,
+            chain.last.batch,
+        )
+        self._outdate()
+
+    async def _judge(
+        self, snapshots: Reader, increments: Reader, offset: int, done: OnDone
+    ) -> Rejection | None:
+        """None: it is adopted, or was judged before."""
+        for known in self._reporter.status.rejected_proposals:
+            if known.manifest_offset == offset:
+                done(OperationState.FAILED, None, f"{known.reason}: {known.detail}")
+                return None
+        found = await examine(self._context, snapshots, increments, offset, self._standing)
+        if isinstance(found, Examined):
+            start_offset = (await snapshots.bounds(self._context.snapshots)).start_offset
+            # Asked again: hashing takes long. From here to the pointer nothing else happens.
+            again = refuse_manifest(found.manifest, offset, self._standing(start_offset))
+            if again is None:
+                self._adopt(found, self._when_pointed(found, done))
+                return None
+            found = again
+        self._reject(offset, found)
+        done(OperationState.FAILED, None, f"{found.reason}: {found.detail}")
+        return found
+
+    def _reject(self, offset: int, rejection: Rejection) -> None:
+        usual = rejection.reason in {*NOT_FINAL, Reason.SUPERSEDED}
+        log.log(
+            logging.INFO if usual else logging.WARNING,
+            "partition %d: the proposal at offset %d of %s is rejected (%s): %s",
+            self._context.partition,
+            offset,
+            self._context.snapshots,
+            rejection.reason,
+            rejection.detail,
+        )
+        if rejection.reason in NOT_FINAL:
+            return
+        self._context.metrics.proposal_ended(rejection.reason)
+        told = RejectedProposal(offset, rejection.reason, rejection.detail, wall_seconds())
+        kept = self._reporter.status.rejected_proposals[: REJECTIONS_KEPT - 1]
+        self._reporter.rejected((told, *kept))
+
+    def _when_pointed(self, found: Examined, done: OnDone) -> OnDone:
+        manifest = found.manifest
+
+        def ended(state: OperationState, snapshot_id: str | None, detail: str) -> None:
+            if state is OperationState.SUCCEEDED and snapshot_id == manifest.snapshot_id:
+                self._context.metrics.proposal_ended("adopted")
+                log.info(
+                    "partition %d: snapshot %s of batch %d is adopted, proposed by %s",
+                    self._context.partition,
+                    manifest.snapshot_id,
+                    manifest.batch,
+                    manifest.proposed_by,
+                )
+                done(state, snapshot_id, detail)
+            else:
+                done(OperationState.FAILED, None, detail or "no increment points to it")
+
+        return ended
+
+
+def _nobody(state: OperationState, snapshot_id: str | None, detail: str) -> None:
+    """Nobody waits for what a look finds."""

@@ -1,0 +1,90 @@
+"""What became of proposals: the owner's next increments say it. Without Spark in it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from snapreplay.snapshots.jobs.compaction import looked
+from snapreplay.snapshots.jobs.logs import LogClient, OpenClient
+from snapreplay.snapshots.jobs.outcomes import Outcome, PartitionResult
+from snapreplay.snapshots.proof.state import At, last_batch
+
+_PAUSE_SECONDS = 1.0
+
+
+class Owner(Protocol):
+    """The service, if it can be asked."""
+
+    def tell(self, partition: int, manifest_offset: int) -> None:
+        """There is a proposal. Does not raise: the owner finds it by itself, later."""
+
+    def rejection(self, partition: int, manifest_offset: int) -> str | None:
+        """Why this proposal was not adopted; None: it is not known to be rejected."""
+
+
+class Nobody:
+    """No service to ask."""
+
+    def tell(self, partition: int, manifest_offset: int) -> None:
+        """Nobody hears."""
+
+    def rejection(self, partition: int, manifest_offset: int) -> None:
+        """Nobody knows."""
+
+
+def answered(
+    open_client: OpenClient,
+    app_id: str,
+    results: Sequence[PartitionResult],
+    wait_s: float,
+    owner: Owner,
+) -> list[PartitionResult]:
+    """Tell the owner of the proposals among `results`, and wait until each is adopted or rejected, up to `wait_s`.
+
+    Raises:
+        Unreachable: brokers do not answer. The proposals stay.
+    """
+    proposed = [each for each in results if each.outcome is Outcome.PROPOSED]
+    for each in proposed:
+        owner.tell(each.partition, each.manifest_offset)
+    if wait_s <= 0 or not proposed:
+        return list(results)
+    answers = {each.partition: each for each in results}
+    deadline = time.monotonic() + wait_s
+    with open_client() as client:
+        while True:
+            for each in proposed:
+                answers[each.partition] = _answer(client, app_id, each, owner)
+            proposed = [
+                each for each in proposed if answers[each.partition].outcome is Outcome.WAITING
+            ]
+            if not proposed or time.monotonic() >= deadline:
+                return list(answers.values())
+            time.sleep(min(_PAUSE_SECONDS, max(0.0, deadline - time.monotonic())))
+
+
+def _answer(
+    client: LogClient, app_id: str, proposed: PartitionResult, owner: Owner
+) -> PartitionResult:
+    last = looked(client, app_id, proposed.partition, lambda at, logs: last_batch(at, logs, At()))
+    pointers = last.increment.pointers if last is not None else []
+    if any(pointer.snapshot_id == proposed.snapshot_id for pointer in pointers):
+        return msgspec.structs.replace(proposed, outcome=Outcome.ADOPTED)
+    for pointer in pointers[:1]:
+        if pointer.batch >= proposed.batch:
+            return msgspec.structs.replace(
+                proposed,
+                outcome=Outcome.SUPERSEDED,
+                reason=f"the owner points to snapshot {pointer.snapshot_id} of batch {pointer.batch} instead",
+            )
+    if (reason := owner.rejection(proposed.partition, proposed.manifest_offset)) is not None:
+        return msgspec.structs.replace(proposed, outcome=Outcome.REJECTED, reason=reason)
+    return msgspec.structs.replace(
+        proposed,
+        outcome=Outcome.WAITING,
+        reason="no increment points to it yet: is the service running, and does it adopt proposals?",
+    )

@@ -1,0 +1,257 @@
+"""Compaction: the newest snapshot of a partition and the changes since become a new one, proposed to the owner.
+
+Chunks are written by the tasks, each attempt under an id of its own. They mean nothing until the manifest, which is
+written last, after everything was looked at once more. A job that dies leaves chunks that nobody reads.
+
+Without Spark in it: what runs the tasks, and the witness, are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from snapreplay.app import names
+from snapreplay.errors import RetryableError, SnapreplayError, StopError, UsageError
+from snapreplay.snapshots.format.envelope import (
+    encode,
+    headers_of,
+)
+from snapreplay.snapshots.format.records import Increment, Manifest
+from snapreplay.snapshots.jobs.attempt import Attempt, attempted, checked_app
+from snapreplay.snapshots.jobs.logs import (
+    LogClient,
+    LogReader,
+    OpenClient,
+    PartitionLogs,
+    freeze,
+    moment_of,
+    starts_of,
+)
+from snapreplay.snapshots.jobs.outcomes import Outcome, PartitionResult
+from snapreplay.snapshots.proof.chain import Found
+from snapreplay.snapshots.proof.compaction import (
+    ChangedMeanwhile,
+    Superseded,
+    Written,
+    check_still_wanted,
+    draft,
+    proposal,
+)
+from snapreplay.snapshots.proof.moment import Moment
+from snapreplay.snapshots.proof.partition import Newest
+from snapreplay.snapshots.proof.records import judge
+from snapreplay.snapshots.proof.state import At, last_batch
+from snapreplay.state.digest import EMPTY, Digest
+
+_ATTEMPTS = 3
+
+
+T = TypeVar("T")
+
+
+class Engine(Protocol):
+    """Runs the tasks, and reads back what they wrote."""
+
+    def for_each(
+        self,
+        parts: Sequence[Moment],
+        open_client: OpenClient,
+        work: Callable[[LogClient, Moment], object],
+        kind: type[T],
+    ) -> list[T]:
+        """What `work` gives for each part. May run a part more than once: only one of its values counts."""
+
+    def witnessed(
+        self, topic: str, partition_count: int, written: Mapping[int, Newest]
+    ) -> dict[int, Digest]:
+        """By partition, the digest of what is in the chunks, read by another client. Absent without entries."""
+
+
+class Compaction:
+    """One run."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        open_client: OpenClient,
+        app_id: str,
+        proposed_by: str,
+        now_ms: Callable[[], int],
+        app: str | None = None,
+    ) -> None:
+        """`app`: what each task imports where only a replay leads to the state."""
+        self._engine = engine
+        self._open = open_client
+        self._app_id = app_id
+        self._proposed_by = proposed_by
+        self._now_ms = now_ms
+        self._app = app
+        self._version = checked_app(app, app_id).version if app is not None else ""
+
+    def run(self) -> list[PartitionResult]:
+        """
+        Raises:
+            TopicMissing, UsageError: there is nothing to compact, or not with this app.
+            SnapreplayError: brokers do not answer, a task could not run.
+        """
+        with self._open() as client:
+            moments = freeze(client, self._app_id)
+            ids = client.topic_ids(self._topics)
+        attempts = self._attempts(moments)
+        written = [each.written for each in attempts if each.written is not None]
+        digests = self._witnessed(written, len(moments))
+        results = [each.result for each in attempts if each.result is not None]
+        with self._open() as client:
+            results += [
+                self._proposed(client, each, digests.get(each.partition, EMPTY), ids)
+                for each in written
+            ]
+        return sorted(results, key=lambda result: result.partition)
+
+    @property
+    def _topics(self) -> tuple[str, str]:
+        return names.increments_topic(self._app_id), names.snapshots_topic(self._app_id)
+
+    def _attempts(self, moments: Sequence[Moment]) -> list[Attempt]:
+        """A partition that its owner trims while it is read is read again from its new start."""
+        done: dict[int, Attempt] = {}
+        work = partial(attempted, self._app_id, self._app, self._version)
+        todo = list(moments)
+        for _ in range(_ATTEMPTS):
+            attempts = self._engine.for_each(todo, self._open, work, Attempt)
+            done |= {each.partition: each for each in attempts}
+            failed = [moment for moment in todo if _has_failed(done[moment.partition])]
+            if not failed:
+                break
+            with self._open() as client:
+                now = freeze(client, self._app_id)
+            todo = [now[m.partition] for m in failed if starts_of(now[m.partition]) != starts_of(m)]
+            if not todo:
+                break
+        return [done[number] for number in sorted(done)]
+
+    def _witnessed(self, written: Sequence[Written], partition_count: int) -> dict[int, Digest]:
+        """An owner may trim chunks before they are read back. They are left out then, and `_checked` says why."""
+        topic = names.snapshots_topic(self._app_id)
+        while True:
+            kept = self._kept(written)
+            drafts = {each.partition: Newest(-1, draft(each, each.increment)) for each in kept}
+            try:
+                return self._engine.witnessed(topic, partition_count, drafts)
+            except StopError:
+                if len(self._kept(kept)) == len(kept):
+                    raise
+
+    def _kept(self, written: Sequence[Written]) -> list[Written]:
+        topic = names.snapshots_topic(self._app_id)
+        with self._open() as client:
+            return [
+                each
+                for each in written
+                if each.first_chunk_offset is None
+                or each.first_chunk_offset
+                >= client.bounds(topic, each.partition, committed=False)[0]
+            ]
+
+    def _proposed(
+        self, client: LogClient, written: Written, witnessed: Digest, ids: Mapping[str, str]
+    ) -> PartitionResult:
+        try:
+            manifest = self._checked(client, written, witnessed, ids)
+        except Superseded as error:
+            return _ended(written, Outcome.SUPERSEDED, error)
+        except (RetryableError, UsageError):
+            raise
+        except SnapreplayError as error:
+            return _ended(written, Outcome.NOT_POSSIBLE, error)
+        topic = names.snapshots_topic(self._app_id)
+        offset = client.append(topic, written.partition, encode(manifest), headers_of(manifest))
+        return msgspec.structs.replace(_result(written, Outcome.PROPOSED), manifest_offset=offset)
+
+    def _checked(
+        self, client: LogClient, written: Written, witnessed: Digest, ids: Mapping[str, str]
+    ) -> Manifest:
+        """Everything is looked at once more.
+
+        Raises:
+            SnapreplayError: no manifest may be written.
+        """
+        if (now := client.topic_ids(self._topics)) != ids:
+            raise ChangedMeanwhile(
+                f"the topics of {self._app_id!r} were created again: their ids were {dict(ids)}, they are {now}"
+            )
+
+        def look(moment: Moment, logs: PartitionLogs) -> Found:
+            _check_kept(written, moment)
+            check_still_wanted(written, last_batch(moment, logs, At()))
+            return _increment_at(logs, moment, written.increment_offset)
+
+        found = looked(client, self._app_id, written.partition, look)
+        return proposal(written, found, witnessed, self._proposed_by, self._now_ms())
+
+
+def looked(
+    client: LogReader, app_id: str, partition: int, look: Callable[[Moment, PartitionLogs], T]
+) -> T:
+    """What `look` gives for this moment; for a later one, if the owner trims a topic meanwhile.
+
+    Raises:
+        ChangedMeanwhile: it has trimmed them again and again.
+    """
+    logs = PartitionLogs(client, app_id, partition)
+    moment = moment_of(client, app_id, partition)
+    for _ in range(_ATTEMPTS):
+        try:
+            return look(moment, logs)
+        except RetryableError:
+            before, moment = moment, moment_of(client, app_id, partition)
+            if starts_of(moment) == starts_of(before):
+                raise
+    raise ChangedMeanwhile(f"partition {partition} was trimmed {_ATTEMPTS} times while it was read")
+
+
+def _check_kept(written: Written, moment: Moment) -> None:
+    first = written.first_chunk_offset
+    if first is not None and first < moment.snapshots_start:
+        raise Superseded(
+            f"the owner has trimmed the snapshots topic to offset {moment.snapshots_start}, above the first chunk"
+            f" at {first}: it has newer snapshots"
+        )
+
+
+def _increment_at(logs: PartitionLogs, moment: Moment, offset: int) -> Found:
+    if moment.log_start <= offset < moment.log_end:
+        for records in logs.increments(offset, offset + 1):
+            entry = judge(records[0]).entry
+            if isinstance(entry, Increment):
+                return Found(records[0].offset, entry)
+    raise ChangedMeanwhile(f"offset {offset} of the increments topic holds no increment any more")
+
+
+def _has_failed(attempt: Attempt) -> bool:
+    return attempt.result is not None and attempt.result.outcome is Outcome.NOT_POSSIBLE
+
+
+def _ended(written: Written, outcome: Outcome, error: SnapreplayError) -> PartitionResult:
+    return msgspec.structs.replace(_result(written, outcome), reason=error.message, hint=error.hint)
+
+
+def _result(written: Written, outcome: Outcome) -> PartitionResult:
+    increment = written.increment
+    return PartitionResult(
+        written.partition,
+        outcome,
+        batch=increment.batch,
+        increment_offset=written.increment_offset,
+        snapshot_id=written.snapshot_id,
+        base=written.base,
+        batches=written.batches,
+        by_replay=written.by_replay,
+        entries=increment.digest.count if increment.digest is not None else 0,
+        chunks=len(written.chunks),
+        size_bytes=sum(ref.size_bytes for ref in written.chunks),
+    )

@@ -1,0 +1,367 @@
+"""A snapshot made from the log alone: which batch it is of, the state after that batch, proved, and its records. Pure.
+
+The manifest is made from an increment that was read from the log, so none can be of a batch that the log lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from snapreplay.app.app import App
+from snapreplay.counted import counted
+from snapreplay.errors import DamagedError, StopError
+from snapreplay.snapshots.format.chunks import ChunkWriter
+from snapreplay.snapshots.format.envelope import RecordKind, enveloped
+from snapreplay.snapshots.format.records import (
+    ChunkRef,
+    Increment,
+    Manifest,
+    Pointer,
+)
+from snapreplay.snapshots.proof.chain import Found
+from snapreplay.snapshots.proof.entries import Entries, entries_of, manifest_of
+from snapreplay.snapshots.proof.findings import Findings, Place
+from snapreplay.snapshots.proof.fold import Folding
+from snapreplay.snapshots.proof.increments import IncrementsProof
+from snapreplay.snapshots.proof.moment import Logs, Moment
+from snapreplay.snapshots.proof.records import judge
+from snapreplay.snapshots.proof.replay import ReadInput, Segment, replayed
+from snapreplay.snapshots.proof.state import At, bases, last_batch
+from snapreplay.state.contract import Cursor, ShardSlice
+from snapreplay.state.digest import Digest
+from snapreplay.state.shards import SHARD_COUNT
+from snapreplay.state.steps import all_of
+
+
+class NotCompactable(StopError):
+    """What the logs hold does not prove the state after their last batch."""
+
+
+class Superseded(StopError):
+    """A snapshot of this batch, or of a later one, exists meanwhile."""
+
+
+class ChangedMeanwhile(StopError):
+    """The logs are not those any more that the snapshot was made from."""
+
+
+class Target(NamedTuple):
+    """The batch to make a snapshot of, and the snapshots to begin with: the newest first, None for the genesis."""
+
+    found: Found
+    bases: Sequence[Pointer | None]
+
+
+class StoreImage(NamedTuple):
+    """All entries of a store, or of all."""
+
+    shard_count: int
+    cursor: Cursor
+
+
+class Folded(NamedTuple):
+    """The state after the target's batch; its digest is the recorded one."""
+
+    images: Sequence[StoreImage]
+    base: Pointer | None
+    batches: int
+    by_replay: bool
+
+
+class Written(msgspec.Struct, frozen=True):
+    """Chunks in the snapshots topic, and the batch that they are of, as it was read.
+
+    Attributes:
+        base: id of the snapshot that it was made from; None for the genesis.
+        batches: since that snapshot.
+    """
+
+    partition: int
+    increment_offset: int
+    increment: Increment
+    snapshot_id: str
+    chunks: list[ChunkRef]
+    shard_count: int
+    base: str | None
+    batches: int
+    by_replay: bool
+
+    @property
+    def first_chunk_offset(self) -> int | None:
+        """None for an empty state."""
+        return next((ref.offset for ref in self.chunks), None)
+
+
+def target_of(moment: Moment, logs: Logs) -> Target | None:
+    """The last batch whose state has a recorded digest. None: there is no batch, or a snapshot of this state exists.
+
+    Raises:
+        DamagedError: the last increment cannot be read.
+        NotCompactable: no batch after the newest snapshot recorded a digest.
+    """
+    last = last_batch(moment, logs, At())
+    if last is None or _is_current(logs, moment, last):
+        return None
+    found = _with_digest(logs, last)
+    starts = [
+        each
+        for each in bases(moment, found, last)
+        if each is None or each in last.increment.pointers
+    ]
+    if not starts:
+        raise NotCompactable(
+            f"neither a snapshot nor the genesis is left to begin with: the increments begin at {moment.log_start},"
+            f" the snapshots at {moment.snapshots_start}"
+        )
+    return Target(found, starts)
+
+
+def _is_current(logs: Logs, moment: Moment, last: Found) -> bool:
+    """Whether the newest snapshot has the state after the last batch: nothing was processed since."""
+    newest = next(iter(last.increment.pointers), None)
+    if newest is None:
+        return False
+    if newest.batch >= last.increment.batch:
+        return True
+    if newest.manifest_offset < moment.snapshots_start:
+        return False
+    try:
+        manifest = manifest_of(logs, newest)
+    except DamagedError:
+        return False
+    return manifest.positions == last.increment.positions and manifest.digest in {
+        None,
+        last.increment.digest,
+    }
+
+
+def _with_digest(logs: Logs, last: Found) -> Found:
+    """A state that is no map has a digest after some batches only."""
+    if last.increment.digest is not None:
+        return last
+    newest = next(iter(last.increment.pointers), None)
+    since = newest.increment_offset + 1 if newest is not None else 0
+    found: Found | None = None
+    for records in logs.increments(since, last.offset) if since < last.offset else ():
+        for record in records:
+            entry = judge(record).entry
+            if isinstance(entry, Increment) and entry.ranges and entry.digest is not None:
+                found = Found(record.offset, entry)
+    if found is None:
+        raise NotCompactable(
+            f"no batch after the newest snapshot, up to batch {last.increment.batch}, recorded a digest of the state:"
+            " no snapshot of it could be proved",
+            hint="set `snapshot.digest_every_batches`, or let the owner take its snapshots itself",
+        )
+    return found
+
+
+def folded(
+    app_id: str,
+    moment: Moment,
+    logs: Logs,
+    target: Target,
+    app: App[Any] | None,
+    read_input: ReadInput,
+) -> Folded:
+    """The state after the target's batch, from the first base that leads there; every batch on the way is proved.
+
+    Raises:
+        NotCompactable: something on the way is not as it was recorded, or only a replay leads there and there is no
+            `app`.
+        SnapreplayError: the input, or the log, cannot be read.
+    """
+    damage: DamagedError | None = None
+    for base in target.bases:
+        try:
+            return _folded_from(app_id, moment, logs, target.found, base, app, read_input)
+        except DamagedError as error:
+            damage = damage or error
+    raise NotCompactable(
+        damage.message if damage is not None else "there is nothing to begin with",
+        hint=f"`snapreplay audit --app-id {app_id} --level changes` lists what is wrong",
+    )
+
+
+def _folded_from(
+    app_id: str,
+    moment: Moment,
+    logs: Logs,
+    found: Found,
+    base: Pointer | None,
+    app: App[Any] | None,
+    read_input: ReadInput,
+) -> Folded:
+    batches = found.increment.batch - (0 if base is None else base.batch)
+    entries = _walked(app_id, moment, logs, found, base)
+    if entries is not None:
+        _check(entries.digest, found)
+        return Folded(list(_images(entries)), base, batches, by_replay=False)
+    if app is None:
+        raise NotCompactable(
+            f"a batch before batch {found.increment.batch} recorded no changes, so only a replay leads to its state",
+            hint="name the app, so that its handlers can run: `snapreplay compact module:app`",
+        )
+    start = moment.log_start if base is None else base.increment_offset + 1
+    positions = dict(found.increment.positions)
+    segment = Segment(moment.partition, base, None, start, found.offset, positions)
+    store = replayed(app, segment, logs, read_input)
+    cursor = store.mark()
+    _check(cursor.digest, found)
+    image = StoreImage(store.shard_count, cursor)
+    return Folded([image], base, batches, by_replay=True)
+
+
+def _walked(
+    app_id: str, moment: Moment, logs: Logs, found: Found, base: Pointer | None
+) -> Entries | None:
+    """From `base` to `found` along the chain. None: a batch on the way recorded no changes.
+
+    Raises:
+        DamagedError: something on the way is not as it was recorded.
+    """
+    start = moment.log_start if base is None else base.increment_offset
+    manifests = {} if base is None else {base.manifest_offset: manifest_of(logs, base)}
+
+    def load(manifest_offset: int) -> Entries:
+        return entries_of(logs, manifest_offset, manifests[manifest_offset])
+
+    findings = Findings(moment.partition)
+    place = Place(app_id, moment.partition, start, moment.snapshots_start)
+    folding = Folding(place, findings, manifests, load)
+    proof = IncrementsProof(place, findings, frozenset(), folding)
+    for records in logs.increments(start, found.offset + 1):
+        for record in records:
+            proof.add(judge(record))
+    proof.finish()
+    for finding in findings.found[:1]:
+        where = f"{finding.topic}-{finding.partition}, offset {finding.offset}"
+        raise DamagedError(f"{where}: {finding.detail}")
+    if proof.last != found:
+        raise DamagedError(
+            f"batch {found.increment.batch} is not at offset {found.offset} any more"
+        )
+    return folding.state
+
+
+def _check(digest: Digest, found: Found) -> None:
+    if digest != found.increment.digest:
+        raise DamagedError(
+            f"the state after batch {found.increment.batch} has digest {digest}, but {found.increment.digest} was"
+            " recorded"
+        )
+
+
+def _images(entries: Entries) -> Iterator[StoreImage]:
+    for store, shards in entries.stores():
+        cursor = shards.mark()
+        cursor.store = store
+        yield StoreImage(shards.mask + 1, cursor)
+
+
+def shard_count_of(images: Sequence[StoreImage]) -> int:
+    """As a manifest says it."""
+    return next((image.shard_count for image in images), SHARD_COUNT)
+
+
+def chunk_records(
+    snapshot_id: str, images: Sequence[StoreImage], record_bytes_max: int
+) -> Iterator[bytes]:
+    """The values of all chunk records, by sequence.
+
+    Raises:
+        EntryTooLarge: a single entry does not fit into a chunk.
+    """
+    count = 0
+    for image in images:
+        writer, cursor = ChunkWriter(snapshot_id, record_bytes_max, count), image.cursor
+        while slices := all_of(cursor.slicing(writer.raw_bytes)):
+            for value in _encoded(writer, slices, cursor.store):
+                count += 1
+                yield value
+
+
+def _encoded(writer: ChunkWriter, slices: Sequence[ShardSlice], store: str) -> list[bytes]:
+    value = enveloped(RecordKind.CHUNK, all_of(writer.packing(slices, store)), compress=True)
+    halves = writer.halves_unless_fitting(slices, value)
+    if not halves:
+        return [value]
+    return [part for half in halves for part in _encoded(writer, half, store)]
+
+
+def check_still_wanted(written: Written, last: Found | None) -> None:
+    """`last`: the last increment as it is now.
+
+    Raises:
+        Superseded, ChangedMeanwhile: no manifest may be written.
+    """
+    batch, offset = written.increment.batch, written.increment_offset
+    if last is None or last.increment.batch < batch:
+        there = "none" if last is None else f"batch {last.increment.batch}"
+        raise ChangedMeanwhile(f"the log has lost batch {batch}: its last one is now {there}")
+    for pointer in last.increment.pointers[:1]:
+        if pointer.batch >= batch:
+            raise Superseded(
+                f"snapshot {pointer.snapshot_id} of batch {pointer.batch} exists, which is not older than batch {batch}"
+            )
+    decided_at = last.offset if last.increment.decision else last.increment.last_decision_offset
+    if decided_at > offset:
+        raise ChangedMeanwhile(f"a decision at offset {decided_at} has begun the chain anew since")
+
+
+def proposal(
+    written: Written, read_again: Found, witnessed: Digest, proposed_by: str, created_at_ms: int
+) -> Manifest:
+    """The manifest of the chunks.
+
+    Args:
+        read_again: what the log holds at the offset of the batch's increment, just now.
+        witnessed: digest of the entries that another client found in the chunks.
+
+    Raises:
+        ChangedMeanwhile: the log holds another increment there.
+        DamagedError: the chunks do not hold the state of that batch.
+    """
+    increment = read_again.increment
+    if read_again != Found(written.increment_offset, written.increment):
+        raise ChangedMeanwhile(
+            f"offset {read_again.offset} holds batch {increment.batch} of owner epoch {increment.owner_epoch} with"
+            f" digest {increment.digest} now, not what was folded"
+        )
+    if increment.digest is None or witnessed != increment.digest:
+        raise DamagedError(
+            f"{counted(len(written.chunks), 'chunk')} of snapshot {written.snapshot_id} read back with digest"
+            f" {witnessed}, but batch {increment.batch} has {increment.digest}"
+        )
+    return draft(written, increment, proposed_by, created_at_ms)
+
+
+def draft(
+    written: Written, increment: Increment, proposed_by: str = "", created_at_ms: int = 0
+) -> Manifest:
+    """The manifest as it would be: for the witness, who wants to know which chunks there are."""
+    digest = increment.digest
+    if digest is None:
+        raise AssertionError("a target has a digest")
+    return Manifest(
+        origin=increment.origin,
+        snapshot_id=written.snapshot_id,
+        owner_epoch=increment.owner_epoch,
+        batch=increment.batch,
+        increment_offset=written.increment_offset,
+        positions=increment.positions,
+        chunks=written.chunks,
+        entry_count=digest.count,
+        digest=digest,
+        entries_digest=digest,
+        stream_time_ms=increment.stream_time_ms,
+        shard_count=written.shard_count,
+        created_at_ms=created_at_ms,
+        genesis=increment.genesis,
+        topic_ids=increment.topic_ids,
+        proposed_by=proposed_by,
+        store_digests=increment.store_digests,
+    )

@@ -1,0 +1,66 @@
+"""Where a replayed batch first differs from the recorded one: store, key and both values. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from snapreplay.app.fold import Applied
+from snapreplay.counted import counted
+from snapreplay.snapshots.format.changes import check_changes
+from snapreplay.snapshots.format.records import Increment
+from snapreplay.state.contract import StateChanges
+from snapreplay.state.digest import DEFAULT_STORE
+from snapreplay.state.keys import stored_key
+
+
+def narrowed(
+    increment: Increment, changes: Sequence[bytes], applied: Applied | None
+) -> Callable[[], str]:
+    """The first key whose value is another one, by the recorded changes."""
+
+    def says() -> str:
+        if increment.changes is None or applied is None:
+            return "no changes were recorded to compare"
+        recorded: dict[_Place, bytes | None] = {}
+        for stores in check_changes(increment.changes, changes):
+            recorded |= _by_place(stores)
+        replayed = _by_place(applied.sealed.changes)
+        keys = [k for k in {**recorded, **replayed} if _at(recorded, k) != _at(replayed, k)]
+        if not keys:
+            return "by the same changes of the state"
+        place = store, key = keys[0]
+        where = "" if store == DEFAULT_STORE else f" of store {store}"
+        return (
+            f"the state differs in {counted(len(keys), 'key')}, first {_shown(key)}{where}: recorded"
+            f" {_shown(_at(recorded, place))}, replayed {_shown(_at(replayed, place))}"
+        )
+
+    return says
+
+
+_UNTOUCHED = b"\xc1"  # no MessagePack
+_SHOWN_MAX = 200
+
+
+_Place = tuple[str, bytes]
+"""A store and a key in it."""
+
+
+def _by_place(changes: StateChanges) -> dict[_Place, bytes | None]:
+    return {(store, key): new for store, entries in changes.items() for key, new in entries.items()}
+
+
+def _at(changes: Mapping[_Place, bytes | None], place: _Place) -> bytes | None:
+    return changes.get(place, _UNTOUCHED)
+
+
+def _shown(stored: bytes | None) -> str:
+    if stored is None:
+        return "deleted"
+    if stored == _UNTOUCHED:
+        return "not touched"
+    try:
+        text = repr(stored_key(stored))
+    except (ValueError, RecursionError):
+        text = repr(stored)
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}…"

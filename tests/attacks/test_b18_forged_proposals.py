@@ -1,0 +1,273 @@
+"""Attack B18: a job, or somebody who can write to the snapshots topic, proposes a snapshot that is not the state of a
+batch of this log. One adopted, and the next recovery has a wrong state that nothing finds."""
+
+import asyncio
+import zlib
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from snapreplay.service.control.metrics import PROPOSALS
+from snapreplay.service.core.adoption import NOT_FINAL, Reason
+from snapreplay.snapshots.format.envelope import encode
+from snapreplay.snapshots.format.records import ChunkRef, Claim, Manifest
+from snapreplay.state.digest import Digest
+from tests.service.partition.conftest import bench
+from tests.support.in_memory import virtual
+from tests.support.proposals import SHARDS, Job, answer, asked, counted, fed, propose, slice_of
+
+__all__ = ["bench"]
+
+
+def flipped(parts, *, consistent):
+    """One bit of one value."""
+    first = parts[0][0]
+    key = next(iter(first.entries))
+    value = first.entries[key]
+    entries = {**first.entries, key: value[:-1] + bytes([value[-1] ^ 1])}
+    parts[0][0] = (
+        slice_of(first.index, entries)
+        if consistent
+        else msgspec.structs.replace(first, entries=entries)
+    )
+
+
+def misplaced(parts):
+    """A key in the next shard; no restored map would find it there."""
+    first = parts[0][0]
+    key, *rest = first.entries
+    assert rest
+    value = first.entries.pop(key)
+    parts[0][0] = slice_of(first.index, first.entries)
+    parts.append([slice_of((first.index + 1) % SHARDS, {key: value})])
+
+
+def beyond_the_last_shard(parts):
+    parts[0][0] = msgspec.structs.replace(parts[0][0], index=SHARDS)
+
+
+def said_twice(refs):
+    return [refs[0], msgspec.structs.replace(refs[0], sequence=1), *refs[2:]]
+
+
+def newer_format(entry):
+    """As a later version may write it, its checksum right."""
+    value = bytearray(encode(entry))
+    value[4] = 2
+    value[8:12] = zlib.crc32(value[12:], zlib.crc32(value[4:8])).to_bytes(4, "big")
+    return bytes(value)
+
+
+def another_bit(manifest: Manifest) -> bytes:
+    value = bytearray(encode(manifest))
+    value[-3] ^= 1
+    return bytes(value)
+
+
+OTHER = Digest(20, 1, 2)
+
+
+def ahead(job):
+    """As a job with a defect writes it: a later batch, and the last increment's offset."""
+    offset, increment = job.increments[-1]
+    ahead_of_it = msgspec.structs.replace(increment, batch=increment.batch + 5)
+    return propose(ahead_of_it, offset, {}, job.append)
+
+
+def last(job):
+    return job.increments[-1][1]
+
+
+def origin(job, **changed):
+    return msgspec.structs.replace(last(job).origin, **changed)
+
+
+def genesis(job, **changed):
+    return msgspec.structs.replace(last(job).genesis, **changed)
+
+
+def of_another(job, refs):
+    found = job.chunks[0]
+    value = found.value
+    return [ChunkRef(found.offset, 0, len(value), zlib.crc32(value)), *refs[1:]]
+
+
+def changed_all(refs, *, sequence=0, offset=0):
+    return [
+        msgspec.structs.replace(ref, sequence=ref.sequence + sequence, offset=ref.offset + offset)
+        for ref in refs
+    ]
+
+
+def trimmed(job):
+    offset = job.propose()
+    job.bench.trim(job.bench.snapshots, offset)
+    return offset
+
+
+def gone(job):
+    offset = job.propose()
+    job.bench.log(job.bench.snapshots).records[offset - 1] = None
+    return offset
+
+
+def damaged_chunk(job):
+    offset = job.propose()
+    log = job.bench.log(job.bench.snapshots)
+    record = log.records[offset - 1]
+    value = record.value[:-1] + bytes([record.value[-1] ^ 1])
+    log.records[offset - 1] = msgspec.structs.replace(record, value=value)
+    return offset
+
+
+Made = Callable[[Job], int]
+FORGED: dict[str, tuple[Reason, Made]] = {
+    "a changed value, its sums with it": (
+        Reason.ENTRIES_DIFFER,
+        lambda job: job.propose(forge=lambda parts: flipped(parts, consistent=True)),
+    ),
+    "a changed value": (
+        Reason.CHUNK_DAMAGED,
+        lambda job: job.propose(forge=lambda parts: flipped(parts, consistent=False)),
+    ),
+    "a chunk left out": (
+        Reason.ENTRIES_DIFFER,
+        lambda job: job.propose(refs=lambda refs: refs[:-1]),
+    ),
+    "no chunks at all": (
+        Reason.ENTRIES_DIFFER,
+        lambda job: job.propose(refs=lambda _: []),
+    ),
+    "a chunk named twice": (Reason.INCONSISTENT, lambda job: job.propose(refs=said_twice)),
+    "a chunk written twice": (
+        Reason.ENTRIES_DIFFER,
+        lambda job: job.propose(forge=lambda parts: parts.append(parts[0])),
+    ),
+    "a chunk of another snapshot": (
+        Reason.CHUNK_DAMAGED,
+        lambda job: job.propose(snapshot_id="other", refs=lambda refs: of_another(job, refs)),
+    ),
+    "chunks in another order": (
+        Reason.INCONSISTENT,
+        lambda job: job.propose(refs=lambda refs: refs[::-1]),
+    ),
+    "chunks numbered from 1": (
+        Reason.INCONSISTENT,
+        lambda job: job.propose(refs=lambda refs: changed_all(refs, sequence=1)),
+    ),
+    "chunks behind the manifest": (
+        Reason.INCONSISTENT,
+        lambda job: job.propose(refs=lambda refs: changed_all(refs, offset=100)),
+    ),
+    "chunks at offsets below 0": (
+        Reason.CHUNK_MISSING,
+        lambda job: job.propose(refs=lambda refs: changed_all(refs, offset=-100)),
+    ),
+    "a key in another shard": (Reason.CHUNK_DAMAGED, lambda job: job.propose(forge=misplaced)),
+    "a shard that is not there": (
+        Reason.CHUNK_DAMAGED,
+        lambda job: job.propose(forge=beyond_the_last_shard),
+    ),
+    "no shards": (Reason.INCONSISTENT, lambda job: job.propose(shard_count=0)),
+    "three shards": (Reason.INCONSISTENT, lambda job: job.propose(shard_count=3)),
+    "too many shards": (Reason.INCONSISTENT, lambda job: job.propose(shard_count=2**40)),
+    "another number of entries": (Reason.INCONSISTENT, lambda job: job.propose(entry_count=7)),
+    "a batch ahead of the log": (Reason.AHEAD_OF_LOG, ahead),
+    "an increment ahead of the log": (
+        Reason.AHEAD_OF_LOG,
+        lambda job: job.propose(at=10_000),
+    ),
+    "another app": (Reason.OTHER_APP, lambda job: job.propose(origin=origin(job, app_id="other"))),
+    "another schema": (
+        Reason.OTHER_SCHEMA,
+        lambda job: job.propose(origin=origin(job, schema_version=9)),
+    ),
+    "another version of the code": (
+        Reason.INCREMENT_DIFFERS,
+        lambda job: job.propose(origin=origin(job, app_version="9")),
+    ),
+    "another cluster": (
+        Reason.OTHER_GENESIS,
+        lambda job: job.propose(genesis=genesis(job, cluster_id="other")),
+    ),
+    "another number of partitions": (
+        Reason.OTHER_GENESIS,
+        lambda job: job.propose(genesis=genesis(job, partition_count=7)),
+    ),
+    "another topic of our name": (
+        Reason.OTHER_TOPIC,
+        lambda job: job.propose(topic_ids={**last(job).topic_ids, job.bench.snapshots: "other"}),
+    ),
+    "no topic ids": (Reason.OTHER_TOPIC, lambda job: job.propose(topic_ids={})),
+    "another digest": (
+        Reason.INCREMENT_DIFFERS,
+        lambda job: job.propose(digest=OTHER, entries_digest=OTHER),
+    ),
+    "two digests": (Reason.INCONSISTENT, lambda job: job.propose(entries_digest=OTHER)),
+    "no digest": (Reason.NO_DIGEST, lambda job: job.propose(digest=None)),
+    "other positions": (
+        Reason.INCREMENT_DIFFERS,
+        lambda job: job.propose(positions={job.bench.input: 3}),
+    ),
+    "another stream time": (
+        Reason.INCREMENT_DIFFERS,
+        lambda job: job.propose(stream_time_ms=3),
+    ),
+    "another owner": (Reason.INCREMENT_DIFFERS, lambda job: job.propose(owner_epoch=3)),
+    "the offset of a claim": (
+        Reason.INCREMENT_DIFFERS,
+        lambda job: job.propose(at=job.all_of(Claim)[-1][0]),
+    ),
+    "the offset of another increment": (
+        Reason.INCREMENT_DIFFERS,
+        lambda job: job.propose(at=job.increments[-2][0]),
+    ),
+    "the offset of a marker": (
+        Reason.INCREMENT_DIFFERS,
+        lambda job: job.propose(at=job.all_of(Claim)[-1][0] + 1),
+    ),
+    "trimmed chunks": (Reason.CHUNK_MISSING, trimmed),
+    "a chunk that is gone": (Reason.CHUNK_MISSING, gone),
+    "a damaged chunk": (Reason.CHUNK_DAMAGED, damaged_chunk),
+    "a damaged manifest": (Reason.UNREADABLE, lambda job: job.propose(encoded=another_bit)),
+    "half a manifest": (
+        Reason.UNREADABLE,
+        lambda job: job.propose(encoded=lambda manifest: encode(manifest)[:-20]),
+    ),
+    "a newer format": (Reason.UNKNOWN_FORMAT, lambda job: job.propose(encoded=newer_format)),
+    "a chunk": (Reason.NOT_A_MANIFEST, lambda job: job.chunks[0].offset),
+    "a foreign record": (Reason.UNREADABLE, lambda job: job.append(b"hello")),
+    "an empty record": (Reason.UNREADABLE, lambda job: job.append(b"")),
+    "beyond the end": (Reason.NOT_THERE, lambda job: job.bench.log(job.bench.snapshots).end),
+    "a huge offset": (Reason.NOT_THERE, lambda _: 2**63 - 1),
+    "nobody's": (Reason.NOT_A_PROPOSAL, lambda job: job.propose(proposed_by=None)),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+@virtual
+async def test_nothing_forged_is_adopted(bench, name):
+    """Named with its reason, counted, remembered; and the partition goes on, now and after the next recovery."""
+    reason, make = FORGED[name]
+    PROPOSALS.clear()
+    async with bench.live() as one:
+        await fed(bench, one)
+        await one.snapshot()
+        await fed(bench, one)
+        offset = make(Job(bench))
+        state, snapshot_id, detail = await answer(asked(one, offset))
+        assert (state, snapshot_id) == ("failed", None)
+        assert detail.startswith(f"{reason}: "), detail
+        remembered = [(each.manifest_offset, each.reason) for each in one.status.rejected_proposals]
+        assert remembered == ([] if reason in NOT_FINAL else [(offset, reason)])
+        assert counted(bench, reason) == len(remembered)
+        assert await answer(asked(one, offset)) == (state, snapshot_id, detail)
+        one.runner._live.snapshots._watch.look_at_once()  # what is remembered is not judged again
+        await asyncio.sleep(1)
+        assert counted(bench, reason) == len(remembered)
+        await fed(bench, one)
+        assert one.status.phase == "live"
+        await bench.assert_exactly_once(one)
+    await bench.restored()
+    assert offset not in {each.manifest_offset for it in bench.batches() for each in it.pointers}

@@ -1,0 +1,104 @@
+"""Which proposals the chain takes: what no forgery in tests/attacks, B18, comes to."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from snapreplay.service.core.adoption import (
+    Reason,
+    Standing,
+    pointer_to,
+    records_between,
+    refuse_entries,
+    refuse_increment,
+    refuse_manifest,
+)
+from snapreplay.service.core.chain import Chain
+from snapreplay.snapshots.format.records import ChunkRef, Manifest
+from snapreplay.state.digest import EMPTY, Digest
+from tests.support import entries
+from tests.support.entries import ORIGIN, increment, pointer
+
+LAST = increment(9, pointers=[pointer(3)], last_decision_offset=12)
+GOOD = entries.manifest(
+    "new", [ChunkRef(40, 0, 10, 1), ChunkRef(44, 1, 10, 1)], batch=7, increment_offset=23
+)
+GOOD = msgspec.structs.replace(GOOD, proposed_by="compact@host/1")
+CHAIN = Chain(ORIGIN, 0, LAST, 29, pointers_max=3)
+
+
+def reason(
+    manifest: Manifest = GOOD, *, under_way: bool = False, start: int = 30, **chain: Any
+) -> Reason | None:
+    """Why it is refused, None: it is not; the manifest lies at 45, the last increment at 29."""
+    standing = Standing(
+        replace(CHAIN, **chain), "increments", "snapshots", start, 1, under_way=under_way
+    )
+    found = refuse_manifest(manifest, 45, standing)
+    return found.reason if found is not None else None
+
+
+def test_a_proposal_between_the_newest_pointer_and_the_last_increment_is_taken():
+    """Up to the last increment itself; its pointer is an ordinary one."""
+    assert reason() is None
+    assert reason(msgspec.structs.replace(GOOD, batch=9, increment_offset=29)) is None
+    made = pointer_to(GOOD, 45)
+    assert (made.manifest_offset, made.first_chunk_offset, made.batch) == (45, 40, 7)
+    assert (made.increment_offset, made.digest) == (23, GOOD.digest)
+    assert pointer_to(msgspec.structs.replace(GOOD, chunks=[]), 45).first_chunk_offset == 45
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"batch": 3}, Reason.SUPERSEDED),
+        ({"increment_offset": 12}, Reason.BEFORE_DECISION),
+        ({"batch": 10}, Reason.AHEAD_OF_LOG),
+        ({"increment_offset": 30}, Reason.AHEAD_OF_LOG),
+    ],
+)
+def test_every_bound_is_exact(changed, why):
+    """One batch or offset further, and it is refused."""
+    assert reason(msgspec.structs.replace(GOOD, **changed)) is why
+
+
+def test_the_last_increment_may_be_the_decision():
+    """It names the decision before it; what is not behind it itself belongs to the chain before."""
+    decided = msgspec.structs.replace(LAST, decision={"finding": "x"})
+    assert reason(last=decided) is Reason.BEFORE_DECISION
+
+
+def test_what_waits_for_its_pointer_counts_as_the_newest():
+    """A later one must wait, an older one is superseded; pointers into a replaced topic do not count."""
+    assert reason(new_pointer=pointer(8)) is Reason.SUPERSEDED
+    assert reason(new_pointer=pointer(5)) is Reason.SNAPSHOT_UNDER_WAY
+    assert reason(under_way=True) is Reason.SNAPSHOT_UNDER_WAY
+    assert reason(last=msgspec.structs.replace(LAST, pointers=[pointer(8)])) is Reason.SUPERSEDED
+    gone = msgspec.structs.replace(LAST, pointers=[pointer(8)])
+    assert reason(last=gone, pointers_gone=True) is None
+
+
+def test_the_first_chunk_must_be_there_still():
+    """The log begins with it at the latest."""
+    assert reason(start=40) is None
+    assert reason(start=41) is Reason.CHUNK_MISSING
+
+
+def test_the_increment_and_the_entries_must_be_the_recorded_ones():
+    """The sentence names both values."""
+    recorded = increment(7)
+    assert refuse_increment(GOOD, recorded) is None
+    other = refuse_increment(GOOD, msgspec.structs.replace(recorded, stream_time_ms=5))
+    assert other is not None
+    assert "stream_time_ms is -1, but the increment at offset 23 has 5" in other.detail
+    assert refuse_entries(GOOD, EMPTY) is None
+    lost = refuse_entries(GOOD, Digest(1, 2, 3))
+    assert lost is not None
+    assert str(Digest(1, 2, 3)) in lost.detail
+
+
+def test_records_between_two_positions_are_an_upper_bound():
+    """Over all inputs; a new input counts from 0, and nothing counts backwards."""
+    assert records_between({"a": 5, "b": 9}, {"a": 7, "b": 8, "c": 4}) == 6

@@ -1,0 +1,267 @@
+"""Proposals of jobs for a LIVE partition: which are adopted, and what else happens meanwhile. Forged ones: B18."""
+
+import asyncio
+
+import pytest
+
+from snapreplay.service.control.metrics import PROPOSALS
+from snapreplay.service.core.adoption import Reason
+from snapreplay.service.core.kafka_errors import Unreachable
+from snapreplay.service.core.topic_changes import TopicChange
+from snapreplay.service.live import adopter
+from snapreplay.service.topics import proposals as reading
+from tests.simulation.cluster import SimCluster
+from tests.support.in_memory import virtual
+from tests.support.proposals import CHUNKS, Job, answer, asked, counted, fed
+from tests.support.stage import until
+
+# ---- good ones ---------------------------------------------------------------------------------
+
+
+@virtual
+async def test_a_proposal_is_adopted_and_restored_from(bench):
+    """Its pointer is an ordinary one: the next owner starts from it, and everything is exactly once."""
+    async with bench.live() as one:
+        await fed(bench, one)
+        await fed(bench, one)
+        offset = Job(bench).propose()
+        await fed(bench, one)
+        state, snapshot_id, _ = await answer(asked(one, offset))
+        assert state == "succeeded"
+        taken = one.status.snapshot
+        assert (taken.state, taken.reason, taken.batch) == ("pointed", "adopted", 2)
+        assert (taken.chunks, taken.manifest_offset) == (CHUNKS, offset)
+        assert one.status.rejected_proposals == ()
+    pointer = bench.batches()[-1].pointers[0]
+    assert (pointer.snapshot_id, pointer.manifest_offset, pointer.batch) == (snapshot_id, offset, 2)
+    assert (await bench.restored()).snapshot.snapshot_id == snapshot_id
+
+
+@virtual
+async def test_a_look_at_the_topic_finds_what_nobody_names(bench, monkeypatch):
+    """Also what was written while there was no owner, behind any number of records that nothing points to; the newest
+    is adopted, and the older one superseded."""
+    monkeypatch.setattr(adopter, "LOOKED_OFFSETS_MAX", 15)
+    async with bench.live() as one:
+        await fed(bench, one)
+    job = Job(bench)
+    for _ in range(30):
+        job.append(b"an orphan")
+    old = job.propose()
+    async with bench.live() as one:
+        await fed(bench, one)
+        new = job.propose()
+        await until(lambda: one.status.snapshot, "the adoption", 600.0)
+        await until(lambda: one.status.snapshot.state == "pointed", "the pointer")
+        assert one.status.snapshot.manifest_offset == new
+        (rejected,) = one.status.rejected_proposals
+        assert (rejected.manifest_offset, rejected.reason) == (old, Reason.SUPERSEDED)
+    assert bench.batches()[-1].pointers[0].manifest_offset == new
+
+
+@virtual
+async def test_what_is_due_counts_from_the_adopted_batch(bench):
+    """After 40 records and the adoption of a snapshot of the first 20, 20 records are left to the next one."""
+    await bench.prepare(snapshot={"every_records": 50, "jitter_ratio": 0})
+    async with bench.live() as one:
+        await fed(bench, one)
+        offset = Job(bench).propose()
+        await fed(bench, one)
+        assert (await answer(asked(one, offset)))[0] == "succeeded"
+        scheduler = one.runner._live.snapshots
+        assert scheduler.unpointed_records == 20
+        await fed(bench, one, 20)
+        assert one.status.snapshot.reason == "adopted"
+        await fed(bench, one, 20)
+        await one.pointed("records")
+        await bench.assert_exactly_once(one)
+
+
+@virtual
+async def test_of_two_proposals_for_a_batch_one_is_adopted(bench):
+    """As two jobs at once write them."""
+    async with bench.live() as one:
+        await fed(bench, one)
+        first, second = Job(bench).propose(), Job(bench).propose()
+        assert (await answer(asked(one, second)))[0] == "succeeded"
+        state, _, detail = await answer(asked(one, first))
+        assert (state, detail.partition(":")[0]) == ("failed", Reason.SUPERSEDED)
+
+
+@virtual
+async def test_an_empty_state_is_proposed_without_chunks(bench):
+    """Of the genesis, say."""
+    async with bench.live() as one:
+        assert (await answer(asked(one, Job(bench).propose(0))))[0] == "succeeded"
+    assert (await bench.restored()).snapshot.batch == 0
+
+
+# ---- while other things happen -----------------------------------------------------------------
+
+
+@pytest.fixture
+def hashing(monkeypatch):
+    """Holds every proposal's first chunk back until `go` is set."""
+    gate, hashed = Gate(), reading._hashed
+
+    async def gated(*given):
+        gate.reached.set()
+        await gate.go.wait()
+        return await hashed(*given)
+
+    monkeypatch.setattr(reading, "_hashed", gated)
+    return gate
+
+
+class Gate:
+    def __init__(self):
+        self.reached, self.go = asyncio.Event(), asyncio.Event()
+
+
+@virtual
+async def test_what_was_superseded_while_it_was_hashed_is_not_pointed_to(bench, hashing):
+    """The owner has taken a newer snapshot meanwhile; pointers never go back."""
+    async with bench.live() as one:
+        await fed(bench, one)
+        told = asked(one, Job(bench).propose())
+        await hashing.reached.wait()
+        await fed(bench, one)
+        newest = await one.snapshot()
+        hashing.go.set()
+        state, _, detail = await answer(told)
+        assert (state, detail.partition(":")[0]) == ("failed", Reason.SUPERSEDED)
+        await fed(bench, one)
+    assert bench.batches()[-1].pointers[0].snapshot_id == newest
+    assert len(bench.batches()[-1].pointers) == 1
+
+
+@virtual
+async def test_an_own_snapshot_under_way_comes_first(bench, hashing, monkeypatch):
+    """At once and after the hashing. It says nothing about the proposal, so nothing is remembered."""
+    appending, appender = asyncio.Event(), SimCluster.appender
+
+    async def gated(self):
+        await appending.wait()
+        return await appender(self)
+
+    monkeypatch.setattr(SimCluster, "appender", gated)
+    async with bench.live() as one:
+        await fed(bench, one)
+        offset = Job(bench).propose()
+        told, own = asked(one, offset), []
+        await hashing.reached.wait()
+        assert one.runner.request_snapshot("test", lambda *news: own.append(news))
+        await until(lambda: one.status.snapshot, "a snapshot of its own")
+        hashing.go.set()
+        under_way = await answer(told)
+        assert under_way == await answer(asked(one, offset))
+        assert (under_way[0], under_way[2].partition(":")[0]) == (
+            "failed",
+            # It is of the same batch, but does not exist yet.
+            Reason.SNAPSHOT_UNDER_WAY,
+        )
+        assert one.status.rejected_proposals == ()
+        appending.set()
+        assert (await answer(own))[0] == "succeeded"
+
+
+@virtual
+async def test_a_partition_that_ends_leaves_a_proposal_to_the_next_look(bench, hashing):
+    """Who waits is told; nobody waits for the hashing."""
+    async with bench.live() as one:
+        await fed(bench, one)
+        told = asked(one, Job(bench).propose())
+        await hashing.reached.wait()
+    assert (await answer(told))[0] == "failed"
+    assert "released" in told[0][2]
+    hashing.go.set()
+    async with bench.live() as one:
+        await one.pointed("adopted")
+
+
+@virtual
+async def test_a_proposal_that_cannot_be_read_now_is_no_forgery(bench, monkeypatch):
+    """A broker is away: told, not remembered, and adopted at the next look."""
+
+    async def away(*_):
+        raise Unreachable("no broker for proposals")
+
+    async with bench.live() as one:
+        await fed(bench, one)
+        monkeypatch.setattr(reading, "_hashed", away)
+        state, _, detail = await answer(asked(one, Job(bench).propose()))
+        assert (state, detail) == ("failed", "it could not be read: no broker for proposals")
+        monkeypatch.undo()
+        await one.pointed("adopted")
+        assert one.status.rejected_proposals == ()
+
+
+@virtual
+async def test_a_replaced_snapshots_topic_has_no_proposals(bench, hashing):
+    """Hashed in the old one: its offsets mean nothing any more, and the owner writes a snapshot into the new one."""
+    async with bench.live() as one:
+        await fed(bench, one)
+        told = asked(one, Job(bench).propose())
+        await hashing.reached.wait()
+        bench.recreate(bench.snapshots)
+        live = one.runner._live
+        change = TopicChange(bench.snapshots, "old", bench.broker.topic_ids[bench.snapshots])
+        live.snapshots.topic_changed(change)
+        hashing.go.set()
+        assert (await answer(told))[0] == "failed"
+        await until(lambda: bench.batches()[-1].pointers, "a snapshot of its own", 100.0)
+        assert one.status.snapshot.reason == "retention"
+
+
+# ---- who takes snapshots -----------------------------------------------------------------------
+
+
+@virtual
+async def test_an_owner_that_takes_its_own_adopts_nothing(bench):
+    """`snapshot.by = owner`: a request says so, and nothing is looked for."""
+    await bench.prepare(snapshot={"by": "owner"})
+    async with bench.live() as one:
+        await fed(bench, one)
+        state, _, detail = await answer(asked(one, Job(bench).propose()))
+        assert state == "failed"
+        assert "snapshot.by" in detail
+        await asyncio.sleep(130)
+        assert one.status.snapshot is None
+        assert one.status.rejected_proposals == ()
+
+
+@pytest.mark.parametrize("by", ["owner", "both"])
+@virtual
+async def test_a_manifest_ahead_of_a_live_owner_is_outdated_by_a_snapshot(bench, caplog, by):
+    """Nobody proposes it, so a recovery would take it for the witness of a cut log. The owner knows better."""
+    await bench.prepare(snapshot={"by": by})
+    async with bench.live() as one:
+        await fed(bench, one)
+        await one.snapshot()
+        newest = bench.batches()[-1].pointers[0].snapshot_id
+        job = Job(bench)
+        end = bench.log(bench.increments).end
+        offset = job.propose(at=end + 10, proposed_by=None, batch=bench.batches()[-1].batch + 5)
+        await one.pointed("retention", unlike=newest)
+        assert f"the manifest at offset {offset}" in caplog.text
+    await bench.restored()
+
+
+@virtual
+async def test_an_owner_that_leaves_snapshots_to_jobs_has_a_safety_net(bench, caplog):
+    """`snapshot.by = jobs`: none of its own as long as proposals come; one, said loudly, when three failed to."""
+    PROPOSALS.clear()
+    await bench.prepare(snapshot={"by": "jobs", "every_records": 30, "jitter_ratio": 0})
+    async with bench.live() as one:
+        for _ in range(4):
+            await fed(bench, one, 50)
+            assert (await answer(asked(one, Job(bench).propose())))[0] == "succeeded"
+        assert one.status.snapshot.reason == "adopted"
+        await fed(bench, one, 89)
+        assert one.status.snapshot.reason == "adopted"
+        await fed(bench, one, 1)
+        await one.pointed("safety_net")
+        await bench.assert_exactly_once(one)
+    assert "no proposal was adopted" in caplog.text
+    assert counted(bench, "missed") == 1
+    assert counted(bench, "adopted") == 4

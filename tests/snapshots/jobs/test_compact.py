@@ -1,0 +1,160 @@
+"""The compaction by Spark, on a real broker. What it does at each step without one: `test_compaction`."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+
+import pytest
+
+from snapreplay.service.blocking import BlockingReader
+from snapreplay.service.config.settings import load_settings
+from snapreplay.snapshots.format.envelope import decode
+from snapreplay.snapshots.format.records import Manifest
+from snapreplay.snapshots.jobs.outcomes import Outcome
+from snapreplay.snapshots.proof.partition import Level
+from snapreplay.spark import audit, compact, register
+from tests.snapshots.proof.faults import other_changes
+from tests.support import apps
+from tests.support.audited_log import Fault, Story
+from tests.support.audited_topics import BrokerTopics
+from tests.support.compacting import BEHIND
+from tests.support.stage import Stage
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def settings(broker):
+    return load_settings({"kafka.bootstrap.servers": broker.bootstrap_servers})
+
+
+@pytest.fixture
+def told(broker, unique):
+    """A log whose newest snapshot is of batch 2 of 5, with faults by partition."""
+    topics = BrokerTopics(broker.bootstrap_servers, unique("teller"))
+    story = Story(topics, unique("compacted"), 3)
+    story.tell({1: Fault("batch3", values=other_changes)}, BEHIND)
+    return story
+
+
+def test_each_partition_gets_a_proposal_that_an_audit_finds_whole(spark, settings, told):
+    """What cannot be proved gets none, and is named. A second job proposes again: the first is not adopted yet."""
+    first, second = (compact(settings, told.app_id) for _ in range(2))
+    for report in (first, second):
+        outcomes = [each.outcome for each in report.partitions]
+        assert outcomes == [Outcome.PROPOSED, Outcome.NOT_POSSIBLE, Outcome.PROPOSED]
+        assert report.exit_code == 1
+        assert "batch 3" in report.partitions[1].reason
+    with BlockingReader(settings) as reader:
+        for each in (first.partitions[0], second.partitions[2]):
+            place = each.partition, each.manifest_offset, each.manifest_offset + 1
+            ((record,),) = reader.read(told.snaps, *place, committed=False)
+            manifest = decode(record.value or b"")
+            assert isinstance(manifest, Manifest)
+            assert (manifest.snapshot_id, manifest.batch) == (each.snapshot_id, 5)
+            assert (manifest.proposed_by or "").startswith("compact@")
+            assert dict(record.headers)["snapreplay.kind"] == b"manifest"
+    found = audit(settings, told.app_id, Level.CHANGES)
+    assert {(each.check, each.partition) for each in found.findings} == {("batch_digest", 1)}
+    assert found.notes["unpointed_manifests"] == 4
+
+
+class Asked:
+    """`answers.Owner`: a service in this process, called from the job's thread."""
+
+    def __init__(self, service):
+        self._control = service.control
+        self.operations = {}
+
+    def tell(self, partition, manifest_offset):
+        self.operations[partition] = self._control.adopt(partition, manifest_offset).id
+
+    def rejection(self, partition, manifest_offset):
+        operation = self._control.operation(self.operations[partition])
+        (part,) = operation.parts
+        return part.detail if part.state == "failed" else None
+
+
+TYPED = """
+import msgspec
+from snapreplay import App, MapState, Topic
+
+class Account(msgspec.Struct):
+    n: int
+    sum: int
+
+payments = Topic("payments-{name}")
+app = App("{name}", inputs=[payments], outputs=[], state=lambda: MapState(str, Account))
+
+@app.handler(payments)
+def on_payment(record, state, out): ...
+"""
+
+
+def typed(spark, broker, path, name):
+    """The state as columns of the app's types."""
+    path.write_text(TYPED.format(name=name))
+    register(spark)
+    reader = spark.read.format("snapreplay").option("app", str(path))
+    return reader.option("kafka.bootstrap.servers", broker.bootstrap_servers).load()
+
+
+async def test_the_owner_adopts_what_spark_proposes(spark, broker, unique, tmp_path):
+    """While it runs. It is killed afterwards; the next one restores from the proposal, and the audit is clean."""
+    here = await Stage(broker.bootstrap_servers, apps.ledger(unique("adopting")), 2).prepare()
+    settings = here.settings()
+    async with here.running() as service:
+        await here.feed(60)
+        await here.all_processed(service)
+        job = partial(compact, settings, here.app.app_id, wait_s=60.0, owner=Asked(service))
+        first = await asyncio.to_thread(job)
+        assert [each.outcome for each in first.partitions] == [Outcome.ADOPTED] * 2
+        again = await asyncio.to_thread(job)
+        assert [each.outcome for each in again.partitions] == [Outcome.NOTHING_TO_DO] * 2
+        await here.feed(20)
+        await here.all_processed(service)
+    async with here.running() as service:
+        restored = {status.restore.snapshot.snapshot_id for status in service.restore_status()}
+        assert restored == {each.snapshot_id for each in first.partitions}
+        await here.assert_exactly_once(service)
+    found = await asyncio.to_thread(audit, settings, here.app.app_id, Level.CHANGES)
+    assert found.findings == []
+    assert found.checked["pointers"] == 2
+    frame = await asyncio.to_thread(typed, spark, broker, tmp_path / "app.py", here.app.app_id)
+    (row,) = frame.selectExpr("sum(value.n) AS n", "min(key) AS key").collect()
+    assert (row.n, type(row.key)) == (80, str)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_job_that_is_killed_leaves_nothing_or_a_good_proposal(
+    spark, broker, settings, unique, tmp_path
+):
+    """SIGKILL of the driver, and with it of its tasks, at a random moment of its work."""
+    story = Story(BrokerTopics(broker.bootstrap_servers, unique("teller")), unique("killed"), 3)
+    story.tell({}, BEHIND)
+    dice = random.Random(7)
+    command = [sys.executable, "-m", "snapreplay.api.cli", "compact", "--app-id", story.app_id]
+    command += ["--bootstrap-servers", broker.bootstrap_servers, "-o", "json"]
+    began = time.monotonic()
+    subprocess.run(command, check=True, capture_output=True)
+    whole = time.monotonic() - began
+    for number in range(5):
+        log = tmp_path / f"{number}.log"
+        with log.open("wb") as output:
+            job = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+            try:
+                job.wait(whole * dice.uniform(0.5, 1.0))
+            except subprocess.TimeoutExpired:
+                os.killpg(job.pid, signal.SIGKILL)
+                job.wait()
+        found = audit(settings, story.app_id, Level.CHANGES)
+        assert found.findings == []
+    last = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    assert {each["outcome"] for each in last["partitions"]} == {"proposed"}

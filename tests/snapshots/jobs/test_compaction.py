@@ -1,0 +1,344 @@
+"""Compaction without Spark, of topics in memory, task by task. The truth is what the story's owner knows."""
+
+from itertools import count
+
+import msgspec
+import pytest
+
+from snapreplay.service.core.kafka_errors import Unreachable
+from snapreplay.snapshots.format.envelope import encode
+from snapreplay.snapshots.format.records import Pointer
+from snapreplay.snapshots.jobs.answers import Nobody, answered
+from snapreplay.snapshots.jobs.compaction import Compaction
+from snapreplay.snapshots.jobs.logs import TopicMissing
+from snapreplay.snapshots.jobs.outcomes import CompactionReport, Outcome
+from tests.snapshots.proof.faults import another_value, other_changes
+from tests.support.audited_log import Fault, changed, flipped
+from tests.support.compacting import (
+    BEHIND,
+    BY,
+    Killed,
+    PlainEngine,
+    Steps,
+    Topics,
+    assert_good,
+    audited,
+    compacted,
+    history,
+    increments,
+    now,
+    proposals,
+    told,
+)
+
+
+def test_the_last_batch_of_each_partition_is_proposed():
+    """An ordinary snapshot that no increment points to; the log itself is not touched."""
+    story = told(partitions=3)
+    ends = [now(story, n).log_end for n in range(3)]
+    results = compacted(story)
+    for number, partition in enumerate(story.partitions):
+        result = results[number]
+        (offset,) = proposals(story, number)
+        assert (result.outcome, result.batch) == (Outcome.PROPOSED, 5)
+        assert (result.manifest_offset, result.base) == (offset, f"snapshot2-{number}")
+        assert (result.entries, result.batches) == (len(partition.state), 3)
+        assert_good(story, number)
+        report = audited(story, number)
+        assert report.findings == []
+        assert report.notes["unpointed_manifests"] == 1
+        assert now(story, number).log_end == ends[number]
+    assert CompactionReport("ledger", list(results.values()), 0.0).exit_code == 0
+
+
+def test_without_a_snapshot_it_begins_at_the_genesis():
+    """If the log is whole."""
+    story = told(stages=["claim", "genesis", "batch1", "batch2"])
+    assert compacted(story)[0].base is None
+    assert_good(story)
+    assert len(proposals(story)) == 1
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        ["claim", "genesis", "batch1", "snapshot1", "batch5"],  # the last batch only points
+        ["claim"],
+        [],
+    ],
+)
+def test_there_is_nothing_to_do(stages):
+    """Nothing was processed since the newest snapshot; no genesis yet; an empty log."""
+    story = told(stages=stages)
+    end = now(story).snapshots_end
+    assert compacted(story)[0].outcome is Outcome.NOTHING_TO_DO
+    assert now(story).snapshots_end == end
+
+
+def test_an_app_that_is_not_there_is_named():
+    """Nothing to do is not the same as nothing there."""
+    with pytest.raises(TopicMissing, match="nobody-increments"):
+        Compaction(PlainEngine(told().topics), Topics(told().topics).open, "nobody", BY, int).run()
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        (Fault("batch3", values=lambda v: [flipped(v[0]), *v[1:]]), "crc32"),
+        (Fault("batch3", values=other_changes), "after batch 3 the state has digest"),
+        (Fault("batch4", values=lambda v: v[1:]), "names 2 changes records"),
+        (Fault("batch4", values=lambda v: [*v[:-1], changed(v[-1], batch=7)]), "its predecessor"),
+        (Fault("snapshot2", values=another_value), "add up to"),
+        (Fault("batch5", values=lambda v: [flipped(v[0])]), "cannot be read"),
+        (
+            Fault("batch4", values=lambda v: [b"SNRP\x02" + v[0][5:], *v[1:]]),
+            "not what was written",
+        ),
+    ],
+)
+def test_what_cannot_be_proved_is_not_proposed(fault, says):
+    """The record is named; the other partition gets its proposal, and the exit code says that one has none."""
+    story = told({0: fault}, 2)
+    story.trim(0, story.partitions[0].written["batch2"][-1], 0)  # nor from the genesis
+    results = compacted(story)
+    assert results[0].outcome is Outcome.NOT_POSSIBLE
+    assert says in results[0].reason
+    assert results[1].outcome is Outcome.PROPOSED
+    assert not proposals(story, 0)
+    assert audited(story).findings  # as the hint says
+    assert "--level changes" in results[0].hint or "cannot be read" in says
+    assert CompactionReport("ledger", list(results.values()), 0.0).exit_code == 1
+
+
+def test_a_damaged_snapshot_is_passed_over():
+    """The next older one, or the genesis, leads to the same state."""
+    story = told({0: Fault("snapshot2", values=another_value)})
+    assert compacted(story)[0].base is None
+    assert_good(story)
+
+
+def test_a_batch_without_changes_needs_the_app():
+    """Only its handlers know what it did."""
+    lean = lambda v: [changed(v[-1], changes=None)]  # noqa: E731 - a table of one
+    result = compacted(told({0: Fault("batch3", values=lean)}))[0]
+    assert result.outcome is Outcome.NOT_POSSIBLE
+    assert "recorded no changes" in result.reason
+    assert "snapreplay compact module:app" in result.hint
+
+
+def test_a_log_without_digests_is_told():
+    """Nothing could prove the snapshot."""
+    without = lambda v: [*v[:-1], changed(v[-1], digest=None)]  # noqa: E731 - a table of one
+    story = told(
+        {0: Fault("batch2", values=without)},
+        stages=["claim", "genesis", "batch1", "snapshot1", "batch2"],
+    )
+    result = compacted(story)[0]
+    assert result.outcome is Outcome.NOT_POSSIBLE
+    assert "recorded a digest" in result.reason
+
+
+def test_chunks_that_read_back_otherwise_get_no_manifest():
+    """The witness has the last word before anything becomes visible."""
+
+    class Doubting(PlainEngine):
+        def witnessed(self, topic, partition_count, written):
+            found = super().witnessed(topic, partition_count, written)
+            return {n: d.plus(d) for n, d in found.items()}
+
+    story = told()
+    result = compacted(story, engine=Doubting(story.topics))[0]
+    assert result.outcome is Outcome.NOT_POSSIBLE
+    assert "read back with digest" in result.reason
+    assert not proposals(story)
+
+
+class Meanwhile(PlainEngine):
+    """Something happens between the tasks and the manifests."""
+
+    def __init__(self, topics, happens):
+        super().__init__(topics)
+        self._happens = happens
+
+    def witnessed(self, topic, partition_count, written):
+        found = super().witnessed(topic, partition_count, written)
+        self._happens()
+        return found
+
+
+def owner_snapshots(story):
+    """The owner takes one, and points to it."""
+    story.tell({}, ["snapshot6", "batch5"])
+
+
+def decided(story):
+    """An operator has begun the chain anew."""
+    story.tell({}, ["claim2"])
+    last = increments(story)[max(increments(story))]
+    begun = msgspec.structs.replace(last, batch=6, decision={"finding": "x"}, pointers=[])
+    story.topics.commit(story.log, {0: [encode(begun)]})
+
+
+def rewritten(story):
+    """Another record at the same offset: the topic was cut, and filled again."""
+    offset = max(increments(story))
+    other = msgspec.structs.replace(increments(story)[offset], stream_time_ms=999)
+    story.topics.cut(story.log, 0, offset)
+    story.topics.commit(story.log, {0: [encode(other)]})
+
+
+@pytest.mark.parametrize(
+    ("happens", "outcome", "says"),
+    [
+        (owner_snapshots, Outcome.SUPERSEDED, "not older than batch 5"),
+        (decided, Outcome.NOT_POSSIBLE, "a decision at offset"),
+        (rewritten, Outcome.NOT_POSSIBLE, "not what was folded"),
+        (
+            lambda s: s.topics.cut(s.log, 0, max(increments(s))),
+            Outcome.NOT_POSSIBLE,
+            "has lost batch",
+        ),
+        (lambda s: s.trim(0, 0, now(s).snapshots_end), Outcome.SUPERSEDED, "has trimmed"),
+    ],
+)
+def test_everything_is_looked_at_again_before_the_manifest(happens, outcome, says):
+    """No manifest ahead of the log, of another log, or of a batch that a newer snapshot has."""
+    story = told()
+    result = compacted(story, engine=Meanwhile(story.topics, lambda: happens(story)))[0]
+    assert (result.outcome, says in result.reason) == (outcome, True), result.reason
+    assert not proposals(story)
+
+
+def test_topics_that_were_created_again_get_no_manifest():
+    """By their ids, also where the offsets look right."""
+    story = told()
+    topics = Topics(story.topics)
+    engine = Meanwhile(story.topics, lambda: topics.ids.update({story.snaps: "another"}))
+    result = compacted(story, topics, engine)[0]
+    assert "were created again" in result.reason
+    assert not proposals(story)
+
+
+def test_a_partition_that_is_trimmed_while_it_is_read_is_read_again():
+    """From its new start. After three times it is given up, and told."""
+    story = told(stages=[*BEHIND[:-1], "snapshot4", "batch5", "batch6"])
+    pointer = story.partitions[0].pointers[0]
+
+    def trim():
+        story.trim(0, pointer.increment_offset, pointer.first_chunk_offset)
+
+    topics = Topics(story.topics, Steps(8, trim))
+    assert compacted(story, topics)[0].outcome is Outcome.PROPOSED
+    assert_good(story)
+
+
+def test_a_broker_that_does_not_answer_ends_the_job():
+    """It is not a finding of a partition."""
+
+    def lost():
+        raise Unreachable("no broker answers")
+
+    story = told()
+    with pytest.raises(Unreachable):
+        compacted(story, Topics(story.topics, Steps(9, lost)))
+    assert not proposals(story)
+
+
+def test_tasks_that_run_twice_leave_orphans_only():
+    """Each attempt has an id of its own, and one of them is proposed."""
+    story = told(partitions=2)
+    compacted(story, engine=PlainEngine(story.topics, times=2))
+    for number in range(2):
+        assert len(proposals(story, number)) == 1
+        assert_good(story, number)
+        assert audited(story, number).notes["unlisted_chunks"] == 2
+
+
+def test_a_job_that_is_killed_at_any_step_leaves_nothing_or_a_good_proposal():
+    """Every step of it; the audit is clean, and the next job does what is left."""
+    seen = set()
+    for at in count(1):
+        story = told(partitions=2)
+        try:
+            compacted(story, Topics(story.topics, Steps(at)))
+        except Killed:
+            pass
+        else:
+            break
+        for number in range(2):
+            assert_good(story, number)
+            assert audited(story, number).findings == []
+        seen.add(sum(len(proposals(story, number)) for number in range(2)))
+        assert {each.outcome for each in compacted(story).values()} == {Outcome.PROPOSED}
+    assert at > 30
+    assert seen == {0, 1, 2}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_job_beside_a_busy_owner(seed):
+    """Whatever the owner does meanwhile: each proposal is of a batch of the log and has its state."""
+    history(seed)
+
+
+@pytest.mark.slow
+def test_a_job_beside_a_busy_owner_in_many_histories():
+    """As above; in many of them something is proposed, in many others the job dies before."""
+    proposed = [history(seed) for seed in range(10, 310)]
+    assert min(proposed.count(0), sum(n > 0 for n in proposed)) > 50
+
+
+def test_two_hundred_partitions():
+    """Each has its own result."""
+    story = told(
+        {7: Fault("batch3", values=other_changes)}, 200, ["claim", "genesis", "batch1", "batch3"]
+    )
+    results = compacted(story)
+    assert len(results) == 200
+    assert {n for n, each in results.items() if each.outcome is not Outcome.PROPOSED} == {7}
+
+
+class Service(Nobody):
+    """Rejects what it is told of."""
+
+    def __init__(self):
+        self.told = []
+
+    def tell(self, partition, manifest_offset):
+        self.told.append((partition, manifest_offset))
+
+    def rejection(self, partition, manifest_offset):
+        return "because" if (partition, manifest_offset) in self.told else None
+
+
+def point(story, result):
+    """The owner's next increment points to the proposal."""
+    (manifest,) = proposals(story, result.partition).values()
+    first = min(ref.offset for ref in manifest.chunks)
+    pointer = Pointer(
+        manifest.snapshot_id,
+        result.manifest_offset,
+        first,
+        manifest.batch,
+        manifest.increment_offset,
+        manifest.digest,
+    )
+    partition = story.partitions[result.partition]
+    partition.pointers = [pointer, *partition.pointers]
+
+
+def test_the_answers_are_read_from_the_log():
+    """Adopted, superseded by another snapshot, rejected by the service that was asked, or not answered yet."""
+    story = told(partitions=4)
+    results = list(compacted(story).values())
+    point(story, results[0])
+    story.tell({2: Fault("silence"), 3: Fault("silence")}, ["batch6"])
+    topics = Topics(story.topics)
+    found = answered(topics.open, story.app_id, results, 0.01, Nobody())
+    assert [each.outcome for each in found] == ["adopted", "waiting", "waiting", "waiting"]
+    service = Service()
+    found = answered(topics.open, story.app_id, results, 0.01, service)
+    assert [each.outcome for each in found] == ["adopted", *["rejected"] * 3]
+    assert service.told == [(each.partition, each.manifest_offset) for each in results]
+    owner_snapshots(story)
+    found = answered(topics.open, story.app_id, results[1:2], 0.01, Nobody())
+    assert found[0].outcome is Outcome.SUPERSEDED

@@ -1,0 +1,93 @@
+"""Stored keys and values as columns, without Spark."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from snapreplay.errors import DamagedError, UsageError
+from snapreplay.snapshots.jobs.typed import Stored, stored_types
+from tests.support import apps
+
+pack = msgspec.msgpack.encode
+
+
+class Line(msgspec.Struct, array_like=True):
+    sku: str
+    count: int
+
+
+@dataclass
+class Tree:
+    name: str
+    children: list[Tree]
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Order(msgspec.Struct):
+    lines: list[Line]
+    tags: set[str]
+    notes: dict[str, float]
+    place: tuple[int, str]
+    colour: Colour
+    buyer: str | None = None
+    either: int | str = 0
+
+
+def test_structs_become_structs_by_field():
+    """Array-like ones, too; what Arrow has no type for is JSON text."""
+    order = Order([Line("a", 2)], {"new"}, {"x": 1.5}, (1, "b"), Colour.RED)
+    orders = Stored(Order)
+    (row,) = orders.array([pack(order)]).to_pylist()
+    assert row == {
+        "lines": [{"sku": "a", "count": 2}],
+        "tags": ["new"],
+        "notes": [("x", 1.5)],
+        "place": '[1,"b"]',
+        "colour": '"red"',
+        "buyer": None,
+        "either": "0",
+    }
+    assert orders.type.field("lines").type == pa.list_(
+        pa.struct([("sku", pa.string()), ("count", pa.int64())])
+    )
+
+
+@pytest.mark.parametrize(
+    ("declared", "value", "shown"),
+    [
+        (int, -5, -5),
+        (str, "käse", "käse"),
+        (bytes, b"", b""),
+        (Any, {"a": [1]}, '{"a":[1]}'),
+        (dict[int, int], {1: 2}, '{"1":2}'),
+        (Tree, Tree("t", []), {"name": "t", "children": []}),
+    ],
+)
+def test_each_type_has_its_column(declared, value, shown):
+    """A deleted entry is null."""
+    assert Stored(declared).array([pack(value), None]).to_pylist() == [shown, None]
+
+
+def test_what_is_not_of_the_type_is_named():
+    """The types were changed since it was written; without them it can still be read."""
+    with pytest.raises(DamagedError, match="not of type") as refused:
+        Stored(int).array([pack("x")])
+    assert "leave out the option app" in refused.value.hint
+
+
+def test_a_state_that_is_no_map_has_no_types():
+    """Its entries are the app's own business."""
+    with pytest.raises(UsageError, match="not a map") as refused:
+        stored_types(apps.tape("a"))
+    assert "app.id" in refused.value.hint
+    keys, values = stored_types(apps.ledger("a"))
+    assert (keys.type, values.type) is not None
