@@ -305,6 +305,12 @@ class OrderedMachine(Machine):
         self.store._index = None
 
     @invariant()
+    def the_order_has_no_other_keys(self) -> None:
+        """Those that were rolled back would only be skipped, and stay for ever."""
+        index = self.store.index
+        assert list(index.between(index.start, index.end)) == sorted(self.live)
+
+    @invariant()
     def the_replica_is_in_order(self) -> None:
         assert list(self.replicated) == sorted(self.committed)
 
