@@ -42,6 +42,7 @@ _PARTITION: dict[str, Any] = {
     "state_entries": 104_801,
     "state_bytes": 9_437_184,
     "state_largest_entry_bytes": 2_310,
+    "stores": [{"name": "default", "entries": 104_801, "size_bytes": 9_437_184}],
     "records_total": 21_340,
     "skipped_total": 0,
     "digest": _DIGEST,

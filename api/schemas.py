@@ -178,6 +178,14 @@ class ValuesRead(Model):
     all_read: bool
 
 
+class StoreSize(Model):
+    """A store of the state; `default` if it has no named stores."""
+
+    name: str
+    entries: Count
+    size_bytes: Count
+
+
 class BlockedTopic(Model):
     """A topic held back: `offsets` is the distance from the last stable offset to the high watermark."""
 
@@ -267,6 +275,7 @@ class Partition(Model):
         Count,
         Field(description="Of those loaded from a snapshot or committed; the limit is 800,000."),
     ]
+    stores: Annotated[tuple[StoreSize, ...], Field(description="Empty if the state is no map.")]
     records_total: Count
     skipped_total: Count
     digest: str | None

@@ -13,7 +13,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import accumulate
+from itertools import accumulate, islice
 from statistics import median
 from typing import Any
 from zlib import crc32
@@ -219,6 +219,46 @@ def measure_restore(keys: int, chunks: list[bytes], rounds: int) -> None:
     )
 
 
+def measure_ranges(keys: int, rounds: int, seed: int) -> None:
+    """Measure 100 entries of an ordered map from a random key on, and sorting its keys after a restore, in steps."""
+    makers: tuple[tuple[Any, Callable[[int], Any]], ...] = (
+        (str, lambda n: f"acct-{n:08d}"),
+        (tuple[str, int], lambda n: (f"shop-{n // 100:06d}", n)),
+    )
+    for key_type, made in makers:
+        view: MapState[Any, int] = MapState(key_type, int, ordered=True)
+        store = view.__snapreplay_store__()
+        keys_of = list(map(made, range(keys)))
+        random.Random(seed).shuffle(keys_of)
+        for start in range(0, keys, BATCH):
+            store.begin()
+            view.update((key, 1) for key in keys_of[start : start + BATCH])
+            all_of(store.staging())
+            all_of(store.sealing())
+            store.merge()
+        copied: MapState[Any, int] = MapState(key_type, int, ordered=True)
+        restored = copied.__snapreplay_store__()
+        cursor = store.mark()
+        while slices := all_of(cursor.slicing(1 << 22)):
+            restored.load(slices)
+        laps, steps, random_ = Laps(), restored.indexing(), random.Random(seed)
+        while True:
+            with laps.lap("sorting"):
+                if next(steps, laps) is laps:
+                    break
+        for _ in range(rounds):
+            restored.begin()
+            with laps.lap("range"):
+                read = sum(1 for _ in islice(copied.range(start=random_.choice(keys_of)), 100))
+            assert read > 0
+        sorting, ranges = laps.seconds["sorting"], laps.seconds["range"]
+        print(
+            f"{keys:>9} keys of {getattr(key_type, '__name__', key_type)}: 100 entries"
+            f" {median(ranges) * 1e6:.0f} µs (best {min(ranges) * 1e6:.0f}); sorting {sum(sorting):.2f} s,"
+            f" longest step {max(sorting) * 1e3:.1f} ms"
+        )
+
+
 def measure_fingerprint(rounds: int) -> None:
     """Measure the fingerprint of the outputs of one batch, each of some 100 bytes."""
     outputs = [
@@ -260,6 +300,8 @@ def main() -> None:
     print("\nrestore, garbage collector off (target: 0.25 s for 1 M keys)")
     measure_restore(given.keys // 10, small, 5)
     measure_restore(given.keys, large, 5)
+    print("\nranges of an ordered map (target: 100 µs for 100 entries)")
+    measure_ranges(given.keys, given.rounds * 5, given.seed)
     print("\nfingerprint of a batch's outputs (target: 2 % of the CPU time of a record)")
     measure_fingerprint(given.rounds * 5)
 

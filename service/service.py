@@ -28,14 +28,16 @@ from snapreplay.service.runtime.tasks import cancel_and_wait, watched
 from snapreplay.service.service_control import Callbacks, ServiceControl
 from snapreplay.service.supervisor import Supervisor
 from snapreplay.service.waiting import CatchingUp, Readiness
+from snapreplay.state.keys import K
 from snapreplay.state.map import MapState
-from snapreplay.state.view import MapView, View
+from snapreplay.state.stores import Stores
+from snapreplay.state.view import MapView, StoresView, View
 
 log = logging.getLogger("snapreplay")
 
 S = TypeVar("S")
-K = TypeVar("K", bound=str | bytes | int)
 V = TypeVar("V")
+ST = TypeVar("ST", bound=Stores)
 
 RETRY_SECONDS_MIN, RETRY_SECONDS_MAX = 0.5, 10.0
 LEAVE_SECONDS = 5.0  # of a stop, for cutting off what is late and leaving the group
@@ -107,10 +109,10 @@ class Service(Generic[S]):
 
     @overload
     def view(self: Service[MapState[K, V]], partition: int) -> MapView[K, V]: ...
-
+    @overload
+    def view(self: Service[ST], partition: int) -> StoresView[ST]: ...
     @overload
     def view(self, partition: int) -> View[S]: ...
-
     def view(self, partition: int) -> View[Any]:
         """The state of a LIVE partition, typed and read-only, as of the last committed batch. It may be kept and always
         shows the newest one. For the service's loop only.
@@ -125,10 +127,10 @@ class Service(Generic[S]):
 
     @overload
     def views(self: Service[MapState[K, V]]) -> dict[int, MapView[K, V]]: ...
-
+    @overload
+    def views(self: Service[ST]) -> dict[int, StoresView[ST]]: ...
     @overload
     def views(self) -> dict[int, View[S]]: ...
-
     def views(self) -> Mapping[int, View[Any]]:
         """Partition → view, of all partitions that are LIVE here, by number.
 

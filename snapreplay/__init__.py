@@ -52,7 +52,9 @@ if TYPE_CHECKING:
     from snapreplay.service.service import Service as Service
     from snapreplay.state.contract import State as State
     from snapreplay.state.map import MapState as MapState
+    from snapreplay.state.stores import Stores as Stores
     from snapreplay.state.view import MapView as MapView
+    from snapreplay.state.view import StoresView as StoresView
     from snapreplay.state.view import View as View
 
 __version__ = "0.1.0"
@@ -85,6 +87,8 @@ _HOME = {
     "SnapshotSettings": "service.config.groups",
     "State": "state.contract",
     "StopError": "errors",
+    "Stores": "state.stores",
+    "StoresView": "state.view",
     "TimeoutSettings": "service.config.groups",
     "Topic": "app.topic",
     "UnknownPartition": "errors",

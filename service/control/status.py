@@ -13,6 +13,7 @@ from enum import StrEnum
 import msgspec
 
 from snapreplay.service.core.phase import Phase
+from snapreplay.state.contract import StoreSize
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -205,6 +206,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     state_largest_entry_bytes: int = (
         0  # of those that were loaded from a snapshot or committed since
     )
+    stores: tuple[StoreSize, ...] = ()  # by name; empty where the state is no map
     records_total: int = 0  # applied since this process owns the partition, replay not counted
     skipped_total: int = 0
     digest: str | None = None

@@ -112,6 +112,7 @@ class Chain:
             migrated_from=None,
             digest=digest or self.last.digest,
             last_decision_offset=decided_at(self.last, self.last_offset),
+            cleared=[],
         )
         if applied is None:
             return common
@@ -126,6 +127,8 @@ class Chain:
             outputs_xxh64=applied.outputs_xxh64,
             stream_time_ms=applied.stream_time_ms,
             digest=digest or applied.sealed.digest,
+            store_digests=applied.sealed.store_digests,
+            cleared=applied.sealed.cleared,
         )
 
     def _pointers(self) -> list[Pointer]:

@@ -155,6 +155,7 @@ def _snapshot_ground(
         batch=batch,
         positions=dict(manifest.positions),
         stream_time_ms=manifest.stream_time_ms,
+        store_digests=store.store_digests,
         last_decision_offset=decided_at(last.increment, last.offset) if last else NO_OFFSET,
     )
     state = f"the state becomes that of snapshot {manifest.snapshot_id}, of batch {manifest.batch}{_digest(store)}"
@@ -169,6 +170,7 @@ def _as_committed(last: Increment, offset: int, store: Store) -> Increment:
         last,
         pointers=pointers,
         digest=store.digest,
+        store_digests=store.store_digests,
         decision=None,
         last_decision_offset=decided_at(last, offset),
     )

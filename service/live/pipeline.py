@@ -157,6 +157,7 @@ class Live:
             Fenced, CommitInDoubt, RefusedRecord, ProducerSpent, Unreachable, OffsetTrimmed, InputDoubtful: recover.
         """
         try:
+            self._store.retire()
             await self._fetcher.open(self._guard, self._committer.chain)
             with self._context.pulse.told(self._guard.stood_still):
                 while not self._stopping:
@@ -315,7 +316,8 @@ class Live:
         if applied is not None:
             self._pace.committed(self._positions)
             self._dead_letters.committed(applied.errors)
-            self._reporter.entries(largest_entry_bytes(applied.sealed.changes))
+            for entries in applied.sealed.changes.values():
+                self._reporter.entries(largest_entry_bytes(entries))
             self._flood.check(applied)
         self._committer.check()
 
@@ -338,6 +340,7 @@ class Live:
             inputs=self._fetcher.status(last.positions),
             state_entries=digest.count if digest else self._reporter.status.state_entries,
             state_bytes=self._store.size_bytes,
+            stores=self._store.sizes,
             digest=str(digest) if digest else None,
         )
 

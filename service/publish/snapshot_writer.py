@@ -29,7 +29,13 @@ from snapreplay.snapshots.format.envelope import (
 )
 from snapreplay.snapshots.format.records import NO_OFFSET, ChunkRef, Manifest, Pointer
 from snapreplay.state.contract import Cursor, Image, ShardSlice
-from snapreplay.state.digest import EMPTY, Digest
+from snapreplay.state.digest import (
+    DEFAULT_STORE,
+    EMPTY,
+    Digest,
+    digest_of_stores,
+    recorded_digests,
+)
 
 OBJECT_HINT = (
     "make snapshot() give the same entries for the same state, byte for byte: sort what has no order, and leave out"
@@ -135,7 +141,12 @@ class _Writer:
         self._marked = marked
         self._appender: Appender | None = None
         self.refs: list[ChunkRef] = []
-        self.sums: Digest = EMPTY
+        self._sums: dict[str, Digest] = {}
+
+    @property
+    def sums(self) -> Digest:
+        """Of all entries written so far."""
+        return digest_of_stores(self._sums)
 
     async def write(self) -> Pointer:
         self._appender = await self._context.cluster.appender()
@@ -162,21 +173,22 @@ class _Writer:
         """Work that holds the interpreter is done in this loop, in steps; zstd and checksums, which release it, in a
         thread. A thread that holds the interpreter makes the loop wait after each socket call."""
         limit = self._context.settings.snapshot.chunk_bytes_max
-        writer = ChunkWriter(self._marked.snapshot_id, record_bytes_max=limit)
-        while slices := await run_cooperatively(self._marked.cursor.slicing(writer.raw_bytes)):
-            for value in await encoded(writer, slices):
+        writer, cursor = ChunkWriter(self._marked.snapshot_id, limit), self._marked.cursor
+        while slices := await run_cooperatively(cursor.slicing(writer.raw_bytes)):
+            for value in await encoded(writer, slices, cursor.store):
                 await self._write_chunk(appender, value)
 
     async def _write_chunk(self, appender: Appender, value: bytes) -> None:
         """The digest is computed from the bytes that are sent: what they were meant to hold proves nothing."""
         ref = ChunkRef(NO_OFFSET, len(self.refs), len(value), zlib.crc32(value))
-        self.sums = self.sums.plus(await self._read_back(value, ref))
+        store, digest = await self._read_back(value, ref)
+        self._sums[store] = self._sums.get(store, EMPTY).plus(digest)
         headers = headers_for(RecordKind.CHUNK, self._marked.snapshot_id)
         record = LogRecord(self._context.snapshots.topic, value, headers=headers)
         offset = await self._append(appender, record)
         self.refs.append(msgspec.structs.replace(ref, offset=offset))
 
-    async def _read_back(self, value: bytes, ref: ChunkRef) -> Digest:
+    async def _read_back(self, value: bytes, ref: ChunkRef) -> tuple[str, Digest]:
         snapshot_id = self._marked.snapshot_id
         try:
             body = await asyncio.to_thread(open_chunk, value, ref, snapshot_id)
@@ -202,10 +214,10 @@ class _Writer:
         return offset
 
     def _manifest(self) -> Manifest:
-        last = self._marked.chain.last
-        if last.digest is not None and self.sums != last.digest:
+        last, sums = self._marked.chain.last, self.sums
+        if last.digest is not None and sums != last.digest:
             raise ImageDiffers(
-                f"snapshot {self._marked.snapshot_id} of batch {last.batch} adds up to {self.sums},"
+                f"snapshot {self._marked.snapshot_id} of batch {last.batch} adds up to {sums},"
                 f" but the batch's digest is {last.digest}",
                 hint=self._marked.hint,
             )
@@ -217,26 +229,31 @@ class _Writer:
             increment_offset=self._marked.chain.last_offset,
             positions=last.positions,
             chunks=self.refs,
-            entry_count=self.sums.count,
+            entry_count=sums.count,
             digest=last.digest,
-            entries_digest=self.sums,
+            entries_digest=sums,
             stream_time_ms=last.stream_time_ms,
             shard_count=self._marked.shard_count,
             created_at_ms=wall_ms(),
             genesis=last.genesis,
             topic_ids=dict(self._marked.chain.expected_ids),
+            store_digests=recorded_digests(self._sums),
         )
 
 
-async def encoded(writer: ChunkWriter, slices: Sequence[ShardSlice]) -> list[bytes]:
-    """Chunk records within the limit, in order of their sequence numbers.
+async def encoded(
+    writer: ChunkWriter, slices: Sequence[ShardSlice], store: str = DEFAULT_STORE
+) -> list[bytes]:
+    """Chunk records of one store within the limit, in order of their sequence numbers.
 
     One of them when about `raw_bytes` were passed; more when the slices compress worse than those before.
 
     Raises:
         EntryTooLarge: a single entry does not fit into a chunk.
     """
-    body = await run_cooperatively(writer.packing(slices))
+    body = await run_cooperatively(writer.packing(slices, store))
     value = await asyncio.to_thread(enveloped, RecordKind.CHUNK, body, compress=True)
     halves = writer.halves_unless_fitting(slices, value)
-    return [part for half in halves for part in await encoded(writer, half)] if halves else [value]
+    if not halves:
+        return [value]
+    return [part for half in halves for part in await encoded(writer, half, store)]

@@ -23,9 +23,9 @@ from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.topics.decode import decode_as
 from snapreplay.service.topics.increments import ChangesLost, Step
 from snapreplay.snapshots.format.changes import check_changes
-from snapreplay.snapshots.format.records import DEFAULT_STORE, ChangesRecord, Increment
+from snapreplay.snapshots.format.records import ChangesRecord, Increment
 from snapreplay.state.contract import Store
-from snapreplay.state.digest import Digest
+from snapreplay.state.digest import Digest, wrong_stores
 
 
 @dataclass
@@ -132,7 +132,8 @@ async def prove(store: Store, last: Increment, tally: Tally) -> DigestProof | No
         computed = await run_cooperatively(store.digesting())
     if computed != last.digest:
         raise DigestMismatch(
-            f"the restored state has digest {computed}, but batch {last.batch} recorded {last.digest}",
+            f"the restored state has digest {computed}, but batch {last.batch} recorded {last.digest}"
+            f"{wrong_stores(last.store_digests, store.store_digests)}",
             batch=last.batch,
             recorded=str(last.digest),
             computed=str(computed),
@@ -148,11 +149,13 @@ def _apply_unread(context: Context, step: Step, store: Store) -> None:
             record = decode_as(ChangesRecord, value, context.increments, each.offset)
             if (record.batch, record.part) != (batch, part):
                 raise each.error
-            store.apply_changes(record.stores.get(DEFAULT_STORE, {}))
+            store.apply_changes(record.stores)
 
 
 async def _apply_changes(context: Context, step: Step, store: Store, pauses: Pauses) -> None:
     log, increment = context.increments, step.increment
+    if increment.cleared:
+        store.apply_changes({}, increment.cleared)
     where = f"{log} offset {step.offset}: batch {increment.batch}"
     if increment.changes is None:
         if increment.ranges:
@@ -160,7 +163,7 @@ async def _apply_changes(context: Context, step: Step, store: Store, pauses: Pau
         return
     try:
         for stores in check_changes(increment.changes, step.changes):
-            store.apply_changes(stores.get(DEFAULT_STORE, {}))
+            store.apply_changes(stores)
             await pauses.when_due()
     except DamagedError as error:
         raise DamagedError(f"{where}: {error.message}", hint=error.hint, **error.facts) from error

@@ -57,7 +57,9 @@ class Comparison:
         for each in step.unread:  # nothing else proves that nothing of them is missing
             raise each.error
         if recorded is not None:
-            raise self._differs or mismatch.state_differs(place, self.computed)
+            raise self._differs or mismatch.state_differs(
+                place, self.computed, self._store.store_digests
+            )
         if place.code_changed and increment.record_count:
             self._unproven = self._unproven or mismatch.not_proven(place)
 

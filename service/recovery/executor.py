@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import assert_never
 
@@ -24,6 +25,7 @@ from snapreplay.service.recovery.advance import Tally, advance, prove
 from snapreplay.service.recovery.custody import resolved, topic_ids_for
 from snapreplay.service.recovery.mismatch import DigestMismatch
 from snapreplay.service.runtime.context import Context
+from snapreplay.service.runtime.cooperative import run_cooperatively
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.topics import increments, log_bounds
 from snapreplay.service.topics.decision_history import decisions_of
@@ -32,6 +34,7 @@ from snapreplay.service.topics.snapshots import load_manifest, load_state, reade
 from snapreplay.snapshots.format.records import Pointer
 from snapreplay.snapshots.plan import FromGenesis, FromSnapshot
 from snapreplay.state.contract import Store
+from snapreplay.state.values import StoredValueUnreadable
 
 log = logging.getLogger("snapreplay.partition")
 
@@ -195,6 +198,8 @@ class RecoveryExecutor:
         finally:
             await reader.close()
         self._reporter.restore(entries=manifest.entry_count)
+        with suppress(StoredValueUnreadable):  # `checking` says it again, with all that it knows
+            await run_cooperatively(self._store.indexing())
         return events.StartLoaded(Base.of_snapshot(manifest))
 
     async def _advance(self, effect: effects.Advance) -> events.Event:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from snapreplay.app.ways import go_on
 from snapreplay.errors import SnapreplayError, StopError
 from snapreplay.service.core.restore_mode import RestoreMode
 from snapreplay.snapshots.format.records import Increment
-from snapreplay.state.digest import Digest
+from snapreplay.state.digest import Digest, wrong_stores
 
 UNCOVERED = (
     "the app is not deterministic (`snapreplay.testing.check` names the first record), or something changed that its"
@@ -79,8 +80,10 @@ def outputs_differ(place: AdvancedBatch, computed: dict[str, int]) -> Snapreplay
     )
 
 
-def state_differs(place: AdvancedBatch, computed: Digest | None) -> SnapreplayError:
-    """The increment recorded another digest than `computed`."""
+def state_differs(
+    place: AdvancedBatch, computed: Digest | None, stores: Mapping[str, Digest]
+) -> SnapreplayError:
+    """The increment recorded another digest than `computed`; `stores`: the digests of the stores as computed."""
     increment = place.increment
     facts: dict[str, object] = {
         "batch": increment.batch,
@@ -90,6 +93,7 @@ def state_differs(place: AdvancedBatch, computed: Digest | None) -> SnapreplayEr
         "mode": place.mode.value,
     }
     what = f"{place}: digest {computed} by {place.mode.value}, but {increment.digest} was recorded"
+    what += wrong_stores(increment.store_digests, stores)
     if place.code_changed:
         return _code_changed(
             f"{what}: replaying with changed code gives another state", place, facts

@@ -24,7 +24,7 @@ class Nowhere:
     def clear(self, shard_count: int = 0) -> None:
         """There is nothing."""
 
-    def load(self, slices: Iterable[ShardSlice]) -> None:
+    def load(self, slices: Iterable[ShardSlice], store: str) -> None:
         """Their sums were added up on the way."""
 
     def loaded(self) -> None:

@@ -66,6 +66,8 @@ class Replayer:
         for each in step.unread:
             raise each.error
         increment = step.increment
+        if increment.cleared:
+            self._store.apply_changes({}, increment.cleared)
         records: list[InputRecord] = []
         for part in increment.ranges:
             cursor = await self._cursor(part)

@@ -121,7 +121,8 @@ async def _hashed(reader: Reader, log: TopicPartition, manifest: Manifest) -> Di
                 value, snapshot_id = record.value or b"", manifest.snapshot_id
                 body = await asyncio.to_thread(open_chunk, value, ref, snapshot_id)
                 steps = reading_back(body, ref, snapshot_id, manifest.shard_count)
-                total = total.plus(await run_cooperatively(steps))
+                store, digest = await run_cooperatively(steps)
+                total = total.plus(digest.in_store(store))
     except (DamagedError, UnknownFormatError) as error:
         raise Rejected(Reason.CHUNK_DAMAGED, error.message) from error
     except (OffsetTrimmed, OffsetBeyondEnd) as error:

@@ -31,7 +31,7 @@ class Sink(Protocol):
     def clear(self, shard_count: int = ...) -> None:
         """Hold nothing."""
 
-    def load(self, slices: Iterable[ShardSlice]) -> None:
+    def load(self, slices: Iterable[ShardSlice], store: str) -> None:
         """Some of the entries."""
 
     def loaded(self) -> None:
@@ -176,12 +176,12 @@ async def _load_chunks(
             for record in records:
                 ref = missing.pop(record.offset, None)
                 if ref is not None:
-                    async for part in _slices(
+                    async for store_name, part in _slices(
                         record, ref, manifest.snapshot_id, verify_sums=verify_sums
                     ):
-                        sums = sums.plus(sums_of(part))
+                        sums = sums.plus(sums_of(part).in_store(store_name))
                         largest_bytes = max(largest_bytes, largest_entry_bytes(part.entries))
-                        store.load((part,))
+                        store.load((part,), store_name)
                     loaded += ref.size_bytes
                     on_bytes(loaded, total)
     except (OffsetTrimmed, OffsetBeyondEnd) as error:
@@ -202,11 +202,11 @@ def chunk_range(manifest: Manifest) -> tuple[int, int]:
 
 async def _slices(
     record: InputRecord, ref: ChunkRef, snapshot_id: str, *, verify_sums: bool
-) -> AsyncIterator[ShardSlice]:
+) -> AsyncIterator[tuple[str, ShardSlice]]:
     """Checked in a thread, which releases the interpreter's lock; decoded in this loop, slice by slice."""
     body = await asyncio.to_thread(open_chunk, record.value or b"", ref, snapshot_id)
     pauses = Pauses()
-    for part in unpacking(body, ref, snapshot_id, verify_sums=verify_sums):
-        if part is not None:
-            yield part
+    for found in unpacking(body, ref, snapshot_id, verify_sums=verify_sums):
+        if found is not None:
+            yield found
         await pauses.when_due()

@@ -21,6 +21,7 @@ from snapreplay.app.record import Record
 from snapreplay.app.topic import Topic
 from snapreplay.errors import UsageError
 from snapreplay.state.store import store_of
+from snapreplay.state.stores import maps_of
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -41,8 +42,8 @@ class App(Generic[S]):
         app_id: names the app's topics, its group and its producers in the cluster; never changes.
         inputs: topics with equally many partitions, in the order given.
         outputs: topics that handlers may send to, in the order given; may be empty.
-        state: makes the empty state of a partition: a `MapState`, or an object with `snapshot` and
-            `restore`.
+        state: makes the empty state of a partition: a `MapState`, `Stores`, or an object with
+            `snapshot` and `restore`.
         handlers: input topic to its handler.
         schema_version: version of the layout of the state's values; a snapshot with another version
             is not loaded.
@@ -133,7 +134,8 @@ class App(Generic[S]):
                 )
         first, second = self.state(), self.state()
         store_of(first)
-        if first is second:
+        one, other = maps_of(first), maps_of(second)
+        if first is second or any(one[name] is other.get(name) for name in one):
             raise UsageError(
                 f"{self.app_id}: state= returned the same {type(first).__name__} twice,"
                 " but each partition needs its own",

@@ -29,10 +29,12 @@ from snapreplay.state.store import store_of
 K = TypeVar("K")
 V = TypeVar("V")
 S = TypeVar("S")
+T = TypeVar("T")
 
 _SLICE_BYTES = 1 << 20
 
-Slices = list[ShardSlice]
+Slices = list[tuple[str, ShardSlice]]
+"""Of a whole state, each with the name of its store."""
 
 
 class Diverged(AssertionError):
@@ -242,9 +244,9 @@ class Harness(Generic[S]):
     def _by_changes(self, shuffle: random.Random) -> Store:
         store = self._restored(shuffle)
         for batch in self._batches:
-            changes = list(batch.applied.sealed.changes.items())
-            shuffle.shuffle(changes)
-            store.apply_changes(dict(changes))
+            sealed = batch.applied.sealed
+            changes = {n: _shuffled(c, shuffle) for n, c in sealed.changes.items()}
+            store.apply_changes(changes, sealed.cleared)
             store.stream_time_ms = batch.applied.stream_time_ms
         return store
 
@@ -255,6 +257,7 @@ class Harness(Generic[S]):
         self._store = store
         self._fold = self._new_fold(store, self._policy)
         self._watch = DefaultWatch(store.view)
+        store.retire()
 
     def _new_fold(self, store: Store, policy: ErrorPolicy) -> Fold:
         return Fold(self._app, store, self._partition, output_limits=self._limits, policy=policy)
@@ -305,18 +308,21 @@ class Harness(Generic[S]):
 
     def _restored(self, shuffle: random.Random) -> Store:
         store = self._empty_store()
-        slices = [
-            msgspec.structs.replace(one, entries=_shuffled(one.entries, shuffle))
-            for one in self._image.slices
-        ]
+        slices = list(self._image.slices)
         shuffle.shuffle(slices)
-        load_slices(store, slices, self._image.stream_time_ms)
+        shuffled = [
+            (name, msgspec.structs.replace(one, entries=_shuffled(one.entries, shuffle)))
+            for name, one in slices
+        ]
+        load_slices(store, shuffled, self._image.stream_time_ms)
         return store
 
     def _replay(self, store: Store) -> None:
         fold = self._new_fold(store, ErrorPolicy.FAIL)
         positions = self._image.positions
         for batch in self._batches:
+            if batch.applied.sealed.cleared:
+                store.apply_changes({}, batch.applied.sealed.cleared)
             applied = _replayed(fold, store, positions, batch)
             where = _where(batch.records)
             if applied.failure is not None:
@@ -353,19 +359,23 @@ def _where(records: Sequence[RawRecord]) -> str:
 def load_slices(store: Store, slices: Slices, stream_time_ms: int) -> None:
     """Makes the store what `slices_of` was given."""
     store.clear()
-    store.load(slices)
+    for name, one in slices:
+        store.load((one,), name)
     store.loaded()
     store.stream_time_ms = stream_time_ms
 
 
 def slices_of(store: Store) -> Slices:
-    """Returns all entries of a store in which nothing is uncommitted."""
+    """Returns all entries of a store in which nothing is uncommitted, with the names of their stores."""
     cursor = store.mark()
     found: Slices = []
     try:
         while slices := all_of(cursor.slicing(_SLICE_BYTES)):
             # The entries of a slice are the store's own until its next write.
-            found += [msgspec.structs.replace(one, entries=dict(one.entries)) for one in slices]
+            found += [
+                (cursor.store, msgspec.structs.replace(one, entries=dict(one.entries)))
+                for one in slices
+            ]
     finally:
         cursor.release()
     return found
@@ -374,10 +384,10 @@ def slices_of(store: Store) -> Slices:
 def _digest(store: Store) -> Digest:
     if store.digest is not None:
         return store.digest
-    return digest_of(entry for one in slices_of(store) for entry in one.entries.items())
+    return digest_of(entry for _, one in slices_of(store) for entry in one.entries.items())
 
 
-def _shuffled(entries: dict[bytes, bytes], shuffle: random.Random) -> dict[bytes, bytes]:
+def _shuffled(entries: Mapping[bytes, T], shuffle: random.Random) -> dict[bytes, T]:
     pairs = list(entries.items())
     shuffle.shuffle(pairs)
     return dict(pairs)

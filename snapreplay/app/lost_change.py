@@ -8,6 +8,7 @@ from typing import Any
 
 from snapreplay.app.record import InputRecord
 from snapreplay.state.map import MapState
+from snapreplay.state.stores import maps_of
 
 
 class LostChange(AssertionError):
@@ -15,13 +16,13 @@ class LostChange(AssertionError):
 
 
 class DefaultWatch:
-    """Watches one `MapState`; does nothing for any other state."""
+    """Watches the maps of a state; does nothing for a state that is no map."""
 
     def __init__(self, view: object) -> None:
-        self._view: Any = view
-        self._handed_out: list[tuple[Any, Any, Any]] = []
-        if isinstance(view, MapState):
-            _give_class(view, self._handed_out)
+        self._maps = [
+            (f"state.{name}" if name else "state", each, _watched(each))
+            for name, each in maps_of(view).items()
+        ]
 
     def check(self, records: Sequence[InputRecord]) -> None:
         """Check after these records were applied.
@@ -29,22 +30,25 @@ class DefaultWatch:
         Raises:
             LostChange: a default was changed in place and its key is still missing.
         """
-        for key, default, before in self._handed_out:
-            if default != before and key not in self._view:
-                last = records[-1]
-                raise LostChange(
-                    f"up to {last.topic}-{last.partition}-{last.offset}: state.get({key!r}, …) returned its"
-                    f" default {before!r}, which was changed to {default!r}, and the change is lost:"
-                    " use state[key] with MapState(default=…) or state.setdefault, or store the value"
-                )
+        for place, view, handed_out in self._maps:
+            for key, default, before in handed_out:
+                if default != before and key not in view:
+                    last = records[-1]
+                    raise LostChange(
+                        f"up to {last.topic}-{last.partition}-{last.offset}: {place}.get({key!r}, …) returned its"
+                        f" default {before!r}, which was changed to {default!r}, and the change is lost:"
+                        f" use {place}[key] with MapState(default=…) or {place}.setdefault, or store the value"
+                    )
         self.forget()
 
     def forget(self) -> None:
-        self._handed_out.clear()
+        for _, _, handed_out in self._maps:
+            handed_out.clear()
 
 
-def _give_class(view: MapState[Any, Any], handed_out: list[tuple[Any, Any, Any]]) -> None:
+def _watched(view: MapState[Any, Any]) -> list[tuple[Any, Any, Any]]:
     """Changes the class of this object only. A proxy would not do, because handlers may test for MapState."""
+    handed_out: list[tuple[Any, Any, Any]] = []
     plain: Any = type(view)
 
     def get(self: Any, key: Any, default: Any = None) -> Any:
@@ -54,3 +58,4 @@ def _give_class(view: MapState[Any, Any], handed_out: list[tuple[Any, Any, Any]]
         return value
 
     view.__class__ = type("Watched", (plain,), {"get": get})
+    return handed_out

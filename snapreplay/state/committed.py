@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from msgspec import MsgspecError
 
-from snapreplay.state.keys import KeyCodec
+from snapreplay.state.keys import K, KeyCodec
 from snapreplay.state.shards import Shards
 from snapreplay.state.values import ValueCodec
 
-K = TypeVar("K", bound=str | bytes | int)
 V = TypeVar("V")
 
 
@@ -19,7 +18,7 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
     """A read-only view that follows the state: always the last committed batch, even while the next one is applied.
 
     Each access decodes anew, so changes to a returned value have no effect. Iteration covers the keys
-    present when it began, in the order of the encoded keys; looking up a key that was deleted since
+    present when it began, in order, and costs O(n log n); looking up a key that was deleted since
     raises KeyError.
     """
 
@@ -44,7 +43,17 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
         return self._shards.committed_digest.count
 
     def __iter__(self) -> Iterator[K]:
-        return map(self._keys.unpack, sorted(self._shards.committed_keys()))
+        return iter(sorted(map(self._keys.unpack, self._shards.committed_keys())))
 
     def _stored(self, key: object) -> bytes | None:
         return self._shards.committed_value(self._keys.encode(key))
+
+
+class CommittedStores:
+    """The same of several stores: each is an attribute with a `CommittedView`, by the names that the state has."""
+
+    def __init__(self, stores: Mapping[str, CommittedView[Any, Any]]) -> None:
+        self.__dict__.update(stores)
+
+    def __getattr__(self, name: str) -> CommittedView[Any, Any]:
+        raise AttributeError(f"the state has no store {name!r}; it has {', '.join(vars(self))}")

@@ -1,7 +1,8 @@
 """The two sides of a partition's state.
 
 `State` is what a user may implement if the state is not a map. `Store` is what the engine drives;
-`MapStore` (behind `MapState`) and `ObjectStore` (around a user's `State`) implement it. Pure.
+`MapStore` (behind `MapState`), `CompositeStore` (behind `Stores`) and `ObjectStore` (around a user's
+`State`) implement it. Pure.
 
 Life of a batch in a store, and of two batches when the next one is applied while the last one
 commits:
@@ -23,11 +24,11 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-from snapreplay.state.digest import Digest
+from snapreplay.state.digest import DEFAULT_STORE, Digest
 from snapreplay.state.steps import Steps
 
-StateChanges = Mapping[bytes, bytes | None]
-"""Encoded key → encoded value, None for a tombstone; msgpack bytes, in order of first touch."""
+StateChanges = Mapping[str, Mapping[bytes, bytes | None]]
+"""Name of the store → encoded key → encoded value, None for a tombstone; in order of first touch."""
 
 
 ENTRY_BYTES_MAX = 800_000
@@ -60,10 +61,14 @@ class Sealed(msgspec.Struct, frozen=True):
     Attributes:
         changes: only what differs from before the batch; empty for an `ObjectStore`.
         digest: of the whole state after the batch; None if the store keeps none (`ObjectStore`).
+        store_digests: see `recorded_digests`.
+        cleared: names of the stores whose entries were all deleted before these changes.
     """
 
-    changes: dict[bytes, bytes | None]
+    changes: dict[str, dict[bytes, bytes | None]]
     digest: Digest | None
+    store_digests: dict[str, Digest] = {}
+    cleared: list[str] = []
 
 
 class ShardSlice(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -75,14 +80,25 @@ class ShardSlice(msgspec.Struct, frozen=True, array_like=True, gc=False):
     entries: dict[bytes, bytes]
 
 
+class StoreSize(msgspec.Struct, frozen=True):
+    """How large one store of a state is: key and value bytes as stored."""
+
+    name: str
+    entries: int
+    size_bytes: int
+
+
 class Cursor(Protocol):
     """The store as it was at `mark()`, read slice by slice while processing goes on."""
 
     digest: Digest
     """Of the whole image."""
 
+    store: str
+    """Of the slices that were returned last."""
+
     def slicing(self, raw_bytes_max: int) -> Steps[Sequence[ShardSlice]]:
-        """Return the next slices, together at most `raw_bytes_max` bytes; none only at the end.
+        """Return the next slices, all of one store, together at most `raw_bytes_max` bytes; none only at the end.
 
         Only a single larger entry exceeds the limit. 4 MiB take a few milliseconds; a step hashes at
         most 1,024 entries. The dicts are the store's own: encode them before `release`, and never
@@ -134,6 +150,10 @@ class Store(Protocol):
     def digest(self) -> Digest | None:
         """Of the merged base plus the sealed batch, if any. Must not be read while a batch is being sealed."""
 
+    @property
+    def store_digests(self) -> dict[str, Digest]:
+        """See `recorded_digests`; as `digest`."""
+
     def digesting(self) -> Steps[Digest | None]:
         """As `digest`. If none is kept, it hashes all of `snapshot()`, and the state must not change meanwhile.
 
@@ -144,6 +164,10 @@ class Store(Protocol):
     @property
     def size_bytes(self) -> int:
         """Key and value bytes in the base. Memory: about 1.6 times this plus 100 per entry."""
+
+    @property
+    def sizes(self) -> tuple[StoreSize, ...]:
+        """Of each store, by name; empty for a state that is no map."""
 
     @property
     def shard_count(self) -> int:
@@ -174,14 +198,24 @@ class Store(Protocol):
         If `can_drop` was False, only `clear` may follow.
         """
 
-    def apply_changes(self, changes: StateChanges) -> None:
-        """Recovery: fold one batch's changes into the base, digest included."""
+    def apply_changes(self, changes: StateChanges, cleared: Sequence[str] = ()) -> None:
+        """Recovery: fold one batch's changes into the base, digest included. First the stores named in `cleared` lose
+        all their entries.
+
+        Raises:
+            UnknownStore: the state cannot even hold the entries of a store that the app does not have.
+        """
+
+    def retire(self) -> None:
+        """From now on a sealed batch clears the stores that the app has retired. Only a live partition decides this; a
+        recovery follows what was recorded."""
 
     def checking(self, each_shard_max: int | None = None) -> Iterator[int]:
         """Read every entry of the base as a handler would, or at most so many of each shard. Each step yields how many
         it read. Batches may be merged between two steps. An `ObjectStore` reads nothing.
 
         Raises:
+            UnknownStore: there are entries in a store that the app neither has nor retires.
             StoredValueUnreadable: names the key.
         """
 
@@ -203,20 +237,30 @@ class Store(Protocol):
             DamagedError: the number of shards is not possible.
         """
 
-    def load(self, slices: Iterable[ShardSlice]) -> None:
+    def load(self, slices: Iterable[ShardSlice], store: str = DEFAULT_STORE) -> None:
         """Recovery: take over entries of a snapshot. Sums are added, entries are not hashed again.
 
         The slices' dicts become the store's own.
 
         Raises:
             DamagedError: a slice has entries of another shard.
+            UnknownStore: as `apply_changes`.
         """
 
     def loaded(self) -> None:
         """Recovery: all slices are in. An `ObjectStore` calls the user's `restore` here."""
 
-    def committed_view(self) -> Mapping[Any, Any]:
-        """Read-only view of the last committed batch, for other tasks of the same loop.
+    def indexing(self) -> Steps[None]:
+        """Recovery: sort the keys of ordered maps, if that is to be done. Otherwise the first one who needs them waits.
+        Nothing may be written meanwhile.
+
+        Raises:
+            StoredValueUnreadable: a stored key has another type.
+        """
+
+    def committed_view(self) -> Any:
+        """Read-only view of the last committed batch, for other tasks of the same loop: a mapping, or an object with
+        such a mapping for each store.
 
         Raises:
             UsageError: the state is not a map.

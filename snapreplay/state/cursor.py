@@ -9,7 +9,7 @@ from zlib import crc32
 
 from snapreplay.counted import counted
 from snapreplay.state.contract import ShardSlice
-from snapreplay.state.digest import BLOCK, MASK, Digest, adding_up, digest_of
+from snapreplay.state.digest import BLOCK, DEFAULT_STORE, MASK, Digest, adding_up, digest_of
 from snapreplay.state.steps import Steps
 
 SLICE_ENTRIES_MAX = 8_192
@@ -36,6 +36,7 @@ class ShardCursor:
         on_release: Callable[[ShardCursor], None] | None = None,
     ) -> None:
         self.digest = digest
+        self.store = DEFAULT_STORE
         self._shards = shards
         self._on_release = on_release
         self._next = 0
@@ -86,6 +87,7 @@ class EntryStream:
         """`entries`: encoded, each key once, in any order; grouping them by shard gives the fewest slices.
         `digest`: of all of them; the writer compares it."""
         self.digest = digest
+        self.store = DEFAULT_STORE
         self.shard_count = shard_count
         self._entries = iter(entries)
 

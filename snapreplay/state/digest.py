@@ -3,11 +3,15 @@
 Entry count plus two sums modulo 2^64 of XXH64(v, seed=XXH64(k, seed=42)) and XXH64(k, seed=XXH64(v,
 seed=42)). These are Spark's `xxhash64(k, v)` and `xxhash64(v, k)`, so an audit recomputes them
 natively from the same bytes. It finds errors, not attacks: XXH64 is not a cryptographic hash.
+
+A state of several stores has one digest, too: the sums of each store are multiplied by an odd number that
+follows from its name. So an entry counts differently in another store, and an empty store adds nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache
 from itertools import islice
 
 import msgspec
@@ -17,6 +21,9 @@ from snapreplay.state.steps import Steps
 
 MASK = (1 << 64) - 1
 SEED = 42
+DEFAULT_STORE = "default"
+"""The store of a state that has no named stores."""
+
 BLOCK = 1024
 """Entries hashed in one step: 0.2 to 0.3 µs each."""
 
@@ -34,6 +41,11 @@ class Digest(msgspec.Struct, frozen=True, array_like=True):
             self.count + other.count, (self.a + other.a) & MASK, (self.b + other.b) & MASK
         )
 
+    def in_store(self, store: str) -> Digest:
+        """Return what these entries add to the digest of the whole state, if they are all in this store."""
+        factor = _factor(store)
+        return Digest(self.count, self.a * factor & MASK, self.b * factor & MASK)
+
     def __str__(self) -> str:
         return f"{self.count}:{self.a:016x}:{self.b:016x}"
 
@@ -47,6 +59,41 @@ def entry_hashes(key: bytes, value: bytes) -> tuple[int, int]:
         xxh64_intdigest(value, xxh64_intdigest(key, SEED)),
         xxh64_intdigest(key, xxh64_intdigest(value, SEED)),
     )
+
+
+@cache
+def _factor(store: str) -> int:
+    return 1 if store == DEFAULT_STORE else xxh64_intdigest(store.encode(), SEED) | 1
+
+
+def digest_of_stores(digests: Mapping[str, Digest]) -> Digest:
+    """Return the digest of a state from those of its stores, by name."""
+    total = EMPTY
+    for store, digest in digests.items():
+        total = total.plus(digest.in_store(store))
+    return total
+
+
+def recorded_digests(digests: Mapping[str, Digest]) -> dict[str, Digest]:
+    """Return the digests of the stores as an increment or manifest records them beside that of the state: by name, of
+    stores with entries; none if only the default store has any.
+    """
+    found = {store: digests[store] for store in sorted(digests) if digests[store].count}
+    return {} if found.keys() <= {DEFAULT_STORE} else found
+
+
+def wrong_stores(recorded: Mapping[str, Digest], found: Mapping[str, Digest]) -> str:
+    """Say which stores have another digest than was recorded; "" if that is not known of any."""
+    names = [
+        store
+        for store in sorted({*recorded, *found})
+        if recorded.get(store, EMPTY) != found.get(store, EMPTY)
+    ]
+    told = [
+        f"store {name} has {found.get(name, EMPTY)}, recorded {recorded.get(name, EMPTY)}"
+        for name in names
+    ]
+    return f": {'; '.join(told)}" if told else ""
 
 
 def digest_of(entries: Iterable[tuple[bytes, bytes]]) -> Digest:

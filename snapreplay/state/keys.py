@@ -1,50 +1,94 @@
-"""Keys of a map: exactly str, bytes or int, encoded as msgpack. Pure."""
+"""Keys of a map: exactly str, bytes or int, encoded as msgpack, or a tuple of them in an encoding of its own. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args, get_origin
 
 import msgspec
 
 from snapreplay.errors import RecordError, UsageError
+from snapreplay.state.tuple_keys import is_tuple_key, tuple_packer, unpack_tuple
 from snapreplay.state.values import UNREADABLE_HINT, StoredValueUnreadable
 
-K = TypeVar("K", bound=str | bytes | int)
+K = TypeVar("K", bound=str | bytes | int | tuple[str | bytes | int, ...])
 
 KEY_TYPES = (str, bytes, int)
 UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError)
-"""What msgspec's encoder raises for a key or value that msgpack cannot hold."""
+"""What an encoder raises for a key or value that it cannot hold."""
 
 
 class KeyCodec(Generic[K]):
-    """`pack` and `unpack` are msgspec's own functions, so that a lookup costs no further call.
+    """`pack` and `unpack` are plain functions, so that a lookup costs no further call.
 
-    Encoded keys are ordered by their bytes, not as the keys are: short strings by length first.
+    The order of encoded keys is that of the keys only for tuples: msgpack has short strings first.
+
+    Attributes:
+        own_type: keys of exactly this type are right; if it is None, each needs a `check`.
+        place: the map in messages: "state", or "state.items" in a named store.
     """
 
     def __init__(self, key_type: type[K]) -> None:
         """
         Raises:
-            UsageError: not str, bytes or int.
+            UsageError: not str, bytes, int or a tuple of a fixed number of them.
         """
-        if key_type not in KEY_TYPES:
+        parts = get_args(key_type) if get_origin(key_type) is tuple else ()
+        if key_type not in KEY_TYPES and not (parts and all(part in KEY_TYPES for part in parts)):
             raise UsageError(
                 f"MapState: {key_type!r} cannot be a key type",
-                hint="use str, bytes or int; encode anything else into one of them",
+                hint="use str, bytes, int or a tuple of them such as tuple[str, int]; encode anything else into one",
             )
         self.type = key_type
-        self.pack = msgspec.msgpack.Encoder().encode
+        self.place = "state"
+        self.own_type: type | None = None if parts else key_type
+        self._parts: tuple[type, ...] = parts
+        self.pack: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
         self.unpack: Callable[[bytes], K] = msgspec.msgpack.Decoder(key_type).decode
+        if parts:
+            self.pack, self.unpack = tuple_packer(parts), self._unpack_tuple
+
+    @property
+    def name(self) -> str:
+        """Of the type: "str", "tuple[bytes, str]"."""
+        return self.type.__name__ if self.own_type else repr(self.type)
+
+    def check(self, key: object) -> None:
+        """
+        Raises:
+            RecordError: the key has another type (a bool is not an int here).
+        """
+        if self._parts:
+            if type(key) is tuple and tuple(map(type, key)) == self._parts:
+                return
+        elif type(key) is self.type:
+            return
+        raise self.refusal(key)
+
+    def check_bound(self, bound: object, *, is_prefix: bool) -> None:
+        """Of a range: a key, the first parts of one, or as a prefix a part of a text.
+
+        Raises:
+            RecordError: neither of them.
+        """
+        if self._parts and type(bound) is tuple:
+            if tuple(map(type, bound)) == self._parts[: len(bound)]:
+                return
+        elif type(bound) is self.own_type and not (is_prefix and self.type is int):
+            return
+        raise RecordError(
+            f"{self.place}.range(): {bound!r} is no {'prefix' if is_prefix else 'bound'} of a {self.name}",
+            hint="pass a key, or the first parts of one as a tuple; ints have no prefix",
+            key=bound,
+        )
 
     def encode(self, key: object) -> bytes:
         """Encode with all checks.
 
         Raises:
-            RecordError: the key has another type (a bool is not an int here), or msgpack cannot hold it.
+            RecordError: as `check`, or the key cannot be encoded.
         """
-        if type(key) is not self.type:
-            raise self.refusal(key)
+        self.check(key)
         try:
             return self.pack(key)
         except UNENCODABLE as error:
@@ -52,24 +96,53 @@ class KeyCodec(Generic[K]):
 
     def misfit(self, encoded: bytes, cause: Exception) -> StoredValueUnreadable:
         """Return the error for a stored key that failed to `unpack`: the keys had another type."""
-        stored = msgspec.msgpack.decode(encoded)
+        stored = stored_key(encoded)
         return StoredValueUnreadable(
-            f"the stored key {stored!r} is not of type {self.type.__name__}: {cause}",
+            f"{self.place}: the stored key {stored!r} is not of type {self.name}: {cause}",
             hint=UNREADABLE_HINT,
             key=stored,
         )
 
     def refusal(self, key: object, cause: Exception | None = None) -> RecordError:
         """Return the error for a key that failed to `pack`, or that is not exactly of the type."""
-        name = self.type.__name__
         if cause is not None:
             return RecordError(
-                f"state key {key!r} cannot be encoded: {cause}",
+                f"{self.place} key {key!r} cannot be encoded: {cause}",
                 hint="use ints of at most 64 bits and strings without lone surrogates",
                 key=key,
             )
         return RecordError(
-            f"state key {key!r} is of type {type(key).__name__}, but the keys of this map are {name}",
-            hint=f"convert it: {name}(...)",
+            f"{self.place} key {key!r} {self._difference(key)}, but the keys of this map are {self.name}",
+            hint=f"convert it: {self.name}(...)" if self.own_type else f"pass a {self.name}",
             key=key,
         )
+
+    def _difference(self, key: object) -> str:
+        if type(key) is tuple and len(key) == len(self._parts):
+            for number, (part, wanted) in enumerate(zip(key, self._parts, strict=True), 1):
+                if type(part) is not wanted:
+                    return f"has a part of type {type(part).__name__} in place {number}"
+        if type(key) is tuple and self._parts:
+            return f"has {len(key)} of {len(self._parts)} parts"
+        return f"is of type {type(key).__name__}"
+
+    def _unpack_tuple(self, encoded: bytes) -> K:
+        try:
+            key: Any = unpack_tuple(encoded)
+        except ValueError as error:
+            raise msgspec.ValidationError(f"Expected `{self.name}`: {error}") from error
+        if tuple(map(type, key)) != self._parts:
+            raise msgspec.ValidationError(f"Expected `{self.name}`")
+        made: K = key
+        return made
+
+
+def stored_key(encoded: bytes) -> object:
+    """Returns what an encoded key holds, without knowing its type.
+
+    Raises:
+        ValueError: it is no key.
+    """
+    if is_tuple_key(encoded):
+        return unpack_tuple(encoded)
+    return msgspec.msgpack.decode(encoded)

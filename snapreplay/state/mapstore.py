@@ -7,32 +7,34 @@ kept to undo it). `staging` and `sealing` also give the changes, the digest and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar
 from zlib import crc32
 
 from msgspec import MsgspecError
 
 from snapreplay.state.committed import CommittedView
-from snapreplay.state.contract import Cursor, Sealed, ShardSlice, StateChanges
-from snapreplay.state.digest import Digest
-from snapreplay.state.keys import UNENCODABLE, KeyCodec
+from snapreplay.state.contract import Cursor, Sealed, ShardSlice, StateChanges, StoreSize
+from snapreplay.state.digest import DEFAULT_STORE, Digest
+from snapreplay.state.keys import UNENCODABLE, K, KeyCodec
 from snapreplay.state.shards import SHARD_COUNT, Shards, Slot
-from snapreplay.state.staging import encoding
+from snapreplay.state.sorted_keys import SortedKeys, sorting
+from snapreplay.state.staging import Encoded, Touched, encoding
 from snapreplay.state.steps import Steps, all_of
+from snapreplay.state.unknown_store import unknown_store
 from snapreplay.state.values import ABSENT, DELETED, Missing, ValueCodec
 
 CHECK_ENTRIES, CHECK_BYTES = 128, 64 * 1024
 """Read in one step, which takes well below a millisecond."""
 
-K = TypeVar("K", bound=str | bytes | int)
 V = TypeVar("V")
 
 
 class MapStore(Generic[K, V]):
-    """A `Store`.
+    """A `Store`; in a state of several stores, one of them.
 
     Attributes:
+        name: of the store.
         live: touched keys → decoded value, or DELETED; in order of first touch. The view writes to
             keys that are in it.
         added: net number of keys that `live` adds to the layers below it; counted by the view and
@@ -44,9 +46,16 @@ class MapStore(Generic[K, V]):
     can_drop = True
 
     def __init__(
-        self, view: Any, keys: KeyCodec[K], values: ValueCodec[V], entry_bytes_max: int
+        self,
+        view: Any,
+        keys: KeyCodec[K],
+        values: ValueCodec[V],
+        entry_bytes_max: int,
+        *,
+        ordered: bool = False,
     ) -> None:
         self.view = view
+        self.name = DEFAULT_STORE
         self.stream_time_ms = -1
         self.live: dict[K, V | Literal[Missing.DELETED]] = {}
         self.added = 0
@@ -61,9 +70,17 @@ class MapStore(Generic[K, V]):
         self._staged_added = 0
         self._sealed = False
         self._shards = Shards()
+        self._ordered = ordered
+        # Every key that the view has, if the map is ordered. None: not known yet, as after a restore.
+        self._index: SortedKeys[K] | None = SortedKeys() if ordered else None
         # Every record passes here: each attribute lookup less saves 2 %.
         self._pack_key, self._unpack = keys.pack, values.unpack
         self._lookups, self._mask = self._shards.lookups, self._shards.mask
+
+    def give_name(self, name: str) -> None:
+        """It is the store of this name in a state of several stores; messages say so."""
+        self.name = name
+        self._keys.place = self._values.place = f"state.{name}"
 
     @property
     def is_sealed(self) -> bool:
@@ -73,6 +90,10 @@ class MapStore(Generic[K, V]):
     def digest(self) -> Digest:
         return self._shards.digest
 
+    @property
+    def store_digests(self) -> dict[str, Digest]:
+        return {}
+
     def digesting(self) -> Steps[Digest]:
         yield
         return self.digest
@@ -80,6 +101,10 @@ class MapStore(Generic[K, V]):
     @property
     def size_bytes(self) -> int:
         return self._shards.size_bytes
+
+    @property
+    def sizes(self) -> tuple[StoreSize, ...]:
+        return (StoreSize(self.name, self.digest.count, self.size_bytes),)
 
     @property
     def shard_count(self) -> int:
@@ -117,7 +142,7 @@ class MapStore(Generic[K, V]):
             except MsgspecError as error:
                 raise self._values.misfit(key, error) from error
         elif below is None:
-            self.added += 1
+            self.came(key)
         self.live[key] = value
         self._places.append((encoded, below, index))
         return value
@@ -127,8 +152,23 @@ class MapStore(Generic[K, V]):
         encoded = self._keys.encode(key)
         return self._below(encoded, crc32(encoded) & self._mask) is not None
 
+    def came(self, key: K) -> None:
+        """The view has a key that it did not have."""
+        self.added += 1
+        if self._index is not None:
+            self._index.put(key, present=True)
+
+    def went(self, key: K) -> None:
+        """The view does not have a key any more."""
+        self.added -= 1
+        if self._index is not None:
+            self._index.put(key, present=False)
+
     def sorted_keys(self) -> Iterator[K]:
-        """Return every key at the time of the call, in the order of the encoded keys: O(n log n)."""
+        """Return every key at the time of the call, in order: O(n log n), unless the map is ordered."""
+        if self._ordered:
+            index = self.index
+            return index.between(index.start, index.end)
         present = {key: value is not None for key, value in self._staged.items()}
         present.update(
             (place[0], value is not DELETED)
@@ -136,8 +176,44 @@ class MapStore(Generic[K, V]):
         )
         encoded = [key for key in self._shards if key not in present]
         encoded.extend(key for key, is_present in present.items() if is_present)
-        encoded.sort()
-        return map(self._keys.unpack, encoded)
+        return iter(sorted(map(self._keys.unpack, encoded)))
+
+    def _unpacked(self, keys: Iterable[bytes]) -> list[K]:
+        """
+        Raises:
+            StoredValueUnreadable: names the first that is of another type.
+        """
+        unpack, read = self._keys.unpack, list[K]()
+        for encoded in keys:
+            try:
+                read.append(unpack(encoded))
+            except MsgspecError as error:
+                raise self._keys.misfit(encoded, error) from error
+        return read
+
+    @property
+    def index(self) -> SortedKeys[K]:
+        """The keys of an ordered map. If they are not known yet, they are sorted now, in one go."""
+        if self._index is None:
+            all_of(self.indexing())
+        if self._index is None:
+            raise AssertionError("the map is not ordered")
+        return self._index
+
+    def indexing(self) -> Steps[None]:
+        """See `Store`."""
+        if not self._ordered or self._index is not None:
+            return
+        unpack = self._keys.unpack
+        present = {key: value is not None for key, value in self._staged.items()}
+        present.update(
+            (place[0], value is not DELETED)
+            for place, value in zip(self._places, self.live.values(), strict=True)
+        )
+        index = yield from sorting(map(self._unpacked, self._shards.by_shard()))
+        for key, is_present in present.items():
+            index.put(unpack(key), present=is_present)
+        self._index = index
 
     def _below(self, encoded: bytes, index: int) -> bytes | None:
         if encoded in self._staged:
@@ -148,6 +224,12 @@ class MapStore(Generic[K, V]):
 
     def begin(self) -> None:
         """Forget the objects touched since the last staging, and what happened to them."""
+        if self._index is not None:
+            for key, (_, below, _) in zip(self.live, self._places, strict=True):
+                self._index.put(key, present=below is not None)
+        self._forget_touched()
+
+    def _forget_touched(self) -> None:
         self.live.clear()
         self._places.clear()
         self.added = 0
@@ -156,8 +238,16 @@ class MapStore(Generic[K, V]):
 
     def staging(self) -> Steps[None]:
         """See `Store`. After an error everything is as before."""
-        live, places = self.live, self._places
-        encoded = yield from encoding(live, places, self._values, self._entry_bytes_max)
+        (encoded,) = yield from encoding([self.touched])
+        self.stage(encoded)
+
+    @property
+    def touched(self) -> Touched[K, V]:
+        """What to encode for `stage`."""
+        return Touched(self.live, self._places, self._values, self._entry_bytes_max)
+
+    def stage(self, encoded: Encoded) -> None:
+        """The end of `staging`: everything that was touched is encoded and can be written."""
         if self._staged:
             self._staged_places += [p for p in self._places if p[0] not in self._staged]
             self._staged.update(encoded)
@@ -165,7 +255,7 @@ class MapStore(Generic[K, V]):
             self._staged = encoded
             self._staged_places = self._places.copy()
         self._staged_added += self.added
-        self.begin()
+        self._forget_touched()
 
     def sealing(self) -> Steps[Sealed]:
         """
@@ -178,7 +268,7 @@ class MapStore(Generic[K, V]):
         yield from self._shards.writing(self._staged_places, changes)
         self._sealed = True
         self._forget_staged()
-        return Sealed(changes, self._shards.digest)
+        return Sealed({self.name: changes} if changes else {}, self._shards.digest)
 
     def merge(self) -> None:
         """
@@ -191,10 +281,15 @@ class MapStore(Generic[K, V]):
         self._sealed = False
 
     def drop(self) -> None:
+        index, touched = self._index, (*self._shards.waiting, *self._staged_places, *self._places)
         self._shards.undo()
         self._sealed = False
         self._forget_staged()
-        self.begin()
+        self._forget_touched()
+        if index is not None:
+            for encoded, _, number in touched:
+                there = self._lookups[number](encoded) is not None
+                index.put(self._keys.unpack(encoded), present=there)
 
     def _forget_staged(self) -> None:
         self._staged, self._staged_places, self._staged_added = {}, [], 0
@@ -230,12 +325,28 @@ class MapStore(Generic[K, V]):
 
     # ------------------------------------------------------------------ snapshot and recovery
 
-    def apply_changes(self, changes: StateChanges) -> None:
-        mask, lookups = self._mask, self._lookups
-        indexes = [crc32(key) & mask for key in changes]
-        places = [(k, lookups[i](k), i) for k, i in zip(changes, indexes, strict=True)]
-        all_of(self._shards.writing(places, dict(changes)))
-        self._shards.keep()
+    def apply_changes(self, changes: StateChanges, cleared: Sequence[str] = ()) -> None:
+        if self.name in cleared:
+            self._shards.reset(self.shard_count)
+            self._index = SortedKeys() if self._ordered else None
+        for store, entries in changes.items():
+            if store == self.name:
+                self._shards.apply(entries)
+                self._index_changes(entries)
+            elif entries:
+                raise unknown_store(store, self.name)
+
+    def _index_changes(self, changes: Mapping[bytes, bytes | None]) -> None:
+        if self._index is None:
+            return
+        try:
+            for encoded, value in changes.items():
+                self._index.put(self._keys.unpack(encoded), present=value is not None)
+        except MsgspecError:
+            self._index = None  # the keys have another type now: `checking` names one
+
+    def retire(self) -> None:
+        """There is no other store."""
 
     def mark(self) -> Cursor:
         return self._shards.mark()
@@ -247,13 +358,17 @@ class MapStore(Generic[K, V]):
         self.drop()
         self.stream_time_ms = -1
         self._shards.reset(shard_count)
+        self._index = SortedKeys() if self._ordered else None
         self._mask = self._shards.mask
 
-    def load(self, slices: Iterable[ShardSlice]) -> None:
+    def load(self, slices: Iterable[ShardSlice], store: str = DEFAULT_STORE) -> None:
+        if store != self.name:
+            raise unknown_store(store, self.name)
+        self._index = None
         self._shards.load(slices)
 
     def loaded(self) -> None:
         """Nothing to do: `load` took over every slice."""
 
-    def committed_view(self) -> Mapping[K, V]:
+    def committed_view(self) -> CommittedView[K, V]:
         return CommittedView(self._keys, self._values, self._shards)

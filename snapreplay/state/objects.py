@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from snapreplay.counted import counted
@@ -16,8 +16,9 @@ from snapreplay.state.contract import (
     StateChanges,
 )
 from snapreplay.state.cursor import ShardCursor
-from snapreplay.state.digest import Digest, adding_up, digest_of
+from snapreplay.state.digest import DEFAULT_STORE, Digest, adding_up, digest_of
 from snapreplay.state.steps import Steps
+from snapreplay.state.unknown_store import unknown_store
 
 _NO_CHANGES = Sealed({}, None)
 
@@ -33,6 +34,7 @@ class ObjectStore:
     keeps_changes = False
     digest = None
     shard_count = 1
+    sizes = ()
 
     def __init__(self, state: State) -> None:
         """
@@ -61,6 +63,10 @@ class ObjectStore:
     @property
     def is_sealed(self) -> bool:
         return self._sealed
+
+    @property
+    def store_digests(self) -> dict[str, Digest]:
+        return {}
 
     @property
     def stream_time_ms(self) -> int:
@@ -133,15 +139,20 @@ class ObjectStore:
         self._spoilt = not self.can_drop
         self._sealed = self._staged = self._open = False
 
-    def apply_changes(self, changes: StateChanges) -> NoReturn:
+    def apply_changes(self, changes: StateChanges, cleared: Sequence[str] = ()) -> NoReturn:
         """
         Raises:
             UsageError: always.
         """
+        del cleared
+        count = sum(map(len, changes.values()))
         raise UsageError(
-            f"{type(self.view).__name__} is not a map: {counted(len(changes), 'change')} cannot be applied to it,"
+            f"{type(self.view).__name__} is not a map: {counted(count, 'change')} cannot be applied to it,"
             " because it is recovered by replay",
         )
+
+    def retire(self) -> None:
+        """There is no other store."""
 
     def checking(self, each_shard_max: int | None = None) -> Iterator[int]:
         """Nothing to check: the user's `restore` has read all entries."""
@@ -173,7 +184,9 @@ class ObjectStore:
         self.stream_time_ms = -1
         self.view.restore(iter(self._initial.items()))
 
-    def load(self, slices: Iterable[ShardSlice]) -> None:
+    def load(self, slices: Iterable[ShardSlice], store: str = DEFAULT_STORE) -> None:
+        if store != DEFAULT_STORE:
+            raise unknown_store(store, DEFAULT_STORE)
         for part in slices:
             self._loading.update(part.entries)
             self.size_bytes += sum(map(len, part.entries)) + sum(map(len, part.entries.values()))
@@ -182,6 +195,10 @@ class ObjectStore:
         """Entries reach `restore` in the order in which `snapshot` returned them."""
         entries, self._loading = self._loading, {}
         self.view.restore(iter(entries.items()))
+
+    def indexing(self) -> Steps[None]:
+        """There is nothing to sort."""
+        yield
 
     def committed_view(self) -> NoReturn:
         """

@@ -43,7 +43,7 @@ _IMMUTABLE = (
 )
 _MISSING = object()
 
-Place = tuple[object, str]
+Place = tuple[Any, str]
 """The key of a value, and the path in it ("" for the value itself)."""
 
 Columns = tuple[Iterator[Any], Iterator[Any]]

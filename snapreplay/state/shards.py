@@ -11,10 +11,10 @@ computes them from the bytes instead, which proves at every snapshot that the di
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 from zlib import crc32
 
@@ -24,7 +24,7 @@ from snapreplay.errors import DamagedError
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.cursor import ShardCursor
 from snapreplay.state.digest import EMPTY, MASK, SEED, Digest
-from snapreplay.state.steps import Steps
+from snapreplay.state.steps import Steps, all_of
 
 SHARD_COUNT = 1024
 
@@ -90,12 +90,16 @@ class Shards:
 
     def __iter__(self) -> Iterator[bytes]:
         """Iterate over all encoded keys, in no order. Must not be continued after a write."""
+        return chain.from_iterable(self.by_shard())
+
+    def by_shard(self) -> Iterator[Iterable[bytes]]:
+        """The encoded keys of one shard after the other. Must not be continued after a write."""
         for shard, target in zip(self._shards, self._targets, strict=True):
             if target is shard:
-                yield from shard
+                yield shard
             else:
-                yield from (k for k in shard if k not in target)
-                yield from (k for k, v in target.items() if v is not None)
+                below = [k for k in shard if k not in target]
+                yield below + [k for k, v in target.items() if v is not None]
 
     def writing(self, places: Sequence[Slot], changes: dict[bytes, bytes | None]) -> Steps[None]:
         """Apply a batch, digest included. Lookups see it at once. `keep` makes it the last committed batch;
@@ -151,6 +155,14 @@ class Shards:
         self.digest = Digest(count, sum_a & MASK, sum_b & MASK)
         self.size_bytes = size_bytes
 
+    def apply(self, changes: Mapping[bytes, bytes | None]) -> None:
+        """Recovery: fold in the changes of a committed batch, in one go."""
+        mask, lookups = self.mask, self.lookups
+        indexes = [crc32(key) & mask for key in changes]
+        places = [(k, lookups[i](k), i) for k, i in zip(changes, indexes, strict=True)]
+        all_of(self.writing(places, dict(changes)))
+        self.keep()
+
     def keep(self) -> None:
         """The batch written last is committed."""
         self._undo = None
@@ -171,6 +183,11 @@ class Shards:
         self.digest, self.size_bytes = undo.digest, undo.size_bytes
 
     @property
+    def waiting(self) -> Sequence[Slot]:
+        """The places of the batch that is neither kept nor undone."""
+        return () if self._undo is None else self._undo.places
+
+    @property
     def committed_digest(self) -> Digest:
         return self.digest if self._undo is None else self._undo.digest
 
@@ -189,6 +206,14 @@ class Shards:
             else:
                 keys.add(key)
         return keys
+
+    def taken(self) -> list[dict[bytes, bytes]]:
+        """Return the entries' own dicts and become empty: freeing them takes time. A cursor that is still open keeps
+        its image.
+        """
+        shards = [*self._shards, *self._targets]
+        self.reset(self.mask + 1)
+        return shards
 
     def entries(self, index: int, entries_max: int | None = None) -> list[tuple[bytes, bytes]]:
         """Return the entries of one shard, without what was written since a mark that is not settled."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Literal, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from snapreplay.errors import RecordError
 from snapreplay.state.keys import UNENCODABLE
@@ -20,7 +20,7 @@ from snapreplay.state.values import DELETED, Missing, ValueCodec, shared_object
 K = TypeVar("K")
 V = TypeVar("V")
 
-Touched = Mapping[K, V | Literal[Missing.DELETED]]
+Objects = Mapping[K, V | Literal[Missing.DELETED]]
 
 key_of = itemgetter(0)
 """The encoded key of a `Slot`."""
@@ -37,23 +37,46 @@ is always encoded whole, and decoded whole.
 """
 
 
-def encoding(
-    live: Touched[K, V], places: Sequence[Slot], codec: ValueCodec[V], entry_bytes_max: int
-) -> Steps[dict[bytes, bytes | None]]:
-    """Returns encoded key → encoded value, None if deleted, in the order of `live` and `places`.
+class Touched(NamedTuple, Generic[K, V]):
+    """What a batch touched in one map: the objects, and in the same order the places of their keys."""
+
+    objects: Objects[K, V]
+    places: Sequence[Slot]
+    codec: ValueCodec[V]
+    entry_bytes_max: int
+
+
+Encoded = dict[bytes, bytes | None]
+"""Encoded key → encoded value, None if deleted, in the order of the objects."""
+
+
+def encoding(maps: Sequence[Touched[Any, Any]]) -> Steps[list[Encoded]]:
+    """Returns what a batch touched in each of its maps.
 
     Raises:
         RecordError: a value cannot be encoded, is too large, would not read back as it is, or shares
             a mutable object with another one. It names the key.
     """
-    encoded: dict[bytes, bytes | None] = {}
-    entries, names, objects = list(live.values()), list(live), MutableObjects()
+    objects = MutableObjects()
+    encoded: list[Encoded] = []
+    for touched in maps:
+        found = yield from _encoding(touched, objects)
+        encoded.append(found)
+    if objects.met_again:
+        yield from _refusing_shared(maps)
+    return encoded
+
+
+def _encoding(touched: Touched[Any, Any], objects: MutableObjects) -> Steps[Encoded]:
+    live, places, codec, entry_bytes_max = touched
+    encoded: Encoded = {}
+    entries, names = list(live.values()), list(live)
     start, size = 0, min(FIRST_BLOCK, BLOCK)
     while start < len(entries):
         stop = start + size
         block = entries[start:stop]
         keys = list(map(key_of, places[start:stop]))
-        values: list[V] = [value for value in block if value is not DELETED]
+        values = [value for value in block if value is not DELETED]
         try:
             packed = list(map(codec.pack, values))
         except UNENCODABLE:
@@ -63,7 +86,7 @@ def encoding(
         size_bytes = sum(map(len, keys)) + sum(map(len, packed))
         yield
         if size_bytes > entry_bytes_max:
-            _refuse_too_large(names[start:stop], keys, encoded, entry_bytes_max)
+            _refuse_too_large(touched, names[start:stop], keys, encoded)
         if not codec.are_flat(values):
             kept = _kept(names[start:stop], block)
             yield from codec.reading_back(kept, values, packed, objects)
@@ -71,8 +94,6 @@ def encoding(
             objects.add(values)
         size = max(1, min(BLOCK, 8 * size, BLOCK_BYTES * len(block) // size_bytes))
         start = stop
-    if objects.met_again:
-        yield from _refusing_shared(live)
     return encoded
 
 
@@ -97,25 +118,28 @@ def _refuse_unencodable(names: Sequence[K], values: Sequence[V], codec: ValueCod
 
 
 def _refuse_too_large(
-    names: Sequence[K],
-    keys: Sequence[bytes],
-    encoded: Mapping[bytes, bytes | None],
-    entry_bytes_max: int,
+    touched: Touched[K, V], names: Sequence[K], keys: Sequence[bytes], encoded: Encoded
 ) -> None:
+    limit, place = touched.entry_bytes_max, touched.codec.place
     for key, key_bytes in zip(names, keys, strict=True):
         size_bytes = len(key_bytes) + len(encoded[key_bytes] or b"")
-        if size_bytes > entry_bytes_max:
+        if size_bytes > limit:
             raise RecordError(
-                f"state[{key!r}] takes {size_bytes} bytes with its key, "
-                f"but the limit is {entry_bytes_max}",
+                f"{place}[{key!r}] takes {size_bytes} bytes with its key, but the limit is {limit}",
                 hint="spread it over several keys: an entry must fit into one Kafka record",
                 key=key,
                 size_bytes=size_bytes,
-                size_bytes_max=entry_bytes_max,
+                size_bytes_max=limit,
             )
 
 
-def _refusing_shared(live: Touched[K, V]) -> Steps[None]:
-    places = yield from met_twice({k: v for k, v in live.items() if v is not DELETED})
+def _refusing_shared(maps: Sequence[Touched[Any, Any]]) -> Steps[None]:
+    live = {
+        (touched.codec.place, key): value
+        for touched in maps
+        for key, value in touched.objects.items()
+        if value is not DELETED
+    }
+    places = yield from met_twice(live)
     if places is not None:
         raise shared_object(*places)

@@ -6,15 +6,16 @@ from snapreplay.errors import UsageError
 from snapreplay.state.contract import State, Store
 from snapreplay.state.map import MapState
 from snapreplay.state.objects import ObjectStore
+from snapreplay.state.stores import Stores
 
 
 def store_of(state: object) -> Store:
-    """Returns the store behind a `MapState`, or a new `ObjectStore` around any other `State`.
+    """Returns the store behind a `MapState` or `Stores`, or a new `ObjectStore` around any other `State`.
 
     Raises:
-        UsageError: neither of the two, or a class instead of an object.
+        UsageError: none of them, or a class instead of an object.
     """
-    if isinstance(state, MapState):
+    if isinstance(state, MapState | Stores):
         store: Store = state.__snapreplay_store__()
         return store
     if isinstance(state, State) and not isinstance(state, type):

@@ -82,6 +82,7 @@ class ValueCodec(Generic[V]):
                 hint=unsupported_type(value_type),
             ) from error
         self.type = value_type
+        self.place = "state"  # in messages; "state.items" in a named store
         self.pack = msgspec.msgpack.Encoder(order="deterministic").encode
         self.are_flat: FlatCheck = flat_check(node)
         self.shareable = is_shareable(node)
@@ -89,7 +90,7 @@ class ValueCodec(Generic[V]):
     def unencodable(self, key: object, value: V, cause: Exception) -> RecordError:
         """Return the error for a value that failed to `pack`."""
         return RecordError(
-            f"state[{key!r}]: a {type(value).__name__} cannot be encoded: {cause}",
+            f"{self.place}[{key!r}]: a {type(value).__name__} cannot be encoded: {cause}",
             hint="use ints of at most 64 bits, strings without lone surrogates, and dicts with str keys",
             key=key,
         )
@@ -97,7 +98,7 @@ class ValueCodec(Generic[V]):
     def misfit(self, key: object, cause: Exception) -> StoredValueUnreadable:
         """Return the error for stored bytes that failed to `unpack`: the type was changed since they were written."""
         return StoredValueUnreadable(
-            f"state[{key!r}] was written as a type other than {self.type!r}: {cause}",
+            f"{self.place}[{key!r}] was written as a type other than {self.type!r}: {cause}",
             hint=UNREADABLE_HINT,
             key=key,
         )
@@ -123,7 +124,7 @@ class ValueCodec(Generic[V]):
             if found is not None:
                 path, part, part_back = found
                 raise RecordError(
-                    f"state[{key!r}]{path} is {shown(part)} but would read back as {shown(part_back)}",
+                    f"{self.place}[{key!r}]{path} is {shown(part)} but would read back as {shown(part_back)}",
                     hint="store the value that it reads back as, or declare the type, "
                     "for example MapState(str, tuple[int, int])",
                     key=key,
@@ -135,17 +136,20 @@ class ValueCodec(Generic[V]):
             return self.unpack(encoded)
         except Exception as error:  # whatever the user's type raises
             raise RecordError(
-                f"state[{key!r}] would not read back as {self.type!r}: {error}",
+                f"{self.place}[{key!r}] would not read back as {self.type!r}: {error}",
                 hint="store a value of the declared type",
                 key=key,
             ) from error
 
 
 def shared_object(place: Place, other: Place) -> RecordError:
-    """Returns the error for one mutable object in two places, which would be two objects after the batch."""
-    (key, path), (other_key, other_path) = place, other
+    """Returns the error for one mutable object in two places, which would be two objects after the batch.
+
+    The key of a place is (the map as messages name it, key in it).
+    """
+    ((name, key), path), ((other_name, other_key), other_path) = place, other
     return RecordError(
-        f"state[{key!r}]{path} and state[{other_key!r}]{other_path} hold the same object",
+        f"{name}[{key!r}]{path} and {other_name}[{other_key!r}]{other_path} hold the same object",
         hint="store a copy in one of them",
         key=key,
     )

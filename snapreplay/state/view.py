@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
+from snapreplay.state.keys import K
 from snapreplay.state.map import MapState
 
 S = TypeVar("S")
-K = TypeVar("K", bound=str | bytes | int)
 V = TypeVar("V")
 
 Look = Callable[[], Any]

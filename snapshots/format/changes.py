@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from zlib import crc32
 
 from snapreplay.counted import counted
 from snapreplay.errors import DamagedError, StopError
 from snapreplay.snapshots.format.envelope import HEADER_BYTES, RECORD_BYTES_MAX, decode, encode
-from snapreplay.snapshots.format.records import DEFAULT_STORE, ChangesRecord, ChangesRef
+from snapreplay.snapshots.format.records import ChangesRecord, ChangesRef
 from snapreplay.state.contract import StateChanges
 
-_FRAME_BYTES = HEADER_BYTES + 64  # envelope, field names, batch, part, store count, map length
+_FRAME_BYTES = HEADER_BYTES + 64  # envelope, field names, batch, part, number of stores
+_STORE_BYTES = 10  # headers of a store's name and of its map
 _ENTRY_BYTES = 10  # two bin headers of at most five bytes
 
 
@@ -23,7 +24,6 @@ def split_changes(
     batch: int,
     changes: StateChanges,
     record_bytes_max: int = RECORD_BYTES_MAX,
-    store: str = DEFAULT_STORE,
 ) -> tuple[list[bytes], ChangesRef]:
     """Return the encoded changes records of a batch, in the order to write them, and their reference
     for the increment.
@@ -34,12 +34,11 @@ def split_changes(
     Raises:
         EntryTooLarge: an entry does not fit into a record.
     """
-    room_bytes = record_bytes_max - _FRAME_BYTES - len(store.encode())
     values = [
-        encode(ChangesRecord(batch, part, {store: group}), compress=True)
-        for part, group in enumerate(_groups(changes, room_bytes))
+        encode(ChangesRecord(batch, part, stores), compress=True)
+        for part, stores in enumerate(_parts(changes, record_bytes_max - _FRAME_BYTES))
     ]
-    return values, ChangesRef(len(values), len(changes), joined_crc32(values))
+    return values, ChangesRef(len(values), sum(map(len, changes.values())), joined_crc32(values))
 
 
 def check_changes(
@@ -84,13 +83,33 @@ def _stores_of(values: Sequence[bytes]) -> Iterator[dict[str, dict[bytes, bytes 
         yield record.stores
 
 
-def _groups(changes: StateChanges, room_bytes: int) -> Iterator[dict[bytes, bytes | None]]:
-    """As few groups as possible, by size before compression."""
+def _parts(
+    changes: StateChanges, room_bytes: int
+) -> Iterator[dict[str, dict[bytes, bytes | None]]]:
+    """All stores in one record if they fit; otherwise each store in as few records as possible."""
+    stores = {store: dict(entries) for store, entries in changes.items() if entries}
+    frames = {store: len(store.encode()) + _STORE_BYTES for store in stores}
     # Every batch passes here: no Python code per entry.
-    all_bytes = sum(map(len, changes)) + sum(map(len, filter(None, changes.values())))
-    if all_bytes + _ENTRY_BYTES * len(changes) <= room_bytes:
-        if changes:
-            yield changes if isinstance(changes, dict) else dict(changes)
+    if sum(map(_size_bytes, stores.values())) + sum(frames.values()) <= room_bytes:
+        if stores:
+            yield stores
+        return
+    for store, entries in stores.items():
+        for group in _groups(entries, room_bytes - frames[store]):
+            yield {store: group}
+
+
+def _size_bytes(entries: Mapping[bytes, bytes | None]) -> int:
+    values = sum(map(len, filter(None, entries.values())))
+    return sum(map(len, entries)) + values + _ENTRY_BYTES * len(entries)
+
+
+def _groups(
+    changes: Mapping[bytes, bytes | None], room_bytes: int
+) -> Iterator[dict[bytes, bytes | None]]:
+    """As few groups as possible, by size before compression."""
+    if _size_bytes(changes) <= room_bytes:
+        yield dict(changes)
         return
     group: dict[bytes, bytes | None] = {}
     left_bytes = room_bytes

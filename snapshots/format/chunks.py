@@ -16,10 +16,10 @@ from snapreplay.snapshots.format.envelope import (
     decode,
     open_envelope,
 )
-from snapreplay.snapshots.format.records import DEFAULT_STORE, Chunk, ChunkRef
+from snapreplay.snapshots.format.records import Chunk, ChunkRef
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.cursor import split
-from snapreplay.state.digest import BLOCK, EMPTY, Digest, adding_up
+from snapreplay.state.digest import BLOCK, DEFAULT_STORE, EMPTY, Digest, adding_up
 from snapreplay.state.steps import Steps, all_of
 
 RAW_BYTES_MAX = 4 * 1024 * 1024
@@ -28,7 +28,7 @@ _AIM = 0.85  # of the record limit: the next slices may compress a little worse 
 
 
 class ChunkWriter:
-    """Numbers and encodes the chunks of one snapshot of one store.
+    """Numbers and encodes the chunks of one snapshot.
 
     It learns how well the state compresses, so that chunks stay just below the limit. It may run in
     a thread; one call at a time.
@@ -37,12 +37,10 @@ class ChunkWriter:
     def __init__(
         self,
         snapshot_id: str,
-        store: str = DEFAULT_STORE,
         record_bytes_max: int = RECORD_BYTES_MAX,
         first_sequence: int = 0,
     ) -> None:
         self._snapshot_id = snapshot_id
-        self._store = store
         self._record_bytes_max = record_bytes_max
         self._sequence = first_sequence
         self._packed_bytes = 0
@@ -53,9 +51,9 @@ class ChunkWriter:
         """Key and value bytes to pass to the next `body`, so that it makes one chunk close to the limit."""
         return self._raw_bytes
 
-    def packing(self, slices: Sequence[ShardSlice]) -> Steps[bytes]:
-        """Return the body of the next chunk; each step packs a slice. The caller envelopes it in a thread:
-        compressing frees the interpreter."""
+    def packing(self, slices: Sequence[ShardSlice], store: str = DEFAULT_STORE) -> Steps[bytes]:
+        """Return the body of the next chunk, with slices of one store; each step packs a slice. The caller envelopes
+        it in a thread: compressing frees the interpreter."""
         packed: list[msgspec.Raw] = []
         self._packed_bytes = 0
         for part in slices:
@@ -63,7 +61,7 @@ class ChunkWriter:
             entries = part.entries
             self._packed_bytes += sum(map(len, entries)) + sum(map(len, entries.values()))
             yield
-        return _encode(_Sliced(self._snapshot_id, self._sequence, self._store, packed))
+        return _encode(_Sliced(self._snapshot_id, self._sequence, store, packed))
 
     def halves_unless_fitting(
         self, slices: Sequence[ShardSlice], value: bytes
@@ -98,8 +96,7 @@ class ChunkWriter:
             first, second = split(slices[0])
         except ValueError as error:
             raise EntryTooLarge(
-                f"one entry of store {self._store!r} is larger than a chunk of"
-                f" {self._record_bytes_max} bytes: {error}",
+                f"one entry is larger than a chunk of {self._record_bytes_max} bytes: {error}",
                 hint="keep less under one key: split the value over several keys",
             ) from error
         return [first], [second]
@@ -143,10 +140,18 @@ def open_chunk(value: bytes, ref: ChunkRef, snapshot_id: str) -> bytes:
     return body
 
 
+def stated_digest(chunk: Chunk) -> Digest:
+    """Return the digest of the entries in a chunk by the sums that its slices state."""
+    total = EMPTY
+    for part in chunk.slices:
+        total = total.plus(sums_of(part))
+    return total
+
+
 def unpacking(
     body: bytes, ref: ChunkRef, snapshot_id: str, *, verify_sums: bool = False
-) -> Iterator[ShardSlice | None]:
-    """Yield the slices of a chunk, each decoded in a step of its own; None after a step without one.
+) -> Iterator[tuple[str, ShardSlice] | None]:
+    """Yield the slices of a chunk with their store, each decoded in a step of its own; None after a step without one.
 
     Raises:
         DamagedError: as `read_chunk`.
@@ -160,29 +165,30 @@ def unpacking(
             part = _decode_slice(packed)
             if verify_sums:
                 yield from _verifying(part, where)
-            yield part
+            yield chunk.store, part
     except (ValueError, RecursionError) as error:  # as in `decode`
         raise DamagedError(f"{where} does not read back: {error}") from error
 
 
 def reading_back(
     body: bytes, ref: ChunkRef, snapshot_id: str, shard_count: int | None = None
-) -> Steps[Digest]:
-    """Return the digest of the entries in a chunk, each hashed again; each step decodes a slice.
+) -> Steps[tuple[str, Digest]]:
+    """Return the store of a chunk and the digest of its entries, each hashed again; each step decodes a slice.
 
     `shard_count`: also check that each key lies in its shard. In another one no restored map would find it.
 
     Raises:
         DamagedError: as `read_chunk` with `verify_sums`.
     """
-    total = EMPTY
-    for part in unpacking(body, ref, snapshot_id, verify_sums=True):
-        if part is not None:
+    store, total = DEFAULT_STORE, EMPTY
+    for found in unpacking(body, ref, snapshot_id, verify_sums=True):
+        if found is not None:
+            store, part = found
             total = total.plus(sums_of(part))
             if shard_count is not None:
                 yield from _placed(part, shard_count, _name(ref, snapshot_id))
         yield
-    return total
+    return store, total
 
 
 def sums_of(part: ShardSlice) -> Digest:

@@ -18,9 +18,6 @@ NO_OFFSET = -1
 OWN_KIND = "increments-replaced"
 """Kind of the decisions that a process makes by itself; all others are an operator's."""
 
-DEFAULT_STORE = "default"
-"""The only store in format version 1; records name it so that several maps need no new format."""
-
 
 class Origin(msgspec.Struct, frozen=True):
     """Who wrote a record: compared at recovery, named in every report of a mismatch."""
@@ -106,6 +103,9 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
     decision: dict[str, str] | None = None  # of an operator, or of the owner itself
     migrated_from: str | None = None  # state schema version before a migration
     last_decision_offset: int = NO_OFFSET  # of the newest increment before this one with a decision
+    # Of the stores with entries, where there are others than "default".
+    store_digests: dict[str, Digest] = {}
+    cleared: list[str] = []  # stores whose entries were all deleted, before the batch's changes
 
     @property
     def begins_anew(self) -> bool:
@@ -124,7 +124,7 @@ class ChangesRecord(msgspec.Struct, frozen=True):
 
     batch: int
     part: int  # 0, 1, ... in the order to apply
-    # Store name ("default") -> key -> value, nil = deleted.
+    # Store name -> key -> value, nil = deleted.
     stores: dict[str, dict[bytes, bytes | None]]
 
 
@@ -166,6 +166,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     genesis: Genesis
     topic_ids: dict[str, str] = {}  # as in that increment
     proposed_by: str | None = None  # job that proposes the snapshot; None: the owner wrote it
+    store_digests: dict[str, Digest] = {}  # of the entries in the chunks, as in that increment
 
 
 LogEntry = Claim | ChangesRecord | Increment | Chunk | Manifest

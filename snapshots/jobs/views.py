@@ -16,6 +16,7 @@ from snapreplay.snapshots.proof.entries import is_there
 from snapreplay.snapshots.proof.moment import Logs, Moment
 from snapreplay.snapshots.proof.records import judge
 from snapreplay.snapshots.proof.state import At, StateUnreachable, last_batch, state_at
+from snapreplay.state.keys import stored_key
 
 ROWS_MAX = 10_000
 """Of an Arrow batch, about."""
@@ -69,9 +70,22 @@ def _changes(moment: Moment, logs: Logs, at: At) -> Blocks:
         elif isinstance(entry, Claim):
             waiting = []
         else:
+            yield from _cleared(offset, entry)
             for place, record in waiting:
                 yield from _changed(place, record)
             waiting = []
+
+
+def _cleared(offset: int, increment: Increment) -> Blocks:
+    for store in increment.cleared:
+        yield {
+            "batch": [increment.batch],
+            "offset": [offset],
+            "change_type": ["clear"],
+            "store": [store],
+            "key": [None],
+            "value": [None],
+        }
 
 
 def _changed(offset: int, record: ChangesRecord) -> Blocks:
@@ -249,10 +263,10 @@ VIEWS: dict[str, View] = {
 
 
 def as_json(stored: bytes | None) -> str | None:
-    """A stored key or value as JSON text; what is no MessagePack, as base64 in a JSON string."""
+    """A stored key or value as JSON text, a key of several parts as an array; else as base64 in a JSON string."""
     if stored is None:
         return None
     try:
-        return msgspec.json.encode(msgspec.msgpack.decode(stored)).decode()
+        return msgspec.json.encode(stored_key(stored)).decode()
     except (ValueError, TypeError, RecursionError):
         return msgspec.json.encode(base64.b64encode(stored).decode()).decode()

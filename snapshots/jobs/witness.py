@@ -13,18 +13,20 @@ from snapreplay.snapshots.format.envelope import decode
 from snapreplay.snapshots.format.records import Chunk
 from snapreplay.snapshots.jobs.read import Frozen, KafkaSource
 from snapreplay.snapshots.proof.partition import Newest
-from snapreplay.state.digest import MASK, Digest
+from snapreplay.state.digest import EMPTY, MASK, Digest
 
-ENTRIES = pa.schema({"partition": pa.int32(), "k": pa.binary(), "v": pa.binary()})
+ENTRIES = pa.schema(
+    {"partition": pa.int32(), "store": pa.string(), "k": pa.binary(), "v": pa.binary()}
+)
 """An entry of a chunk, key and value as stored."""
 
 _REFS = "partition INT, offset LONG, snapshot_id STRING, sequence LONG"
 _DIGESTS = """
-    SELECT partition, count(*) AS entries,
+    SELECT partition, store, count(*) AS entries,
         sum(a & 4294967295) AS a_low, sum(shiftrightunsigned(a, 32)) AS a_high,
         sum(b & 4294967295) AS b_low, sum(shiftrightunsigned(b, 32)) AS b_high
-    FROM (SELECT partition, xxhash64(k, v) AS a, xxhash64(v, k) AS b FROM {entries})
-    GROUP BY partition"""
+    FROM (SELECT partition, store, xxhash64(k, v) AS a, xxhash64(v, k) AS b FROM {entries})
+    GROUP BY partition, store"""
 # In halves: ANSI mode refuses sums beyond 2^63. Good for 2^31 entries of a partition.
 
 Batches = Iterator[pa.RecordBatch]
@@ -54,7 +56,12 @@ def witnessed(
         wanted, ["partition", "offset"]
     )
     rows = spark.sql(_DIGESTS, entries=decode_entries(chunks)).collect()
-    return {row.partition: _digest(row) for row in rows}
+    found: dict[int, Digest] = {}
+    for row in rows:
+        found[row.partition] = found.get(row.partition, EMPTY).plus(
+            _digest(row).in_store(row.store)
+        )
+    return found
 
 
 def decode_entries(chunks: DataFrame) -> DataFrame:
@@ -80,7 +87,8 @@ def _entry_rows(batch: pa.RecordBatch) -> Batches:
             continue
         for part in chunk.slices:
             count = len(part.entries)
-            columns = [[row["partition"]] * count, list(part.entries), list(part.entries.values())]
+            keys, values = list(part.entries), list(part.entries.values())
+            columns = [[row["partition"]] * count, [chunk.store] * count, keys, values]
             yield pa.RecordBatch.from_arrays(
                 [pa.array(c, f.type) for c, f in zip(columns, ENTRIES, strict=True)], schema=ENTRIES
             )

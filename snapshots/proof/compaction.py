@@ -16,7 +16,6 @@ from snapreplay.errors import DamagedError, StopError
 from snapreplay.snapshots.format.chunks import ChunkWriter
 from snapreplay.snapshots.format.envelope import RecordKind, enveloped
 from snapreplay.snapshots.format.records import (
-    DEFAULT_STORE,
     ChunkRef,
     Increment,
     Manifest,
@@ -58,9 +57,8 @@ class Target(NamedTuple):
 
 
 class StoreImage(NamedTuple):
-    """All entries of a store."""
+    """All entries of a store, or of all."""
 
-    store: str
     shard_count: int
     cursor: Cursor
 
@@ -214,7 +212,7 @@ def _folded_from(
     store = replayed(app, segment, logs, read_input)
     cursor = store.mark()
     _check(cursor.digest, found)
-    image = StoreImage(DEFAULT_STORE, store.shard_count, cursor)
+    image = StoreImage(store.shard_count, cursor)
     return Folded([image], base, batches, by_replay=True)
 
 
@@ -261,7 +259,9 @@ def _check(digest: Digest, found: Found) -> None:
 
 def _images(entries: Entries) -> Iterator[StoreImage]:
     for store, shards in entries.stores():
-        yield StoreImage(store, shards.mask + 1, shards.mark())
+        cursor = shards.mark()
+        cursor.store = store
+        yield StoreImage(shards.mask + 1, cursor)
 
 
 def shard_count_of(images: Sequence[StoreImage]) -> int:
@@ -279,17 +279,19 @@ def chunk_records(
     """
     count = 0
     for image in images:
-        writer = ChunkWriter(snapshot_id, image.store, record_bytes_max, first_sequence=count)
-        while slices := all_of(image.cursor.slicing(writer.raw_bytes)):
-            for value in _encoded(writer, slices):
+        writer, cursor = ChunkWriter(snapshot_id, record_bytes_max, count), image.cursor
+        while slices := all_of(cursor.slicing(writer.raw_bytes)):
+            for value in _encoded(writer, slices, cursor.store):
                 count += 1
                 yield value
 
 
-def _encoded(writer: ChunkWriter, slices: Sequence[ShardSlice]) -> list[bytes]:
-    value = enveloped(RecordKind.CHUNK, all_of(writer.packing(slices)), compress=True)
+def _encoded(writer: ChunkWriter, slices: Sequence[ShardSlice], store: str) -> list[bytes]:
+    value = enveloped(RecordKind.CHUNK, all_of(writer.packing(slices, store)), compress=True)
     halves = writer.halves_unless_fitting(slices, value)
-    return [part for half in halves for part in _encoded(writer, half)] if halves else [value]
+    if not halves:
+        return [value]
+    return [part for half in halves for part in _encoded(writer, half, store)]
 
 
 def check_still_wanted(written: Written, last: Found | None) -> None:
@@ -363,4 +365,5 @@ def draft(
         genesis=increment.genesis,
         topic_ids=increment.topic_ids,
         proposed_by=proposed_by,
+        store_digests=increment.store_digests,
     )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from zlib import crc32
+from collections.abc import Iterable, Iterator, Sequence
 
 from snapreplay.errors import DamagedError
 from snapreplay.snapshots.format.changes import check_changes
-from snapreplay.snapshots.format.chunks import read_chunk
+from snapreplay.snapshots.format.chunks import read_chunk, stated_digest
 from snapreplay.snapshots.format.envelope import decode
 from snapreplay.snapshots.format.records import (
     ChangesRecord,
@@ -18,9 +17,8 @@ from snapreplay.snapshots.format.records import (
 )
 from snapreplay.snapshots.plan import LogStarts, trimmed
 from snapreplay.snapshots.proof.moment import Logs, Moment
-from snapreplay.state.digest import EMPTY, Digest
-from snapreplay.state.shards import Shards
-from snapreplay.state.steps import all_of
+from snapreplay.state.digest import EMPTY, Digest, digest_of_stores, recorded_digests
+from snapreplay.state.shards import SHARD_COUNT, Shards
 
 
 def wrong_entries(manifest: Manifest, found: Digest) -> str:
@@ -36,18 +34,27 @@ class Entries:
 
     def __init__(self) -> None:
         self._stores: dict[str, Shards] = {}
+        self._shard_count = SHARD_COUNT
 
     @property
     def digest(self) -> Digest:
         """Of all stores together."""
-        total = EMPTY
-        for shards in self._stores.values():
-            total = total.plus(shards.digest)
-        return total
+        return digest_of_stores({name: each.digest for name, each in self._stores.items()})
+
+    @property
+    def store_digests(self) -> dict[str, Digest]:
+        """As an increment records them."""
+        return recorded_digests({name: each.digest for name, each in self._stores.items()})
 
     def load(self, chunk: Chunk, shard_count: int) -> None:
         """A part of a snapshot."""
+        self._shard_count = shard_count
         self._stores.setdefault(chunk.store, Shards(shard_count)).load(chunk.slices)
+
+    def clear(self, stores: Iterable[str]) -> None:
+        """What a batch does with the stores that its increment names as cleared, before its changes."""
+        for store in stores:
+            self._stores.pop(store, None)
 
     def apply(self, ref: ChangesRef, values: Sequence[bytes]) -> int:
         """One batch, by its changes records. Returns how many entries they have.
@@ -81,16 +88,8 @@ class Entries:
 
     def _apply(self, stores: dict[str, dict[bytes, bytes | None]]) -> int:
         for store, changes in stores.items():
-            _write(self._stores.setdefault(store, Shards()), changes)
+            self._stores.setdefault(store, Shards(self._shard_count)).apply(changes)
         return sum(map(len, stores.values()))
-
-
-def _write(shards: Shards, changes: dict[bytes, bytes | None]) -> None:
-    mask, lookups = shards.mask, shards.lookups
-    indexes = [crc32(key) & mask for key in changes]
-    slots = [(key, lookups[i](key), i) for key, i in zip(changes, indexes, strict=True)]
-    all_of(shards.writing(slots, dict(changes)))
-    shards.keep()
 
 
 def is_there(pointer: Pointer, moment: Moment) -> bool:
@@ -143,8 +142,7 @@ def chunks_of(logs: Logs, manifest_offset: int, manifest: Manifest) -> Iterator[
             if ref is None:
                 continue
             chunk = read_chunk(record.value or b"", ref, manifest.snapshot_id, verify_sums=True)
-            for part in chunk.slices:
-                total = total.plus(Digest(len(part.entries), part.digest_a, part.digest_b))
+            total = total.plus(stated_digest(chunk).in_store(chunk.store))
             yield chunk
     if refs:
         raise DamagedError(f"snapshot {manifest.snapshot_id} lacks {len(refs)} of its chunks")

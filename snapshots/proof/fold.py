@@ -10,6 +10,7 @@ from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.entries import Entries
 from snapreplay.snapshots.proof.findings import Findings, Place
 from snapreplay.snapshots.proof.records import Judged
+from snapreplay.state.digest import wrong_stores
 
 Load = Callable[[int], Entries]
 """The entries of the snapshot whose manifest has this offset.
@@ -70,6 +71,7 @@ class Folding:
 
     def _fold(self, state: Entries, found: Found, changes: list[Judged]) -> None:
         increment = found.increment
+        state.clear(increment.cleared)
         if increment.changes is None:
             if increment.ranges:
                 self._state = self._snapshot_of(found)
@@ -83,7 +85,8 @@ class Folding:
         increment = found.increment
         if self._state is None or increment.digest is None:
             return
-        if self._state.digest == increment.digest:
+        found_digests = self._state.digest, self._state.store_digests
+        if found_digests == (increment.digest, increment.store_digests):
             self.batches_proven += 1
             self.proven = found
             return
@@ -92,7 +95,7 @@ class Folding:
             self._place.increments,
             found.offset,
             f"after batch {increment.batch} the state has digest {self._state.digest}, but {increment.digest} was"
-            " recorded",
+            f" recorded{wrong_stores(increment.store_digests, self._state.store_digests)}",
         )
         self._state = None
 

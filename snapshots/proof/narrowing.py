@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
-
 from snapreplay.app.fold import Applied
 from snapreplay.counted import counted
 from snapreplay.snapshots.format.changes import check_changes
 from snapreplay.snapshots.format.records import Increment
+from snapreplay.state.contract import StateChanges
+from snapreplay.state.digest import DEFAULT_STORE
+from snapreplay.state.keys import stored_key
 
 
 def narrowed(
@@ -20,18 +21,18 @@ def narrowed(
     def says() -> str:
         if increment.changes is None or applied is None:
             return "no changes were recorded to compare"
-        recorded: dict[bytes, bytes | None] = {}
+        recorded: dict[_Place, bytes | None] = {}
         for stores in check_changes(increment.changes, changes):
-            for store in stores.values():
-                recorded |= store
-        replayed = applied.sealed.changes
+            recorded |= _by_place(stores)
+        replayed = _by_place(applied.sealed.changes)
         keys = [k for k in {**recorded, **replayed} if _at(recorded, k) != _at(replayed, k)]
         if not keys:
             return "by the same changes of the state"
-        key = keys[0]
+        place = store, key = keys[0]
+        where = "" if store == DEFAULT_STORE else f" of store {store}"
         return (
-            f"the state differs in {counted(len(keys), 'key')}, first {_shown(key)}: recorded"
-            f" {_shown(_at(recorded, key))}, replayed {_shown(_at(replayed, key))}"
+            f"the state differs in {counted(len(keys), 'key')}, first {_shown(key)}{where}: recorded"
+            f" {_shown(_at(recorded, place))}, replayed {_shown(_at(replayed, place))}"
         )
 
     return says
@@ -41,8 +42,16 @@ _UNTOUCHED = b"\xc1"  # no MessagePack
 _SHOWN_MAX = 200
 
 
-def _at(changes: Mapping[bytes, bytes | None], key: bytes) -> bytes | None:
-    return changes.get(key, _UNTOUCHED)
+_Place = tuple[str, bytes]
+"""A store and a key in it."""
+
+
+def _by_place(changes: StateChanges) -> dict[_Place, bytes | None]:
+    return {(store, key): new for store, entries in changes.items() for key, new in entries.items()}
+
+
+def _at(changes: Mapping[_Place, bytes | None], place: _Place) -> bytes | None:
+    return changes.get(place, _UNTOUCHED)
 
 
 def _shown(stored: bytes | None) -> str:
@@ -51,7 +60,7 @@ def _shown(stored: bytes | None) -> str:
     if stored == _UNTOUCHED:
         return "not touched"
     try:
-        text = repr(msgspec.msgpack.decode(stored))
+        text = repr(stored_key(stored))
     except (ValueError, RecursionError):
         text = repr(stored)
     return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}…"

@@ -258,13 +258,15 @@ class _Replay:
         manifest = manifest_of(self._logs, pointer)
         self._store.clear(manifest.shard_count)
         for chunk in chunks_of(self._logs, pointer.manifest_offset, manifest):
-            self._store.load(chunk.slices)
+            self._store.load(chunk.slices, chunk.store)
         self._store.loaded()
         self._store.stream_time_ms = manifest.stream_time_ms
 
     def _batch(self, found: Found, changes: Sequence[bytes]) -> None:
         increment = found.increment
         applied: Applied | None = None
+        if increment.cleared:
+            self._store.apply_changes({}, increment.cleared)
         if increment.begins_anew:
             self._load(increment.pointers[0])
         elif increment.ranges:

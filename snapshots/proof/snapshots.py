@@ -11,7 +11,7 @@ from snapreplay.snapshots.plan import trimmed
 from snapreplay.snapshots.proof.findings import Findings, Place
 from snapreplay.snapshots.proof.increments import IncrementsProof, Pointed
 from snapreplay.snapshots.proof.records import CHUNK, Condition, Judged
-from snapreplay.state.digest import EMPTY, Digest, digest_of
+from snapreplay.state.digest import EMPTY, Digest, digest_of, digest_of_stores
 
 
 class _Measured(NamedTuple):
@@ -128,6 +128,12 @@ class SnapshotsProof:
                 f" {manifest.digest}"
             )
             findings.add("manifests", self._place.snapshots, manifest_offset, says)
+        stores = manifest.store_digests
+        if stores and digest_of_stores(stores) != entries:
+            says = (
+                f"snapshot {manifest.snapshot_id}: the digests of its stores do not make {entries}"
+            )
+            findings.add("manifests", self._place.snapshots, manifest_offset, says)
         for place, ref in enumerate(manifest.chunks):
             if ref.sequence != place:
                 says = (
@@ -195,4 +201,4 @@ def _hashed(chunk: Chunk) -> Digest:
     total = EMPTY
     for part in chunk.slices:
         total = total.plus(digest_of(part.entries.items()))
-    return total
+    return total.in_store(chunk.store)

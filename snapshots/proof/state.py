@@ -177,6 +177,7 @@ def _bring_forward(entries: Entries, records: Iterable[Judged]) -> None:
 
 
 def _follow(entries: Entries, found: Found, changes: Sequence[bytes]) -> None:
+    entries.clear(found.increment.cleared)
     if found.increment.changes is not None:
         entries.apply(found.increment.changes, changes)
     elif found.increment.ranges:

@@ -17,6 +17,8 @@ from snapreplay import (
     Record,
     Service,
     Settings,
+    Stores,
+    StoresView,
     Topic,
     View,
     json,
@@ -63,6 +65,14 @@ def on_payment(record: Record[str, Payment], state: MapState[str, Account], out:
     out.send(balances, key=record.key, value=account)
 
 
+class Shop(Stores):
+    def __init__(self) -> None:
+        self.accounts = MapState(str, Account)
+
+
+shop = App("shop", inputs=[payments], state=Shop)
+
+
 if TYPE_CHECKING:
 
     async def embedded() -> None:
@@ -75,3 +85,6 @@ if TYPE_CHECKING:
             del accounts
         async with running(tape, settings) as taped:
             assert_type(taped.view(0), View[Tape])
+        async with running(shop, settings) as stores:
+            assert_type(stores.view(0), StoresView[Shop])
+            assert_type(stores.view(0).of(lambda s: s.accounts), MapView[str, Account])

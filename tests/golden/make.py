@@ -61,6 +61,9 @@ GOLDEN: dict[str, Golden] = {
     "changes": Golden(
         ChangesRecord(3, 0, {"default": {b"\xa5alice": b"\x81\xa7balance\x07", b"\xa3bob": None}})
     ),
+    "changes_of_stores": Golden(
+        ChangesRecord(3, 0, {"accounts": {b"\xa3bob": b"\x07"}, "default": {b"\xa3bob": None}})
+    ),
     "changes_compressed": Golden(
         ChangesRecord(
             3, 1, {"default": {b"\xa5%05d" % n: b"\x81\xa7balance\xcd%02d" % n for n in range(300)}}
@@ -121,6 +124,28 @@ GOLDEN: dict[str, Golden] = {
                 "by": "ada@host-a",
             },
             last_decision_offset=21,
+        )
+    ),
+    "increment_of_stores": Golden(
+        Increment(
+            origin=_ORIGIN,
+            owner_epoch=60,
+            batch=10,
+            previous_offset=62,
+            ranges=[InputRange("payments", 130, 131, 1)],
+            positions={"payments": 131, "refunds": 13},
+            record_count=1,
+            skipped=[],
+            anchors={"payments": Anchor(130, _NOW_MS, 7)},
+            pointers=[],
+            changes=ChangesRef(1, 2, 2**32 - 1),
+            outputs={},
+            stream_time_ms=_NOW_MS,
+            digest=_DIGEST,
+            genesis=_GENESIS,
+            written_at_ms=_NOW_MS,
+            store_digests={"accounts": _DIGEST, "default": Digest(1, 2, 3)},
+            cleared=["offers"],
         )
     ),
     "chunk": Golden(

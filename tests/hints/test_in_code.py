@@ -225,7 +225,7 @@ CASES: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
         "inputs: in", lambda: Harness(app(ignore)).feed(OUT, key="k", value=1),
         lambda: Harness(app(ignore)).feed(IN, key="k", value=1),
     ),
-    "a key type": ("use str, bytes or int", lambda: MapState(float, int), lambda: MapState(str, int)),
+    "a key type": ("such as tuple[str, int]", lambda: MapState(float, int), lambda: MapState(tuple[str, int], int)),
     "a key of the type": ("convert it: str(...)", lambda: fed(stores(1, key=7)), lambda: fed(stores(1, key=str(7)))),
     "a key that fits": (
         "use ints of at most 64 bits", lambda: fed(stores(1, key=2**70), state=of(int, int)),
@@ -275,7 +275,7 @@ CASES: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
     ),
     "a change that fits into a record": (
         "keep less under one key: split the value over several keys",
-        lambda: split_changes(7, {b"k": LARGEST}), lambda: split_changes(7, {b"k-1": HALF, b"k-2": HALF}),
+        lambda: split_changes(7, {"s": {b"k": LARGEST}}), lambda: split_changes(7, {"s": {b"k-1": HALF, b"k-2": HALF}}),
     ),
     "an entry that fits into a chunk": (
         "keep less under one key: split the value over several keys",
@@ -389,7 +389,7 @@ def test_a_stored_value_of_another_type_is_read_by_the_type_that_wrote_it():
     def read(value_type: Any) -> Any:
         state = MapState(str, value_type)
         written = msgspec.msgpack.encode({"n": 1})
-        store_of(state).apply_changes({msgspec.msgpack.encode("k"): written})
+        store_of(state).apply_changes({"default": {msgspec.msgpack.encode("k"): written}})
         return state["k"]
 
     with pytest.raises(SnapreplayError, match="new fields of a Struct need defaults"):

@@ -16,7 +16,7 @@ from snapreplay.app import names
 from snapreplay.app.record import RawRecord
 from snapreplay.service.ports import TopicPartition
 from snapreplay.snapshots.format.records import Claim, Increment, Pointer
-from snapreplay.state.digest import digest_of
+from snapreplay.state.digest import digest_of, digest_of_stores
 from tests.simulation import program, told
 from tests.simulation.broker import Broker
 from tests.simulation.log import Log, Transaction
@@ -36,7 +36,7 @@ class History:
 
     number: int
     plain: Plain
-    states: dict[int, dict[str, str]] = field(default_factory=dict)
+    states: dict[int, dict[str, dict[str, str]]] = field(default_factory=dict)
     positions: dict[str, int] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     pointed: set[str] = field(default_factory=set)
@@ -59,7 +59,7 @@ class Oracle:
         topic = names.increments_topic(program.APP_ID)
         outputs = _by_transaction(self._log(program.OUTPUT, number))
         letters = _by_transaction(self._log(names.dead_letters_topic(program.APP_ID), number))
-        story = History(number, Plain(self._scenario.fat))
+        story = History(number, Plain(self._scenario.fat, self._scenario.named))
         logs = [(each, self._broker.by_id[each][number]) for each in self._broker.ids_of[topic]]
         found = [(name, its, each) for name, its in logs for each in _increments(its)]
         for topic_id, log, (increment, offset, owner) in found:
@@ -207,8 +207,12 @@ class Oracle:
         where = f"partition {story.number} batch {increment.batch}"
         entries = story.plain.entries()
         story.states[increment.batch] = entries
-        digest = digest_of(encoded(entries).items())
+        digests = {store: digest_of(inner.items()) for store, inner in encoded(entries).items()}
+        digest = digest_of_stores(digests)
         _require(increment.digest == digest, f"{where}: digest {increment.digest}, not {digest}")
+        said = digests if self._scenario.named else {}
+        found = increment.store_digests
+        _require(found == said, f"{where}: stores {found}, not {said}")
         for pointer in increment.pointers:
             if pointer.snapshot_id not in story.pointed:
                 story.pointed.add(pointer.snapshot_id)
@@ -225,9 +229,10 @@ class Oracle:
         )
         if found is None:
             raise Violation(f"{where}: it is nowhere whole")
-        entries: dict[bytes, bytes] = {}
-        for part in (part for chunk in found for part in chunk.slices):
-            entries.update(part.entries)
+        entries: dict[str, dict[bytes, bytes]] = {}
+        for chunk in found:
+            for part in chunk.slices:
+                entries.setdefault(chunk.store, {}).update(part.entries)
         expected = encoded(story.states[pointer.batch])
         _require(entries == expected, f"{where}: holds {entries}, not {expected}")
 
@@ -235,9 +240,12 @@ class Oracle:
         return self._broker.logs[TopicPartition(topic, number)]
 
 
-def encoded(entries: dict[str, str]) -> dict[bytes, bytes]:
+def encoded(entries: dict[str, dict[str, str]]) -> dict[str, dict[bytes, bytes]]:
     """As the state keeps them."""
-    return {_pack(key): _pack(value) for key, value in entries.items()}
+    return {
+        store: {_pack(key): _pack(value) for key, value in inner.items()}
+        for store, inner in entries.items()
+    }
 
 
 def _increments(log: Log) -> Iterator[tuple[Increment, int, int]]:

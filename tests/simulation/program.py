@@ -14,7 +14,10 @@ from typing import Any
 from snapreplay.app.app import App
 from snapreplay.app.codecs import utf8
 from snapreplay.app.topic import Topic
+from snapreplay.state.committed import CommittedStores
+from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.map import MapState
+from snapreplay.state.stores import Stores, maps_of
 
 APP_ID = "sim"
 INPUTS = ("left", "right")
@@ -73,11 +76,17 @@ def stored(result: int, *, fat: bool) -> str:
     return f"{result}:{_NOISE[start : start + 4000]}"
 
 
+def store_of(result: int, *, named: bool) -> str:
+    """The store that holds the result: with named stores a key moves between them."""
+    return ("even", "odd")[result % 2] if named else DEFAULT_STORE
+
+
 @dataclass
 class Plain:
     """The state of one partition, folded by hand."""
 
     fat: bool
+    named: bool
     results: dict[str, int] = field(default_factory=dict)
 
     def apply(self, version: int, key: str, text: str) -> int:
@@ -89,34 +98,57 @@ class Plain:
             self.results[key] = result
         return result
 
-    def entries(self) -> dict[str, str]:
-        return {key: stored(result, fat=self.fat) for key, result in self.results.items()}
+    def entries(self) -> dict[str, dict[str, str]]:
+        """By store."""
+        found: dict[str, dict[str, str]] = {}
+        for key, result in self.results.items():
+            store = found.setdefault(store_of(result, named=self.named), {})
+            store[key] = stored(result, fat=self.fat)
+        return found
+
+
+def one_map() -> MapState[str, str]:
+    return MapState(str, str)
+
+
+def two_stores() -> Stores:
+    return Stores(odd=one_map(), even=one_map())
+
+
+def shown(view: Any) -> dict[str, dict[str, str]]:
+    """What is in a view, by store; stores without entries are left out, as by `Plain`."""
+    stores = vars(view) if isinstance(view, CommittedStores) else {DEFAULT_STORE: view}
+    return {name: dict(store) for name, store in stores.items() if store}
 
 
 @lru_cache(maxsize=32)
-def app_of(version: int, input_count: int, *, fat: bool) -> App[Any]:
-    """Made once per variant: what a process deploys."""
+def app_of(version: int, input_count: int, *, fat: bool, named: bool) -> App[Any]:
+    """Made once per variant: what a process deploys. `named`: its state has two stores."""
     inputs = [Topic(name, value=utf8) for name in INPUTS[:input_count]]
     output = Topic(OUTPUT, value=utf8)
     app: App[Any] = App(
         APP_ID,
         inputs=inputs,
         outputs=[output],
-        state=lambda: MapState(str, str),
+        state=two_stores if named else one_map,
         version="1",  # as given once, and never again
     )
 
     def handle(record: Any, state: Any, out: Any) -> None:
         if record.value == POISON and version != TOLERANT:
-            state[record.key] = POISON  # half of the work is done, and must leave no trace
+            for store in maps_of(state).values():
+                store[record.key] = POISON  # half of the work is done, and must leave no trace
             out.send(output, key=record.key, value=POISON)
             raise ValueError(POISON)
-        old = state.get(record.key)
+        stores = maps_of(state)
+        old = next((s[record.key] for s in stores.values() if record.key in s), None)
         result = result_of(version, int(old.partition(":")[0]) if old else 0, record.value)
-        if removes(result):
-            state.pop(record.key, None)
-        else:
-            state[record.key] = stored(result, fat=fat)
+        chosen = store_of(result, named=True) if named else ""
+        for name, store in stores.items():
+            if removes(result) or name != chosen:
+                store.pop(record.key, None)
+            else:
+                store[record.key] = stored(result, fat=fat)
         value = f"{version}|{record.topic}|{record.offset}|{result}"
         if refused(version, record.value):
             value += BULKY

@@ -45,9 +45,10 @@ def propose_somehow(world: World, how: str, seconds: float) -> bool:
         offset = propose(
             increment,
             at,
-            encoded(view.entries),
+            {},
             lambda value, headers: snapshots.append(None, value, headers, 0, None),
             forge=_forged if how == "forged" else lambda _: None,
+            stores=encoded(view.entries),
             **said,
         )
         later = seconds if how == "late" else 0.0

@@ -77,6 +77,7 @@ class Scenario:
     slice_records: int
     linger_ms: int
     fat: bool
+    named: bool  # the state has two stores instead of one map
     poison: float  # share of the records
     slow_markers: bool
     chaos_seconds: float
@@ -114,6 +115,7 @@ def draw(rng: random.Random) -> Scenario:
         slice_records=rng.choice((1, 3, 5000, 5000)),
         linger_ms=rng.choice((0, 2)),
         fat=fat,
+        named=_apart(rng).random() < 0.25,
         poison=rng.choice((0.0, 0.0, 0.03, 0.1)),
         slow_markers=rng.random() < 0.6,
         chaos_seconds=chaos_seconds,
@@ -129,6 +131,13 @@ def begun_late(scenario: Scenario) -> Scenario:
     """The same, but `init` comes when the processes are there."""
     events = tuple(each for each in scenario.events if each.kind in BEFORE_THE_GENESIS)
     return replace(scenario, begins_late=True, events=events)
+
+
+def _apart(rng: random.Random) -> random.Random:
+    """A generator whose draws do not change what `rng` draws: what came later leaves the histories of all seeds."""
+    apart = random.Random()
+    apart.setstate(rng.getstate())
+    return random.Random(apart.random())
 
 
 def _events(rng: random.Random, chaos_seconds: float) -> tuple[Event, ...]:

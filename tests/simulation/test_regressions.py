@@ -39,6 +39,7 @@ QUIET = replace(
     kept=3,
     records_max=3,
     fat=False,
+    named=False,
     poison=0.0,
     slow_markers=False,
     chaos_seconds=4.0,

@@ -22,6 +22,7 @@ from snapreplay.service.publish import snapshot_writer
 from snapreplay.service.recovery import replay
 from snapreplay.service.runtime import cooperative
 from snapreplay.state import shards, staging
+from snapreplay.state.composite import CompositeStore
 from snapreplay.state.contract import Store
 from snapreplay.state.mapstore import MapStore
 from snapreplay.state.shards import Shards
@@ -134,7 +135,8 @@ class World:
         return process
 
     def deployed(self, version: int | None = None) -> App[Any]:
-        return program.app_of(version or self.version, self.scenario.inputs, fat=self.scenario.fat)
+        drawn, version = self.scenario, version or self.version
+        return program.app_of(version, drawn.inputs, fat=drawn.fat, named=drawn.named)
 
     def replace(self, process: Process) -> None:
         """Unless somebody of its name is back already."""
@@ -196,7 +198,7 @@ class World:
             for number, runner in runners.items():
                 store, status = runner.store, process.board.get(number)
                 if store is not None and status is not None and status.phase is Phase.LIVE:
-                    entries = dict(store.committed_view())
+                    entries = program.shown(store.committed_view())
                     self.views.append(View(process.name, number, status.batch, entries))
                     if _is_half_sealed(store):
                         self.network.met("looked at while it was sealed")
@@ -332,7 +334,7 @@ class View:
     name: str
     number: int
     batch: int | None
-    entries: dict[str, str]
+    entries: dict[str, dict[str, str]]
 
     def check(self, story: History) -> None:
         expected = story.states.get(-1 if self.batch is None else self.batch)
@@ -366,8 +368,11 @@ def slow_steps(world: World) -> Iterator[None]:
 
 
 def _is_half_sealed(store: Any) -> bool:
-    undo = store._shards._undo
-    return undo is not None and undo.places is store._staged_places
+    for each in getattr(store, "_maps", {"": store}).values():
+        undo = each._shards._undo
+        if undo is not None and undo.places is each._staged_places:
+            return True
+    return False
 
 
 @contextmanager
@@ -385,6 +390,7 @@ def seeded(world: World) -> Iterator[None]:
         mock.patch.object(pipeline, "POLLED_RECORDS", 2),
         mock.patch.object(Shards.__init__, "__defaults__", SMALL),
         mock.patch.object(MapStore.clear, "__defaults__", SMALL),
+        mock.patch.object(CompositeStore.clear, "__defaults__", SMALL),
         mock.patch.object(shards, "BLOCK", 1),
         mock.patch.object(staging, "BLOCK", 1),
         slow_steps(world) if world.scenario.slow_steps else nullcontext(),

@@ -5,7 +5,20 @@ from typing import Any, assert_type
 
 import msgspec
 
-from snapreplay import App, MapState, Out, Record, Topic, i64, json, msgpack, nullable, raw, utf8
+from snapreplay import (
+    App,
+    MapState,
+    Out,
+    Record,
+    Stores,
+    Topic,
+    i64,
+    json,
+    msgpack,
+    nullable,
+    raw,
+    utf8,
+)
 
 
 class Payment(msgspec.Struct):
@@ -92,3 +105,31 @@ assert_type(unions["a"], Opened | Closed)
 assert_type(unions.get("a"), Opened | Closed | None)
 counts.setdefault("a", "none")  # type: ignore[arg-type]
 counts.setdefault("a")  # type: ignore[call-arg]
+
+
+class Shop(Stores):
+    def __init__(self) -> None:
+        self.items = MapState(bytes, Account)
+        self.holds = MapState(tuple[bytes, str], Payment, ordered=True)
+
+
+shop = App("shop", inputs=[payments], state=Shop)
+short = App("shop", inputs=[payments], state=lambda: Stores(items=MapState(str, Account)))
+assert_type(shop, App[Shop])
+assert_type(short, App[Stores])
+
+
+@shop.handler(payments)
+def on_stores(record: Record[str, Payment], state: Shop, out: Out) -> None:
+    assert_type(state.items, MapState[bytes, Account])
+    assert_type(state.holds[(b"a", "b")], Payment)
+    for key, hold in state.holds.range(prefix=(b"a",)):
+        assert_type(key, tuple[bytes, str])
+        assert_type(hold.amount, int)
+    state.holds[("a", "b")] = Payment(1)  # type: ignore[index]
+    state.items["a"] = Account()  # type: ignore[index]
+
+
+@short.handler(payments)
+def on_short(record: Record[str, Payment], state: Stores, out: Out) -> None:
+    assert_type(state.items, MapState[Any, Any])

@@ -8,6 +8,7 @@ stage.
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from zlib import crc32
 
 import msgspec
@@ -16,7 +17,6 @@ from snapreplay.app.ranges import Anchor, InputRange, SkippedRange
 from snapreplay.snapshots.format.changes import split_changes
 from snapreplay.snapshots.format.envelope import decode, encode
 from snapreplay.snapshots.format.records import (
-    DEFAULT_STORE,
     Chunk,
     ChunkRef,
     Claim,
@@ -25,7 +25,7 @@ from snapreplay.snapshots.format.records import (
     Pointer,
 )
 from snapreplay.state.contract import ShardSlice
-from snapreplay.state.digest import digest_of
+from snapreplay.state.digest import DEFAULT_STORE, Digest, digest_of, digest_of_stores
 from tests.support.audited_topics import Topics
 from tests.support.entries import ORIGIN, increment, manifest
 
@@ -47,6 +47,26 @@ class Partition:
     positions: dict[str, int] = field(default_factory=lambda: dict(GENESIS.start_offsets))
     pointers: list[Pointer] = field(default_factory=list)
     written: dict[str, list[int]] = field(default_factory=dict)
+
+
+RETIRED = "old"
+"""A store that batch 1 has entries in, and that batch 4 clears."""
+
+
+def store_of(key: bytes) -> str:
+    """Of the entries of a state: batch 1 writes two to a store that is cleared later, the odd ones are in `more`."""
+    batch, _, number = key[1:].partition(b"-")
+    if batch == b"1" and int(number) > 5:
+        return RETIRED
+    return "more" if int(number) % 2 else DEFAULT_STORE
+
+
+def digests_of(state: Mapping[bytes, bytes]) -> dict[str, Digest]:
+    """By store."""
+    by_store: dict[str, dict[bytes, bytes]] = {}
+    for key, value in state.items():
+        by_store.setdefault(store_of(key), {})[key] = value
+    return {name: digest_of(by_store[name].items()) for name in sorted(by_store)}
 
 
 @dataclass(frozen=True)
@@ -133,7 +153,8 @@ class Story:
     ) -> None:
         """Now that the chunks' offsets are known; then the pointer that the next increment carries."""
         partition = self.partitions[number]
-        digest = digest_of(partition.state.items())
+        stores = digests_of(partition.state)
+        digest = digest_of_stores(stores)
         written = manifest(
             f"{stage}-{number}",
             [
@@ -147,6 +168,7 @@ class Story:
             digest=digest,
             entries_digest=digest,
             shard_count=SHARD_COUNT,
+            store_digests=stores,
         )
         spoilt = self._fault(f"manifest{stage[-1]}", number).manifest(written)
         (offset,) = self.append("snapshot", {number: [encode(spoilt)]})[number]
@@ -167,6 +189,11 @@ def batch_of(partition: Partition) -> list[bytes]:
     changes: dict[bytes, bytes | None] = {
         b"k%d-%d" % (partition.batch, n): os.urandom(150) for n in range(8)
     }
+    cleared = []
+    if partition.batch == 4:
+        cleared = [RETIRED]
+        for key in [key for key in partition.state if store_of(key) == RETIRED]:
+            del partition.state[key]
     for key in list(partition.state)[:1]:
         changes[key] = None
     for key, value in changes.items():
@@ -174,9 +201,12 @@ def batch_of(partition: Partition) -> list[bytes]:
             del partition.state[key]
         else:
             partition.state[key] = value
-    values, ref = split_changes(partition.batch, changes, 1000)
+    by_store: dict[str, dict[bytes, bytes | None]] = {DEFAULT_STORE: {}}
+    for key, value in changes.items():
+        by_store.setdefault(store_of(key), {})[key] = value
+    values, ref = split_changes(partition.batch, by_store, 1000)
     assert len(values) > 1
-    return [*values, increment_of(partition, ranges=True, changes=ref)]
+    return [*values, increment_of(partition, ranges=True, changes=ref, cleared=cleared)]
 
 
 def increment_of(partition: Partition, *, ranges: bool, **fields) -> bytes:
@@ -204,7 +234,8 @@ def increment_of(partition: Partition, *, ranges: bool, **fields) -> bytes:
             record_count=5 if ranges else 0,
             anchors={"refunds": Anchor(partition.positions["refunds"] - 1, 1, 2)} if ranges else {},
             pointers=partition.pointers,
-            digest=digest_of(partition.state.items()),
+            digest=digest_of_stores(digests_of(partition.state)),
+            store_digests=digests_of(partition.state),
             genesis=GENESIS,
             **fields,
         )
@@ -214,11 +245,17 @@ def increment_of(partition: Partition, *, ranges: bool, **fields) -> bytes:
 def snapshot_of(partition: Partition, snapshot_id: str) -> list[bytes]:
     """The chunks of the whole state, several of them."""
     values = []
-    for index in range(SHARD_COUNT):
-        part = {k: v for k, v in partition.state.items() if crc32(k) & (SHARD_COUNT - 1) == index}
+    for sequence, (store, index) in enumerate(
+        product((DEFAULT_STORE, "more", RETIRED), range(SHARD_COUNT))
+    ):
+        part = {
+            key: value
+            for key, value in partition.state.items()
+            if store_of(key) == store and crc32(key) & (SHARD_COUNT - 1) == index
+        }
         digest = digest_of(part.items())
         slices = [ShardSlice(index, digest.a, digest.b, part)]
-        values.append(encode(Chunk(snapshot_id, index, DEFAULT_STORE, slices), compress=True))
+        values.append(encode(Chunk(snapshot_id, sequence, store, slices), compress=True))
     return values
 
 

@@ -12,7 +12,6 @@ import msgspec
 from snapreplay.service.control.metrics import PROPOSALS
 from snapreplay.snapshots.format.envelope import RecordKind, decode, encode, headers_of, kind_of
 from snapreplay.snapshots.format.records import (
-    DEFAULT_STORE,
     ChangesRecord,
     Chunk,
     ChunkRef,
@@ -20,7 +19,7 @@ from snapreplay.snapshots.format.records import (
     Manifest,
 )
 from snapreplay.state.contract import ShardSlice
-from snapreplay.state.digest import EMPTY, Digest, digest_of
+from snapreplay.state.digest import DEFAULT_STORE, EMPTY, Digest, digest_of
 from tests.support.entries import read_entry
 from tests.support.in_memory import InMemory
 from tests.support.stage import until
@@ -59,6 +58,7 @@ def propose(
     forge: Forge = lambda _: None,
     refs: Callable[[list[ChunkRef]], list[ChunkRef]] = lambda refs: refs,
     encoded: Callable[[Manifest], bytes] = encode,
+    stores: Mapping[str, Mapping[bytes, bytes]] | None = None,
     **changed: Any,
 ) -> int:
     """Write it, the manifest last; the manifest's offset.
@@ -67,14 +67,16 @@ def propose(
         forge: see `Forge`.
         refs: what the manifest says instead of the true references.
         encoded: how the manifest becomes a value.
+        stores: entries by store, instead of `entries`.
         changed: fields of the manifest.
     """
     snapshot_id = changed.pop("snapshot_id", uuid.uuid4().hex)
-    parts = sliced(entries)
-    forge(parts)
+    stores = stores or {DEFAULT_STORE: entries}
+    parts = {store: sliced(inner) for store, inner in sorted(stores.items())}
+    forge(next(iter(parts.values()), []))
     written: list[ChunkRef] = []
-    for part in parts:
-        chunk = Chunk(snapshot_id, len(written), DEFAULT_STORE, part)
+    for store, part in [(store, part) for store, these in parts.items() for part in these]:
+        chunk = Chunk(snapshot_id, len(written), store, part)
         value = encode(chunk)
         offset = append(value, headers_of(chunk))
         written.append(ChunkRef(offset, len(written), len(value), zlib.crc32(value)))
@@ -95,6 +97,7 @@ def propose(
         genesis=increment.genesis,
         topic_ids=increment.topic_ids,
         proposed_by=JOB,
+        store_digests=increment.store_digests,
     )
     manifest = msgspec.structs.replace(manifest, **changed)
     return append(encoded(manifest), headers_of(manifest))

@@ -84,7 +84,7 @@ async def test_outputs_changes_and_increment_are_one_transaction(bench):
     assert (first, second) == (RecordKind.CHANGES, RecordKind.INCREMENT)
     ref = read_entry(increment).changes
     (stores,) = check_changes(ref, [changes])
-    assert dict(stores["default"]) == applied.sealed.changes
+    assert stores == applied.sealed.changes
     assert len(await one.outputs()) == 10
     assert one.store.digest == read_entry(increment).digest
 

@@ -21,7 +21,7 @@ def place(**changed: Any) -> AdvancedBatch:
 def problems(where: AdvancedBatch) -> list[SnapreplayError]:
     return [
         mismatch.outputs_differ(where, {}),
-        mismatch.state_differs(where, EMPTY),
+        mismatch.state_differs(where, EMPTY, {}),
         mismatch.not_proven(where),
         mismatch.replay_refused(where, SnapreplayError("refused")),
     ]
@@ -46,7 +46,7 @@ def test_outputs_by_the_same_code_are_told_with_topic_and_both_hashes() -> None:
 
 def test_changes_that_do_not_add_up_have_nothing_to_do_with_code() -> None:
     """The other mode is named, and no handler."""
-    error = mismatch.state_differs(place(mode=RestoreMode.CHANGES), EMPTY)
+    error = mismatch.state_differs(place(mode=RestoreMode.CHANGES), EMPTY, {})
     assert type(error) is mismatch.DigestMismatch
     assert "`--set restore.mode=replay`" in error.hint
     assert "deterministic" not in error.message

@@ -88,7 +88,7 @@ async def test_other_tasks_turn_while_a_large_batch_is_staged_and_sealed(monkeyp
     async with turns_of_others() as turns:
         applied = await run_cooperatively(fold.finishing())
         assert len(turns) >= 2 * keys / BLOCK * module.PAUSE_TURNS
-    assert len(applied.sealed.changes) == keys
+    assert len(applied.sealed.changes["default"]) == keys
 
 
 async def test_pauses_are_made_when_they_are_due_and_not_more_often(monkeypatch):
@@ -133,7 +133,7 @@ async def test_what_was_taken_alone_is_sealed_in_steps(monkeypatch, policy):
     poison = records(1, b'{"amount": 1, "poison": true}')[0]
     poison = msgspec.structs.replace(poison, offset=2 * BLOCK)
     applied = await isolate(refusing(policy), START, [*keyed(2 * BLOCK), poison])
-    assert len(applied.sealed.changes) == applied.record_count == 2 * BLOCK
+    assert len(applied.sealed.changes["default"]) == applied.record_count == 2 * BLOCK
     pieces = 9 + 3  # of 1, 2, 4 … 256 outputs; then of 256, 256 and 1
     assert pauses >= 2 * BLOCK + 3 + pieces
 

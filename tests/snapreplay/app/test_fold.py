@@ -34,7 +34,7 @@ def test_applied_describes_the_batch():
     assert applied.anchors == {"payments": anchor_of(records[2]), "rates": anchor_of(records[1])}
     assert [one.value for one in applied.outputs] == [b"1", b"[7,2]", b"2"]
     assert (applied.record_count, applied.stream_time_ms, applied.failure) == (3, 50, None)
-    assert len(applied.sealed.changes) == 2
+    assert len(applied.sealed.changes["default"]) == 2
 
 
 def test_skipped_record_leaves_nothing_and_becomes_a_dead_letter():

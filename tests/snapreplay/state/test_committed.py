@@ -37,7 +37,7 @@ def test_only_committed_batches_are_seen(state: State) -> None:
     store.merge()
     assert view["b"] == {"n": 3}
     assert len(view) == 3
-    assert list(view) == ["b", "c", "aa"]
+    assert list(view) == ["aa", "b", "c"]
 
 
 def test_it_is_seen_also_during_a_snapshot(state: State) -> None:

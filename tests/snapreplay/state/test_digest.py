@@ -3,7 +3,17 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapreplay.state.digest import BLOCK, EMPTY, MASK, Digest, adding_up, digest_of, entry_hashes
+from snapreplay.state.digest import (
+    BLOCK,
+    EMPTY,
+    MASK,
+    Digest,
+    adding_up,
+    digest_of,
+    digest_of_stores,
+    entry_hashes,
+    recorded_digests,
+)
 from snapreplay.state.steps import all_of
 
 ENTRIES = st.dictionaries(st.binary(max_size=12), st.binary(max_size=12), max_size=12)
@@ -15,6 +25,18 @@ def test_the_numbers_never_change() -> None:
     assert str(digest_of([(b"\xa1a", b"\x01"), (b"\xa1b", b"\x02")])) == (
         "2:6dab36cde4554f93:25506b1b340e77ea"
     )
+
+
+def test_the_numbers_of_stores_never_change() -> None:
+    """Each store's sums are multiplied by XXH64(name, seed 42) | 1, and those of the default store by 1."""
+    digest = Digest(1, 3, MASK)
+    assert digest.in_store("default") == digest
+    factor = 0x34878AB9F49F77C1
+    assert digest.in_store("items") == Digest(1, 3 * factor & MASK, MASK * factor & MASK)
+    both = {"default": digest, "items": digest}
+    assert digest_of_stores(both) == digest.plus(digest.in_store("items"))
+    assert recorded_digests({**both, "none": EMPTY}) == both
+    assert recorded_digests({"default": digest, "none": EMPTY}) == {}
 
 
 @given(ENTRIES, st.randoms(use_true_random=False))

@@ -19,7 +19,7 @@ def commit(state: MapState[Any, Any]) -> dict[bytes, bytes | None]:
     """End a batch and begin the next one; returns its changes."""
     store = state.__snapreplay_store__()
     all_of(store.staging())
-    changes = all_of(store.sealing()).changes
+    changes = all_of(store.sealing()).changes.get("default", {})
     store.merge()
     store.begin()
     return changes
@@ -116,7 +116,7 @@ def test_setdefault_and_update(state: MapState[str, dict[str, Any]]) -> None:
     assert state["d"] == {"n": 4}
 
 
-def test_iteration_is_in_the_order_of_the_encoded_keys() -> None:
+def test_iteration_is_in_the_order_of_the_keys() -> None:
     """Committed, staged and live ones alike, whatever order they came in (attack B14)."""
     state = MapState(str, int)
     store = state.__snapreplay_store__()
@@ -128,10 +128,9 @@ def test_iteration_is_in_the_order_of_the_encoded_keys() -> None:
     state["a"] = 3
     state["b"] = 4
     del state["long-key"]
-    expected = sorted(["a", "b", "aa"], key=msgspec.msgpack.encode)
-    assert list(state.keys()) == expected == ["a", "b", "aa"]
-    assert list(state.items()) == [("a", 3), ("b", 4), ("aa", 2)]
-    assert list(state.values()) == [3, 4, 2]
+    assert list(state.keys()) == ["a", "aa", "b"]
+    assert list(state.items()) == [("a", 3), ("aa", 2), ("b", 4)]
+    assert list(state.values()) == [3, 2, 4]
 
 
 def test_changing_while_iterating_is_defined(state: MapState[str, dict[str, Any]]) -> None:

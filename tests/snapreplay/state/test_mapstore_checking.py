@@ -39,7 +39,7 @@ def test_what_is_stored_is_read_in_steps_while_batches_are_merged() -> None:
         seen.extend(found)
         for key in {"gone", "mended"} & {msgspec.msgpack.decode(key) for key, _ in found}:
             value = None if key == "gone" else msgspec.msgpack.encode(1)
-            store.apply_changes({msgspec.msgpack.encode(key): value})
+            store.apply_changes({"default": {msgspec.msgpack.encode(key): value}})
         return found
 
     store._shards.entries = then_changed  # type: ignore[assignment] # writes between two steps
@@ -60,7 +60,7 @@ def test_a_large_value_is_a_step_of_its_own() -> None:
 def changes_of(entries: dict[str, Any]) -> StateChanges:
     """Encoded."""
     encode = msgspec.msgpack.encode
-    return {encode(key): encode(value) for key, value in entries.items()}
+    return {"default": {encode(key): encode(value) for key, value in entries.items()}}
 
 
 def test_a_stored_value_that_does_not_fit_is_named() -> None:

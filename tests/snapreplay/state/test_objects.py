@@ -193,7 +193,7 @@ def test_what_only_a_map_can_do_is_refused() -> None:
     store = ObjectStore(Book())
     assert (store.digest, store.keeps_changes) == (None, False)
     with pytest.raises(UsageError, match="by replay"):
-        store.apply_changes({b"a": None})
+        store.apply_changes({"default": {b"a": None}})
 
 
 def test_the_stream_time_is_shown_to_objects_that_want_it() -> None:

@@ -9,7 +9,7 @@ import pytest
 from snapreplay.errors import RecordError
 from snapreplay.state.read_back import PARTS
 from snapreplay.state.shards import Slot
-from snapreplay.state.staging import BLOCK, BLOCK_BYTES, FIRST_BLOCK, encoding
+from snapreplay.state.staging import BLOCK, BLOCK_BYTES, FIRST_BLOCK, Touched, encoding
 from snapreplay.state.steps import all_of
 from snapreplay.state.values import DELETED, ValueCodec
 
@@ -21,7 +21,7 @@ class Frozen(msgspec.Struct, frozen=True):
 def encoded(live: dict[str, Any], declared: Any = dict, limit: int = 1000) -> list[Any]:
     """The values of a batch, decoded again for comparison; None for a tombstone."""
     places: list[Slot] = [(msgspec.msgpack.encode(key), None, 0) for key in live]
-    result = all_of(encoding(live, places, ValueCodec(declared), limit))
+    (result,) = all_of(encoding([Touched(live, places, ValueCodec(declared), limit)]))
     assert list(result) == [place[0] for place in places]
     return [None if new is None else msgspec.msgpack.decode(new) for new in result.values()]
 
@@ -62,7 +62,7 @@ def test_the_work_is_done_in_steps(value: object) -> None:
     """Whole, a batch would take tens of milliseconds."""
     live = {f"k{i}": value if value == 0 else {"n": [i]} for i in range(4 * BLOCK)}
     places: list[Slot] = [(msgspec.msgpack.encode(key), None, 0) for key in live]
-    steps = len(list(encoding(live, places, ValueCodec(type(value)), 10**6)))
+    steps = len(list(encoding([Touched(live, places, ValueCodec(type(value)), 10**6)])))
     compared = 0 if value == 0 else 4 * len(live) // PARTS
     assert steps >= 4 + compared
 
@@ -72,7 +72,9 @@ def test_large_values_are_taken_one_by_one() -> None:
     large = "x" * 2 * BLOCK_BYTES
     live = {f"k{i}": large for i in range(20)}
     places: list[Slot] = [(msgspec.msgpack.encode(key), None, 0) for key in live]
-    assert len(list(encoding(live, places, ValueCodec(str), 10**6))) == 1 + 20 - FIRST_BLOCK
+    assert (
+        len(list(encoding([Touched(live, places, ValueCodec(str), 10**6)]))) == 1 + 20 - FIRST_BLOCK
+    )
 
 
 def test_a_value_that_is_too_large_is_not_read_back() -> None:

@@ -19,21 +19,29 @@ CHANGES = st.dictionaries(
 
 
 def joined(ref, values):
-    """All changes in the order to apply them."""
-    return [item for stores in check_changes(ref, values) for item in stores["default"].items()]
+    """All changes in the order to apply them, with their stores."""
+    return [
+        (store, *item)
+        for stores in check_changes(ref, values)
+        for store, entries in stores.items()
+        for item in entries.items()
+    ]
 
 
-@given(CHANGES, st.integers(500, 5000))
-@example({}, 500)
-@example(dict.fromkeys((b"%02x" % n for n in range(256)), b""), 500)
-@example({os.urandom(8): os.urandom(100) for _ in range(200)}, 2000)
+@given(
+    st.dictionaries(st.sampled_from(["a", "default", "s" * 64]), CHANGES), st.integers(600, 5000)
+)
+@example({}, 600)
+@example({"default": dict.fromkeys((b"%02x" % n for n in range(256)), b"")}, 600)
+@example({"a": {os.urandom(8): os.urandom(100) for _ in range(200)}, "b": {b"k": None}}, 2000)
 def test_split_changes_are_read_back_in_their_order(changes, record_bytes_max) -> None:
     """Whatever the limit, no record is larger, and together they are the changes in their order. What surrounds an
     entry counts; batch and part stand in every record, for whoever reads one alone."""
     values, ref = split_changes(7, changes, record_bytes_max)
     assert all(len(value) <= record_bytes_max for value in values)
-    assert (ref.record_count, ref.entry_count) == (len(values), len(changes))
-    assert joined(ref, values) == list(changes.items())
+    assert (ref.record_count, ref.entry_count) == (len(values), sum(map(len, changes.values())))
+    flat = [(store, *item) for store, entries in changes.items() for item in entries.items()]
+    assert joined(ref, values) == flat
     records = [read_entry(value) for value in values]
     assert [(each.batch, each.part) for each in records] == [(7, n) for n in range(len(values))]
 
@@ -42,8 +50,10 @@ def test_what_fits_is_one_record() -> None:
     """900,000 bytes before compression are the border, to within the framing."""
     value = os.urandom(8_990)
     few = {b"%04d" % n: value for n in range(99)}
-    assert len(split_changes(7, few)[0]) == 1
-    values, _ = split_changes(7, few | {b"%04d" % n: os.urandom(9_000) for n in range(99, 300)})
+    assert len(split_changes(7, {"default": few})[0]) == 1
+    values, _ = split_changes(
+        7, {"default": few | {b"%04d" % n: os.urandom(9_000) for n in range(99, 300)}}
+    )
     assert len(values) == 4
     assert all(800_000 < len(v) <= RECORD_BYTES_MAX for v in values[1:3])
 
@@ -51,7 +61,7 @@ def test_what_fits_is_one_record() -> None:
 def test_an_entry_that_fits_into_no_record_is_refused_by_name() -> None:
     """Key and size are named; nothing is cut in two."""
     with pytest.raises(EntryTooLarge, match=r"b'big'.*900"):
-        split_changes(7, {b"a": b"1", b"big": bytes(RECORD_BYTES_MAX)})
+        split_changes(7, {"default": {b"a": b"1", b"big": bytes(RECORD_BYTES_MAX)}})
 
 
 @pytest.mark.parametrize("fault", ["missing", "repeated", "exchanged", "altered", "foreign"])
@@ -59,8 +69,8 @@ def test_other_records_than_the_increment_speaks_of_are_refused_before_any_is_ap
     fault,
 ) -> None:
     """Count and checksum are compared at the call, before the first changes are handed out."""
-    values, ref = split_changes(7, {b"%d" % n: os.urandom(400) for n in range(5)}, 1000)
-    other, _ = split_changes(7, {b"%d" % n: os.urandom(400) for n in range(5)}, 1000)
+    values, ref = split_changes(7, {"s": {b"%d" % n: os.urandom(400) for n in range(5)}}, 1000)
+    other, _ = split_changes(7, {"s": {b"%d" % n: os.urandom(400) for n in range(5)}}, 1000)
     wrong = {
         "missing": values[1:],
         "repeated": [*values, values[-1]],

@@ -3,12 +3,13 @@
 import pytest
 
 from snapreplay.errors import StopError
+from snapreplay.snapshots.format.chunks import stated_digest
 from snapreplay.snapshots.format.envelope import RecordKind, decode
 from snapreplay.snapshots.format.records import Chunk
 from snapreplay.snapshots.proof.compaction import NotCompactable, chunk_records, folded, target_of
 from snapreplay.snapshots.proof.replay import ReplayDiffers, replayed, segments
 from snapreplay.snapshots.proof.state import At, last_batch
-from snapreplay.state.digest import EMPTY, Digest
+from snapreplay.state.digest import EMPTY
 from snapreplay.state.steps import all_of
 from tests.damage import memory
 from tests.snapshots.proof.test_replay import Logs, edited, now, proved, spoilt
@@ -36,8 +37,7 @@ def digest_of_chunks(images):
     for value in chunk_records("s", images, 900_000):
         chunk = decode(value)
         assert isinstance(chunk, Chunk)
-        for part in chunk.slices:
-            total = total.plus(Digest(len(part.entries), part.digest_a, part.digest_b))
+        total = total.plus(stated_digest(chunk).in_store(chunk.store))
     return total
 
 

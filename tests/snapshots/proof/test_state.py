@@ -11,7 +11,7 @@ from snapreplay.snapshots.proof.moment import Moment
 from snapreplay.snapshots.proof.state import At, StateUnreachable, last_batch, state_at
 from snapreplay.state.digest import Digest
 from tests.snapshots.proof.faults import another_value, other_changes
-from tests.support.audited_log import Fault, Story, changed, flipped
+from tests.support.audited_log import RETIRED, Fault, Story, changed, flipped, store_of
 from tests.support.audited_topics import MemoryLogs, MemoryTopics
 
 
@@ -37,10 +37,13 @@ def folded(story, logs):
         for record in records:
             entry = decode(record.value)
             if isinstance(entry, ChangesRecord):
-                entries |= {k: v for k, v in entry.stores["default"].items() if v is not None}
-                for key in [k for k, v in entry.stores["default"].items() if v is None]:
+                changes = {k: v for store in entry.stores.values() for k, v in store.items()}
+                entries |= {k: v for k, v in changes.items() if v is not None}
+                for key in [k for k, v in changes.items() if v is None]:
                     del entries[key]
             elif isinstance(entry, Increment):
+                for key in [k for k in entries if store_of(k) in entry.cleared]:
+                    del entries[key]
                 found[entry.batch] = record.offset, dict(entries)
     return found
 
@@ -53,7 +56,10 @@ def ended(story, batch):
             value = record.value or b""
             entry = decode(value) if value[5] == RecordKind.CHANGES else None
             if isinstance(entry, ChangesRecord) and entry.batch <= batch:
-                for key, changed_to in entry.stores["default"].items():
+                if entry.batch == 4:
+                    entries = {k: v for k, v in entries.items() if store_of(k) != RETIRED}
+                changes = {k: v for store in entry.stores.values() for k, v in store.items()}
+                for key, changed_to in changes.items():
                     entries.pop(key, None)
                     entries |= {} if changed_to is None else {key: changed_to}
     return entries

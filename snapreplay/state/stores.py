@@ -1,0 +1,150 @@
+"""A state of several named stores, as handlers see it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from keyword import iskeyword
+from typing import Any
+
+from snapreplay.errors import UsageError
+from snapreplay.state.composite import CompositeStore
+from snapreplay.state.map import MapState
+
+_LEGAL = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+
+
+class Stores:
+    """Several maps under names: one state, one transaction, one digest, one snapshot.
+
+    The short form is `Stores(items=MapState(bytes, Item), carts=MapState(str, Cart))`; its stores are attributes
+    of type `MapState[Any, Any]`. With a subclass type checkers know the types of each:
+
+        class Shop(Stores):
+            retired = ("offers",)
+
+            def __init__(self) -> None:
+                self.items = MapState(bytes, Item)
+                self.carts = MapState(str, Cart)
+
+    A store may be added at any time; it begins empty. A store that is not needed any more is named in `retired`: the
+    next batch deletes all its entries. Without that, a partition with entries of a store that the app does not have
+    stops (`UnknownStore`).
+
+    Attributes:
+        retired: names of stores that the app had and does not need any more.
+    """
+
+    retired: Sequence[str] = ()
+
+    def __init__(self, *, retired: Sequence[str] = (), **stores: MapState[Any, Any]) -> None:
+        """
+        Raises:
+            UsageError: an illegal name, or something else than a `MapState`.
+        """
+        if retired:
+            self.retired = retired
+        for name, store in stores.items():
+            setattr(self, name, store)
+
+    def __snapreplay_store__(self) -> CompositeStore:
+        """The engine's side of this state.
+
+        Raises:
+            UsageError: no store at all, one map under two names, or a retired name that is none.
+        """
+        made = vars(self).get(_MADE)
+        if made is None:
+            made = CompositeStore(self, self._checked(), self.retired)
+            self.__dict__[_MADE] = made
+        store: CompositeStore = made
+        return store
+
+    @property
+    def stream_time_ms(self) -> int:
+        """Highest record timestamp so far, including the current record's; -1 before the first."""
+        return self.__snapreplay_store__().stream_time_ms
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "retired":
+            object.__setattr__(self, name, value)
+            return
+        if not isinstance(value, MapState):
+            raise UsageError(
+                f"{type(self).__name__}.{name} = {value!r:.80}: only a MapState can be an attribute of a state,"
+                " because everything else is lost in a crash",
+                hint="keep it in a MapState",
+            )
+        if _MADE in vars(self):
+            raise UsageError(
+                f"{type(self).__name__}.{name} cannot be set after the state was made",
+                hint=f"change the entries of the store: `state.{name}[key] = value`, `state.{name}.clear()`",
+            )
+        if not _LEGAL.fullmatch(name) or iskeyword(name) or hasattr(type(self), name):
+            raise UsageError(
+                f"{name!r} cannot be the name of a store",
+                hint="use up to 64 letters, digits and underscores, beginning with a letter, and no name that the"
+                " class has already",
+            )
+        value.__snapreplay_store__().give_name(name)
+        object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        raise UsageError(
+            f"{type(self).__name__}.{name} cannot be deleted",
+            hint=f"`state.{name}.clear()` deletes its entries",
+        )
+
+    def __getattr__(self, name: str) -> MapState[Any, Any]:
+        names = ", ".join(maps_of(self)) or "none"
+        raise AttributeError(f"{type(self).__name__} has no store {name!r}; it has {names}")
+
+    def __repr__(self) -> str:
+        stores = ", ".join(f"{name}={store!r}" for name, store in maps_of(self).items())
+        return f"<{type(self).__name__} {stores}>"
+
+    def _checked(self) -> dict[str, Any]:
+        maps = maps_of(self)
+        what = type(self).__name__
+        if not maps:
+            raise UsageError(
+                f"{what} has no store",
+                hint="give it at least one: `Stores(items=MapState(str, dict))`, or `self.items = …` in `__init__`",
+            )
+        owners: dict[int, str] = {}
+        for name, store in maps.items():
+            other = owners.setdefault(id(store), name)
+            if other != name:
+                raise UsageError(
+                    f"{what}: {other} and {name} are the same MapState", hint="make one for each"
+                )
+        for name in _names(self.retired):
+            if name in maps or not _LEGAL.fullmatch(name):
+                raise UsageError(
+                    f"{what}: {name!r} cannot be retired",
+                    hint="name in retired only stores that the app had before and does not have any more",
+                )
+        return {name: store.__snapreplay_store__() for name, store in maps.items()}
+
+
+_MADE = "_made"
+
+
+def maps_of(view: object) -> dict[str, MapState[Any, Any]]:
+    """Returns the maps of a state, in the order of their names: of a `Stores`; of a `MapState` itself, named ""; of any
+    other state none.
+    """
+    if isinstance(view, MapState):
+        return {"": view}
+    if not isinstance(view, Stores):
+        return {}
+    found = {name: each for name, each in vars(view).items() if isinstance(each, MapState)}
+    return {name: found[name] for name in sorted(found)}
+
+
+def _names(retired: object) -> Sequence[str]:
+    if isinstance(retired, str) or not isinstance(retired, Sequence):
+        raise UsageError(
+            f"retired={retired!r} is no sequence of names", hint='use `retired=("offers",)`'
+        )
+    return retired

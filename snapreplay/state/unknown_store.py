@@ -1,0 +1,38 @@
+"""The error for stored entries that the app has no store for. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from snapreplay.counted import counted
+from snapreplay.errors import StopError
+from snapreplay.state.digest import DEFAULT_STORE
+
+
+class UnknownStore(StopError):
+    """There are entries in a store that the app neither has nor retires: it was renamed, or forgotten."""
+
+
+def unknown_store(
+    store: str, *known: str, entry_count: int | None = None, declared: Iterable[str] = ()
+) -> UnknownStore:
+    """Returns the error for `store`.
+
+    Args:
+        known: the stores that the app has.
+        entry_count: how many entries are in it; None: not known yet.
+        declared: names that were retired.
+    """
+    entries = "entries" if entry_count is None else counted(entry_count, "entry")
+    named = known != (DEFAULT_STORE,)
+    has = f"it has {', '.join(known)}" if named else "its state has no named stores"
+    kept = "" if named else f"{DEFAULT_STORE}=MapState(…), "
+    retired = "".join(f'"{name}", ' for name in sorted({*declared, store}))
+    return UnknownStore(
+        f"the log has {entries} in the store {store!r}, which this app neither has nor retires: {has}",
+        hint=f"nothing is lost. If the store was renamed, give it its name {store!r} again:"
+        f" `state=lambda: Stores({kept}{store}=MapState(…), …)`. If it is not needed any more, say so, and its entries"
+        f" are deleted with the next batch: `Stores({kept}…, retired=({retired.strip()}))`",
+        store=store,
+        entry_count=entry_count,
+    )

@@ -1,0 +1,99 @@
+"""Keys in order, against a sorted list."""
+
+import random
+from itertools import islice
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapreplay.errors import RecordError, UsageError
+from snapreplay.state import sorted_keys as module
+from snapreplay.state.map import MapState
+from snapreplay.state.sorted_keys import SortedKeys, keys_between, sorting
+from snapreplay.state.steps import all_of
+
+STEPS = st.lists(st.tuples(st.integers(0, 30), st.booleans(), st.booleans()), max_size=80)
+
+
+@given(STEPS, st.integers(1, 4))
+def test_what_is_being_read_does_not_change(steps: Any, block_keys: int) -> None:
+    """Keys come and go, wanted or not; some readers begin in between and end last."""
+    with patch.object(module, "BLOCK_KEYS", block_keys):
+        keys: SortedKeys[int] = SortedKeys()
+        model: set[int] = set()
+        readers: list[tuple[Any, list[int]]] = []
+        for key, present, read in steps:
+            keys.put(key, present=present)
+            (model.add if present else model.discard)(key)
+            if read:
+                reader = keys.between(keys.start, keys.end, reverse=key % 2 == 0)
+                wanted = sorted(model, reverse=key % 2 == 0)
+                assert list(islice(reader, 1)) == wanted[:1]
+                readers.append((reader, wanted[1:]))
+        for reader, wanted in readers:
+            assert list(reader) == wanted
+
+
+@given(st.sets(st.integers(0, 50)), st.integers(0, 50), st.integers(0, 50), st.booleans())
+def test_bounds_are_half_open(given_keys: set[int], start: int, end: int, reverse: bool) -> None:
+    """Also where they are not among the keys, or the wrong way round."""
+    with patch.object(module, "BLOCK_KEYS", 4):
+        keys: SortedKeys[int] = all_of(sorting([[key] for key in given_keys]))
+        found = list(keys_between(keys, None, start, end, reverse=reverse))
+    assert found == sorted((k for k in given_keys if start <= k < end), reverse=reverse)
+
+
+@given(st.sets(st.tuples(st.sampled_from("abc"), st.integers(0, 9))), st.sampled_from("abcd"))
+def test_a_prefix_is_the_first_parts(given_keys: set[tuple[str, int]], first: str) -> None:
+    """Of a tuple; together with a bound, both hold."""
+    with patch.object(module, "BLOCK_KEYS", 4):
+        keys: SortedKeys[tuple[str, int]] = all_of(sorting([list(given_keys)]))
+        found = list(keys_between(keys, (first,), (first, 3), None, reverse=False))
+        everything = list(keys_between(keys, (first,), None, None, reverse=False))
+    assert found == sorted(key for key in given_keys if key[0] == first and key[1] >= 3)
+    assert everything == sorted(key for key in given_keys if key[0] == first)
+
+
+def test_many_keys_are_sorted_in_small_steps() -> None:
+    """In whatever order they came, no step sorts more than some blocks; together they are in order."""
+    numbers = [f"{n:08d}" for n in range(100_000)]
+    shuffled = random.Random(1).sample(numbers, len(numbers))
+    for came in (numbers, shuffled, numbers[::-1]):
+        with patch.object(module, "sorted_bucket", wraps=module.sorted_bucket) as sorting_one:
+            keys: SortedKeys[str] = all_of(sorting([came[n::1024] for n in range(1024)]))
+        largest = max(len(call.args[0]) for call in sorting_one.mock_calls)
+        assert largest <= 6 * module.BLOCK_KEYS
+        assert len(sorting_one.mock_calls) > 100
+        assert list(keys.between(keys.start, keys.end)) == numbers
+
+
+@pytest.mark.parametrize(
+    ("key_type", "bounds"),
+    [
+        (int, {"prefix": 1}),
+        (int, {"start": "a"}),
+        (str, {"end": b"a"}),
+        (tuple[bytes, str], {"prefix": (b"a", "b", "c")}),
+        (tuple[bytes, str], {"start": ("a",)}),
+        (tuple[bytes, str], {"prefix": b"a"}),
+    ],
+)
+def test_a_bound_of_another_type_is_refused(key_type: Any, bounds: Any) -> None:
+    """By its value and the type that it is not; no bound at all is all keys."""
+    state: MapState[Any, int] = MapState(key_type, int, ordered=True)
+    with pytest.raises(RecordError, match=r"state\.range\(\): .* is no (prefix|bound) of a "):
+        state.range(**bounds)
+    assert list(state.range()) == []
+
+
+def test_a_map_that_keeps_no_order_has_no_ranges() -> None:
+    """It would sort all keys each time; done as the hint says, it does not."""
+    with pytest.raises(UsageError, match="does not keep its keys in order") as refused:
+        MapState(str, int).range()
+    assert "ordered=True" in refused.value.hint
+    state: MapState[str, int] = MapState(str, int, ordered=True)
+    state.update(b=2, a=1)
+    assert list(state.range(start="a", end="c", reverse=True)) == [("b", 2), ("a", 1)]

@@ -1,0 +1,78 @@
+"""Keys of several parts."""
+
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from snapreplay.state.keys import stored_key
+from snapreplay.state.tuple_keys import is_tuple_key, tuple_packer, unpack_tuple
+
+PARTS: dict[type, st.SearchStrategy[Any]] = {
+    str: st.text(st.characters(codec="utf-8"), max_size=4)
+    | st.sampled_from(["", "\0", "\0\0", "a\0", "\x7f\x80"]),
+    bytes: st.binary(max_size=4) | st.sampled_from([b"\0", b"\0\xff", b"\xff", b"\0\0", b"\x01"]),
+    int: st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 2),
+}
+TYPES = st.lists(st.sampled_from(list(PARTS)), min_size=1, max_size=3).map(tuple)
+
+
+@st.composite
+def two_keys(draw: st.DrawFn) -> tuple[tuple[type, ...], Any, Any]:
+    """Of the same types."""
+    types = draw(TYPES)
+    one, other = (tuple(draw(PARTS[each]) for each in types) for _ in range(2))
+    return types, one, other
+
+
+@given(two_keys())
+@example(((str, str), ("a", "\0b"), ("a\0", "b")))
+@example(((bytes, int), (b"\0", -1), (b"\0\0", -2)))
+@example(((int,), (-(2**63),), (2**63 - 1,)))
+def test_the_order_of_the_bytes_is_that_of_the_tuples(keys: Any) -> None:
+    """And equal bytes are equal tuples, so they read back; without their types, too."""
+    types, one, other = keys
+    pack = tuple_packer(types)
+    assert (pack(one) < pack(other)) == (one < other)
+    assert (pack(one) == pack(other)) == (one == other)
+    for key in (one, other):
+        assert unpack_tuple(pack(key)) == key == stored_key(pack(key))
+        assert is_tuple_key(pack(key))
+
+
+@given(two_keys())
+def test_a_key_begins_with_the_bytes_of_its_first_parts(keys: Any) -> None:
+    """So all keys with the same first parts lie together."""
+    types, one, _ = keys
+    for count in range(1, len(types) + 1):
+        assert tuple_packer(types)(one).startswith(tuple_packer(types[:count])(one[:count]))
+
+
+def test_the_bytes_never_change() -> None:
+    """Logs hold them."""
+    packed = tuple_packer((bytes, str, int))((b"a\0b", "\u00e4", -1))
+    assert packed == b"\xc1\x01a\0\xffb\0\x02\xc3\xa4\0\x03\x7f\xff\xff\xff\xff\xff\xff\xff"
+
+
+@given(st.binary(max_size=12))
+@example(b"\xc1\x01a")
+@example(b"\xc1\x01a\0\xff")
+@example(b"\xc1\x03\0")
+@example(b"\xc1\x02\xff\0")
+@example(b"\xc1\x04")
+def test_other_bytes_are_refused_or_are_a_key(encoded: bytes) -> None:
+    """Nothing else is raised."""
+    try:
+        key = unpack_tuple(encoded)
+    except ValueError:
+        return
+    assert all(type(part) in PARTS for part in key)
+
+
+def test_what_cannot_be_held_is_an_error_of_the_encoder() -> None:
+    """An int beyond 64 bits, a string that UTF-8 cannot hold."""
+    with pytest.raises(OverflowError):
+        tuple_packer((int,))((2**63,))
+    with pytest.raises(ValueError, match="surrogates"):
+        tuple_packer((str,))(("\ud800",))
