@@ -19,7 +19,6 @@ from snapreplay.service.topics.requirements import (
     own_topics,
     partition_count,
 )
-from snapreplay.state.store import store_of
 
 _RAN_BEFORE = (
     "; or, if the app ran before (then init refuses), bring both back from a backup or mirror; or begin anew under a"
@@ -106,7 +105,7 @@ def _input_retention_ms(inputs: list[TopicFacts]) -> int | None:
 
 
 def _check_dead_letters(app: App[Any], settings: Settings) -> None:
-    if settings.errors.policy != "dead_letter" or store_of(app.state()).can_roll_back:
+    if settings.errors.policy != "dead_letter" or app.new_store().can_roll_back:
         return
     raise UsageError(
         f"errors.policy = dead_letter, but the state of app {app.app_id!r} cannot roll back:"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from snapreplay.app.codecs import utf8 as utf8
     from snapreplay.app.out import Out as Out
     from snapreplay.app.record import Record as Record
+    from snapreplay.app.timer import Timer as Timer
     from snapreplay.app.topic import Topic as Topic
     from snapreplay.errors import RecordError as RecordError
     from snapreplay.errors import SnapreplayError as SnapreplayError
@@ -49,6 +50,7 @@ _HOME = {
     "State": "state.contract",
     "StopError": "errors",
     "Stores": "state.stores",
+    "Timer": "app.timer",
     "Topic": "app.topic",
     "UsageError": "errors",
     "i64": "app.codecs",

@@ -102,6 +102,23 @@ COVERED_BY: dict[str, tuple[str, str]] = {
         "tests/snapreplay/devbroker/test_node.py",
         "it raises them",
     ),
+    "snapreplay/app/batch.py": ("tests/snapreplay/app/test_fold.py", "the fold takes and gives it"),
+    "snapreplay/state/stamp.py": (
+        "tests/snapreplay/state/test_scheduled.py",
+        "values of a map with a ttl have one",
+    ),
+    "snapreplay/state/timed.py": (
+        "tests/snapreplay/app/test_turns.py",
+        "every state there is one",
+    ),
+    "snapreplay/state/timers.py": (
+        "tests/snapreplay/app/test_timer.py",
+        "handlers set and cancel them",
+    ),
+    "snapreplay/state/timetable.py": (
+        "tests/snapreplay/app/test_turns.py",
+        "its order is compared with one by hand",
+    ),
     "snapreplay/state/steps.py": (
         "tests/snapreplay/state/test_staging.py",
         "whatever takes long is done in them",

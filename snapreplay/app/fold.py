@@ -3,6 +3,9 @@
     begin → feed … feed → finish      the normal way (or staging, later sealing); RecordError leads to
             abandon, isolate          the same records, one by one: only the failing one is dropped
 
+Where the state has timers or entries that expire, what is due comes before the record that moves stream time, see
+`turns`. Then `applying` goes on for as long as the batch has room; `replaying` does what a batch did.
+
 The effect of a batch (state, outputs, skipped records) is that of its records as batches of one.
 Where the two could differ (one object under two keys, in two records), the batch fails and
 `isolate` decides.
@@ -14,69 +17,30 @@ the same batches, so it agrees; `snapreplay.testing.check` finds such a handler.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
 from snapreplay.app.app import App
+from snapreplay.app.batch import Applied, ErrorPolicy, Portion
 from snapreplay.app.codecs import Codec
-from snapreplay.app.dead_letter import dead_letter
+from snapreplay.app.dead_letter import dead_letter, timer_dead_letter
 from snapreplay.app.failure import NEVER_HANDLER_ERRORS, answered, record_error
-from snapreplay.app.input_ranges import InputRanges, out_of_order
+from snapreplay.app.input_ranges import InputRanges, offsets_of, out_of_order
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.out import DEFAULT_LIMIT_BYTES, Out
 from snapreplay.app.output_hash import hashing
-from snapreplay.app.ranges import Anchor, InputRange, SkippedRange
-from snapreplay.app.record import InputRecord, Output, Record
+from snapreplay.app.record import InputRecord, Output, Record, id_of
+from snapreplay.app.timer import Timer
+from snapreplay.app.turns import OnFailure, Turns
 from snapreplay.errors import RecordError, StopError, UsageError
-from snapreplay.state.contract import Sealed, Store
+from snapreplay.state.contract import Store
 from snapreplay.state.steps import Steps, all_of
 
+SLICE_RECORDS = 256
+"""Applied in one step."""
+
 PASSING = (*NEVER_HANDLER_ERRORS, StopError)
-
-
-class ErrorPolicy(Enum):
-    """What becomes of a record that cannot be applied."""
-
-    FAIL = "fail"
-    DEAD_LETTER = "dead_letter"
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """A batch, applied and sealed: what goes into its transaction.
-
-    Attributes:
-        ranges: what was read, in the order applied, skipped records included; empty if the first
-            record failed.
-        positions: next offset of every input.
-        record_count: applied records, without the skipped ones.
-        skipped: the dead-lettered records.
-        anchors: the last record of each input that had any, applied or skipped.
-        outputs: what the handlers sent, in order, without outputs of skipped records.
-        outputs_xxh64: output topic → hash of what was sent to it; a replay must give the same.
-        dead_letters: one record for the dead-letter topic for each skipped record, in order.
-        errors: the reasons, in the order of `dead_letters`.
-        sealed: the effect on the state.
-        stream_time_ms: highest timestamp of all records applied so far; -1 before the first.
-        failure: with policy FAIL, why the record after `ranges` could not be applied; that record
-            and those after it are not covered.
-    """
-
-    ranges: list[InputRange]
-    positions: dict[str, int]
-    record_count: int
-    skipped: list[SkippedRange]
-    anchors: dict[str, Anchor]
-    outputs: list[Output]
-    outputs_xxh64: dict[str, int]
-    dead_letters: list[Output]
-    errors: list[RecordError]
-    sealed: Sealed
-    stream_time_ms: int
-    failure: RecordError | None = None
 
 
 class Fold:
@@ -114,16 +78,24 @@ class Fold:
             topic.name: (topic, app.handlers[topic], _decoder(topic.key), _decoder(topic.value))
             for topic in app.inputs
         }
+        self._turns: Turns | None = None
+        if store.timetable is not None:
+            self._turns = Turns(app, store, store.timetable, partition, self._out)
         self._coverage = InputRanges({})
         self._began_at_ms = -1
         self._dead_letters: list[Output] = []
         self._errors: list[RecordError] = []
         self._outputs_xxh64: dict[str, int] = {}
 
-    def begin(self, positions: Mapping[str, int]) -> None:
+    @property
+    def is_timed(self) -> bool:
+        """Something may be due before a record: use `applying`."""
+        return self._turns is not None
+
+    def begin(self, positions: Mapping[str, int], portion: Portion | None = None) -> None:
         """Start a batch. `positions`: next offset of each input."""
-        self._start(positions)
         self._store.begin()
+        self._start(positions, portion)
 
     def feed(self, records: Sequence[InputRecord]) -> None:
         """Apply records in this order; may be called several times per batch. Offsets must rise within each input.
@@ -134,12 +106,54 @@ class Fold:
         """
         if not records:
             return
+        if self._turns is not None:
+            all_of(self.applying(Portion(records)))
+            return
         runs: Iterable[Sequence[InputRecord]] = (records,)
         if len(self._ways) > 1:
             runs = (list(run) for _, run in groupby(records, key=attrgetter("topic")))
         for run in runs:
             self._apply_run(run)
             self._coverage.applied(run[-1], len(run))
+
+    def applying(self, portion: Portion) -> Steps[None]:
+        """Apply what a batch that was begun is to apply: up to its end, or until the batch is full.
+
+        Raises:
+            RecordError: as `feed`, or of a timer: `timer_id` names it.
+            OutOfOrder: as `feed`.
+        """
+        skipped = offsets_of(portion.skipped)
+        turns = self._turns
+        if turns is None and not skipped:
+            for start in range(0, len(portion.records), SLICE_RECORDS):
+                self.feed(portion.records[start : start + SLICE_RECORDS])
+                yield
+            return
+        for record in portion.records:
+            if turns is not None and not turns.is_quiet(record.timestamp):
+                yield from turns.passing(record.timestamp)
+                if turns.is_full:
+                    return
+            if skipped and (record.topic, record.offset) in skipped:
+                self._skip(record)
+            else:
+                self._apply_run((record,))
+                self._coverage.applied(record, 1)
+                self._passed()
+            yield
+        yield from self._moving(portion, None)
+
+    def _moving(self, portion: Portion, alone: OnFailure | None) -> Steps[RecordError | None]:
+        """Stream time, after the records."""
+        if portion.to_ms is None:
+            return None
+        failure = None
+        if self._turns is not None:
+            failure = yield from self._turns.passing(portion.to_ms, portion.fired_count, alone)
+        if failure is None and not (self._turns and self._turns.is_full):
+            self._move_time(portion.to_ms)
+        return failure
 
     def pass_over(self, ends: Mapping[str, int]) -> None:
         """Move past offsets without records, per input, as part of the batch."""
@@ -158,7 +172,7 @@ class Fold:
 
     def sealing(self) -> Steps[Applied]:
         """Return the staged batch, ready for its transaction. The batch before it must be merged."""
-        return self._applied(None, [], [])
+        return self._applied(None)
 
     def finishing(self) -> Steps[Applied]:
         """`staging`, then `sealing`. Raises as `staging`."""
@@ -182,62 +196,101 @@ class Fold:
             self._store.drop()
 
     def isolate(self, positions: Mapping[str, int], records: Sequence[InputRecord]) -> Applied:
-        """Apply the records of an abandoned batch again, from the same positions, one by one.
+        """Run all of `isolating` at once."""
+        return all_of(self.isolating(positions, Portion(records)))
 
-        A failing record changes nothing. With DEAD_LETTER it is skipped; with FAIL the batch ends
-        before it, and `failure` says why.
+    def isolating(
+        self,
+        positions: Mapping[str, int],
+        portion: Portion,
+        refused: RecordError | None = None,
+    ) -> Steps[Applied]:
+        """Apply what an abandoned batch was to apply again, from the same positions, one by one.
+
+        A failing record or timer changes nothing. With DEAD_LETTER it is skipped; with FAIL the batch ends
+        before it, and `failure` says why. `refused`: an error to fail the record that it names with instead.
 
         Raises:
-            UsageError: the store cannot roll back; restore it, then feed only the records before
+            UsageError: the store cannot roll back; restore it, then apply only the records before
                 the failing one.
-        """
-        self.begin_alone(positions)
-        for record in records:
-            failure = self.feed_alone(record)
-            if failure is not None:
-                return all_of(self.sealing_alone(failure))
-        return all_of(self.sealing_alone(None))
-
-    def begin_alone(self, positions: Mapping[str, int]) -> None:
-        """Begin `isolate` in parts, so that it does not block an event loop: next call `feed_alone`
-        for each record up to a failure, then `sealing_alone`.
-
-        Raises:
-            UsageError: as `isolate`.
         """
         if not self._store.can_roll_back:
             raise UsageError(f"{self._app.app_id}: the state cannot undo a single record")
-        self._start(positions)
-        self._dead_letters, self._errors = [], []
-
-    def feed_alone(
-        self, record: InputRecord, refused: RecordError | None = None
-    ) -> RecordError | None:
-        """Apply one record; `refused` is an error to fail it with instead.
-
-        Returns:
-            With policy FAIL, why it could not be applied, which ends the batch; otherwise None.
-        """
-        error = refused or self._apply_alone(record)
-        if error is None:
-            return None
-        if self._policy is ErrorPolicy.FAIL:
-            return error
-        self._coverage.skip(record)
-        self._dead_letters.append(self._dead_letter(record, error))
-        self._errors.append(error)
-        return None
-
-    def sealing_alone(self, failure: RecordError | None) -> Steps[Applied]:
-        """Return what `feed_alone` applied, as one batch; `failure` is what it returned last."""
+        self._start(positions, portion)
+        failure = yield from self._isolating(portion, refused)
         self._outputs_xxh64 = yield from hashing(self._out.staged)
-        return (yield from self._applied(failure, self._dead_letters, self._errors))
+        return (yield from self._applied(failure))
 
-    def _start(self, positions: Mapping[str, int]) -> None:
+    def replaying(self, positions: Mapping[str, int], portion: Portion) -> Steps[Applied]:
+        """Apply a recorded batch again: as a whole, or, if that fails, one by one, as it went the first time.
+
+        Raises:
+            RecordError: the store cannot roll back.
+        """
+        self.begin(positions, portion)
+        try:
+            yield from self.applying(portion)
+            return (yield from self.finishing())
+        except RecordError:
+            self.abandon()
+            if not self._store.can_roll_back:
+                raise
+        return (yield from self.isolating(positions, portion))
+
+    def _isolating(
+        self, portion: Portion, refused: RecordError | None
+    ) -> Steps[RecordError | None]:
+        skipped, turns = offsets_of(portion.skipped), self._turns
+        for record in portion.records:
+            if turns is not None and not turns.is_quiet(record.timestamp):
+                failure = yield from turns.passing(record.timestamp, alone=self._without)
+                if failure is not None or turns.is_full:
+                    return failure
+            if skipped and (record.topic, record.offset) in skipped:
+                self._skip(record)
+                continue
+            named = refused is not None and id_of(record) == refused.record_id
+            error = refused if named else self._apply_alone(record)
+            if error is not None:
+                if self._policy is ErrorPolicy.FAIL:
+                    return error
+                self._skip(record)
+                self._dead_letters.append(self._dead_letter(record, error))
+                self._errors.append(error)
+            yield
+        return (yield from self._moving(portion, self._without))
+
+    def _without(self, timer: Timer[Any], error: RecordError) -> bool:
+        """Whether to go on without a timer that failed."""
+        if self._policy is ErrorPolicy.FAIL:
+            return False
+        self._dead_letters.append(timer_dead_letter(self._app.version, timer, error))
+        self._errors.append(error)
+        return True
+
+    def _skip(self, record: InputRecord) -> None:
+        """It has no effect but that of its timestamp, which it has had on the timers already."""
+        self._coverage.skip(record)
+        self._move_time(record.timestamp)
+        self._passed()
+
+    def _passed(self) -> None:
+        if self._turns is not None:
+            self._turns.fired_count = 0
+
+    def _move_time(self, to_ms: int) -> None:
+        self._store.stream_time_ms = max(self._store.stream_time_ms, to_ms)
+
+    def _start(self, positions: Mapping[str, int], portion: Portion | None) -> None:
         self._coverage = InputRanges(positions)
         self._began_at_ms = self._store.stream_time_ms
         self._out.staged.clear()
         self._outputs_xxh64 = {}
+        self._dead_letters, self._errors = [], []
+        if self._turns is not None and portion is not None:
+            self._turns.begin(portion.events_max, portion.skipped_timers)
+        elif self._turns is not None:
+            self._turns.begin()
 
     def _apply_run(self, run: Sequence[InputRecord]) -> None:
         """The hot loop: at least one record, all of one input."""
@@ -290,6 +343,7 @@ class Fold:
             del staged[outputs_before:]
             return error
         self._coverage.applied(record, 1)
+        self._passed()
         return None
 
     def _stage_alone(self, record: InputRecord) -> None:
@@ -304,9 +358,7 @@ class Fold:
         limit_bytes = self._limits.get(topic, DEFAULT_LIMIT_BYTES)
         return dead_letter(self._app.app_id, self._app.version, record, error, limit_bytes)
 
-    def _applied(
-        self, failure: RecordError | None, dead_letters: list[Output], errors: list[RecordError]
-    ) -> Steps[Applied]:
+    def _applied(self, failure: RecordError | None) -> Steps[Applied]:
         sealed = yield from self._store.sealing()
         coverage, out = self._coverage, self._out
         outputs, out.staged = out.staged, []
@@ -318,11 +370,12 @@ class Fold:
             anchors=coverage.anchors,
             outputs=outputs,
             outputs_xxh64=self._outputs_xxh64,
-            dead_letters=dead_letters,
-            errors=errors,
+            dead_letters=self._dead_letters,
+            errors=self._errors,
             sealed=sealed,
             stream_time_ms=self._store.stream_time_ms,
             failure=failure,
+            **({} if self._turns is None else self._turns.counted()),
         )
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from snapreplay.app.anchor import anchor_of
 from snapreplay.app.app import App
-from snapreplay.app.fold import ErrorPolicy, Fold
+from snapreplay.app.batch import ErrorPolicy
+from snapreplay.app.fold import Fold
 from snapreplay.app.input_ranges import OutOfOrder
 from snapreplay.app.ranges import InputRange, SkippedRange
 from snapreplay.errors import RecordError, UsageError
@@ -38,14 +39,14 @@ def test_applied_describes_the_batch():
 
 
 def test_skipped_record_leaves_nothing_and_becomes_a_dead_letter():
-    """Half of a record's effects never stay: no change, no output, no stream time. It was read, so it is the anchor."""
+    """Half of a record's effects never stay: no change, no output. It was read: it is the anchor, and moves time."""
     good, bad = raw("payments", 0, {}, at=10), doing(1, "raise", key=b"bob", at=99)
     bench = Bench()
     applied = bench.batch([good, bad])
     only_good = Bench()
     only_good.batch([good])
     assert bench.store.digest == only_good.store.digest
-    assert applied.stream_time_ms == bench.store.stream_time_ms == 10
+    assert applied.stream_time_ms == bench.store.stream_time_ms == 99
     assert applied.anchors == {"payments": anchor_of(bad)}
     assert applied.skipped == [SkippedRange("payments", 1, 2)]
     assert (applied.record_count, applied.ranges) == (1, [InputRange("payments", 0, 2, 2)])
