@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from snapreplay.app.fold import Applied
+from snapreplay.app.batch import Applied
 from snapreplay.counted import counted
 from snapreplay.snapshots.format.changes import check_changes
 from snapreplay.snapshots.format.records import Increment
