@@ -278,6 +278,10 @@ class Partition(Model):
     stores: Annotated[tuple[StoreSize, ...], Field(description="Empty if the state is no map.")]
     records_total: Count
     skipped_total: Count
+    stream_time_ms: Count | None
+    timers_pending: Count
+    timers_total: Count
+    expired_total: Count
     digest: str | None
     values_read: Annotated[
         ValuesRead | None,

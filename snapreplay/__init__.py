@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from snapreplay.app.codecs import utf8 as utf8
     from snapreplay.app.out import Out as Out
     from snapreplay.app.record import Record as Record
+    from snapreplay.app.timer import Timer as Timer
     from snapreplay.app.topic import Topic as Topic
     from snapreplay.errors import NotBegun as NotBegun
     from snapreplay.errors import NotCaughtUp as NotCaughtUp
@@ -90,6 +91,7 @@ _HOME = {
     "Stores": "state.stores",
     "StoresView": "state.view",
     "TimeoutSettings": "service.config.groups",
+    "Timer": "app.timer",
     "Topic": "app.topic",
     "UnknownPartition": "errors",
     "UsageError": "errors",

@@ -171,10 +171,11 @@ class RecordId(NamedTuple):
 
 
 class RecordError(SnapreplayError):
-    """One input record cannot be applied (codec, handler, size): deterministic, not transient.
+    """One input record cannot be applied, or one timer not handled (codec, handler, size): not transient.
 
     Attributes:
-        record_id: None while it is not known.
+        record_id: None while it is not known, and of a timer.
+        timer_id: of a timer, else None.
     """
 
     reaction = Reaction.HANDLER_POLICY
@@ -184,6 +185,7 @@ class RecordError(SnapreplayError):
     ) -> None:
         super().__init__(message, hint=hint, **facts)
         self.record_id = record_id
+        self.timer_id: str | None = None
 
 
 class DamagedError(RebuildError):

@@ -124,4 +124,29 @@ COVERED_BY: dict[str, tuple[str, str]] = {
         "tests/snapreplay/state/test_staging.py",
         "whatever takes long is done in them",
     ),
+    "snapreplay/app/batch.py": ("tests/snapreplay/app/test_fold.py", "the fold takes and gives it"),
+    "snapreplay/app/halving.py": (
+        "tests/snapreplay/app/test_fold_batches.py",
+        "the fold isolates with it",
+    ),
+    "snapreplay/state/stamp.py": (
+        "tests/snapreplay/state/test_scheduled.py",
+        "values of a map with a ttl have one",
+    ),
+    "snapreplay/state/timed.py": (
+        "tests/snapreplay/app/test_turns.py",
+        "every state there is one",
+    ),
+    "snapreplay/state/timers.py": (
+        "tests/snapreplay/app/test_timer.py",
+        "handlers set and cancel them",
+    ),
+    "snapreplay/state/timetable.py": (
+        "tests/snapreplay/app/test_turns.py",
+        "its order is compared with one by hand",
+    ),
+    "snapreplay/state/slices.py": (
+        "tests/snapreplay/app/test_harness.py",
+        "it crashes and restores with them",
+    ),
 }

@@ -31,6 +31,13 @@ class BatchSettings(SettingsGroup):
     """Time to wait for a fuller batch (ms); 0 = none. More means fewer transactions and later outputs."""
 
 
+class StreamTimeSettings(SettingsGroup):
+    """How the time goes on that timers and entries with a ttl follow."""
+
+    idle_advance_ms: int = Field(0, ge=0, le=86_400_000)
+    """On input that is quiet for this long, stream time follows the clock so far behind (ms); 0 = never. See below."""
+
+
 class SnapshotSettings(SettingsGroup):
     """When full snapshots are written, and how."""
 

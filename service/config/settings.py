@@ -25,6 +25,7 @@ from snapreplay.service.config.groups import (
     RestoreSettings,
     RetentionSettings,
     SnapshotSettings,
+    StreamTimeSettings,
     TimeoutSettings,
 )
 from snapreplay.service.config.kafka_properties import (
@@ -55,6 +56,7 @@ class Settings(BaseModel):
     """This process's own name, the same after a restart: static membership. Empty: dynamic membership. See below."""
     http: HttpSettings = HttpSettings()
     batch: BatchSettings = BatchSettings()
+    stream_time: StreamTimeSettings = StreamTimeSettings()
     changelog: ChangelogSettings = ChangelogSettings()
     snapshot: SnapshotSettings = SnapshotSettings()
     restore: RestoreSettings = RestoreSettings()

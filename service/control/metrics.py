@@ -195,6 +195,16 @@ _GAUGES: Sequence[_Gauge] = (
         lambda status: status.state_largest_entry_bytes,
     ),
     _Gauge(
+        "snapreplay_stream_time_timestamp_seconds",
+        "Unix time that stream time has reached.",
+        lambda status: None if status.stream_time_ms is None else status.stream_time_ms / 1000,
+    ),
+    _Gauge(
+        "snapreplay_timers_pending",
+        "Timers of keys that are set.",
+        lambda status: status.timers_pending,
+    ),
+    _Gauge(
         "snapreplay_batch",
         "Number of the last committed batch.",
         lambda status: status.batch,
@@ -250,6 +260,16 @@ _COUNTERS: Sequence[_Gauge] = (
         "snapreplay_skipped_total",
         "Input records dead-lettered since this process owns the partition.",
         lambda status: status.skipped_total,
+    ),
+    _Gauge(
+        "snapreplay_timers_total",
+        "Timers fired since this process owns the partition, replayed ones not counted.",
+        lambda status: status.timers_total,
+    ),
+    _Gauge(
+        "snapreplay_expired_total",
+        "Entries expired since this process owns the partition, replayed ones not counted.",
+        lambda status: status.expired_total,
     ),
 )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from snapreplay.app.fold import Applied
+from snapreplay.app.batch import Applied
 from snapreplay.snapshots.format.records import (
     NO_OFFSET,
     ChangesRef,
@@ -113,6 +113,8 @@ class Chain:
             digest=digest or self.last.digest,
             last_decision_offset=decided_at(self.last, self.last_offset),
             cleared=[],
+            fired_count=0,
+            skipped_timers=[],
         )
         if applied is None:
             return common
@@ -129,6 +131,8 @@ class Chain:
             digest=digest or applied.sealed.digest,
             store_digests=applied.sealed.store_digests,
             cleared=applied.sealed.cleared,
+            fired_count=applied.fired_count,
+            skipped_timers=list(applied.skipped_timers),
         )
 
     def _pointers(self) -> list[Pointer]:

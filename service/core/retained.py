@@ -122,7 +122,7 @@ def is_ahead(last: Increment) -> bool:
     if not last.anchors:
         return False
     newest = last.pointers[0].batch if last.pointers else -1
-    return bool(last.ranges) or newest + 1 < last.batch
+    return not last.is_empty or newest + 1 < last.batch
 
 
 def needs_inputs(last: Increment) -> bool:

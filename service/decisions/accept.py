@@ -22,7 +22,6 @@ from snapreplay.service.publish.state import Begun
 from snapreplay.service.recovery.acceptable_failures import command, finding_of
 from snapreplay.service.runtime.context import Context, Identity
 from snapreplay.state.contract import Store
-from snapreplay.state.store import store_of
 
 INSTANCE_ID = "snapreplay-accept"
 """In the claim: tells a fenced owner that no process of the service fenced it."""
@@ -80,7 +79,7 @@ async def propose(
         )
     identity = Identity.of_this_process(INSTANCE_ID)
     context = Context(app, settings, cluster, view, identity, partition, asyncio.Semaphore(1))
-    examiner = Examiner(context, store_of(app.state()), on_news)
+    examiner = Examiner(context, app.new_store(), on_news)
     try:
         return await _proposal(context, examiner, finding_id, reason.strip())
     finally:

@@ -28,7 +28,6 @@ from snapreplay.service.topics.decode import is_ours
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.records import NO_OFFSET, Genesis
-from snapreplay.state.store import store_of
 
 
 class PartitionLost(StopError):
@@ -263,7 +262,7 @@ async def _write(context: Context, start: StartFrom) -> str:
     view = context.view
     starts = await start_offsets(context, start)
     genesis = Genesis(view.cluster_id, view.partition_count, starts)
-    digest = store_of(context.app.state()).digest
+    digest = context.app.new_store().digest
     async with owned(context) as ours:
         found = await ours.last_increment()
         if found is not None:

@@ -38,7 +38,6 @@ from snapreplay.service.topics.snapshots import load_manifest
 from snapreplay.snapshots.format.records import NO_OFFSET, Genesis, Increment
 from snapreplay.snapshots.plan import plan_start
 from snapreplay.state.contract import Store
-from snapreplay.state.store import store_of
 from snapreplay.state.values import StoredValueUnreadable
 
 BeginAt = Literal["earliest", "latest", "positions"]
@@ -103,7 +102,7 @@ async def takeover_of(context: Context, source_id: str, begin: BeginAt) -> Takeo
         CannotTakeOver: that state cannot be had or read, or `begin` is nowhere in the inputs.
         SchemaDiffers: the snapshot is of another schema_version.
     """
-    store = store_of(context.app.state())
+    store = context.app.new_store()
     source = replace(context, app=_named(context.app, source_id))
     last = await _load(source, store)
     _check_entries(source, store)

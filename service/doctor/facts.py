@@ -15,7 +15,6 @@ from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.inspected import Broker, OpenTransaction, Replicas, WriteProbe
 from snapreplay.service.ports import TopicFacts, TopicPartition
 from snapreplay.service.topics.requirements import own_topics
-from snapreplay.state.store import store_of
 
 TRANSACTION_TOPIC = "__transaction_state"
 
@@ -154,7 +153,7 @@ class Facts:
     @property
     def is_map(self) -> bool:
         """Whether the app's state is a map, so that batches can record their changes."""
-        return self.app is not None and store_of(self.app.state()).keeps_changes
+        return self.app is not None and self.app.new_store().keeps_changes
 
     @property
     def app_name(self) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from snapreplay.app.fold import Applied
+from snapreplay.app.batch import Applied
 from snapreplay.app.record import Output
 from snapreplay.errors import RetryableError
 from snapreplay.service.clock import wall_ms

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snapreplay.app.fold import Applied
+from snapreplay.app.batch import Applied
 from snapreplay.app.ways import go_on
 from snapreplay.errors import StopError
 from snapreplay.service.core.dead_letter_limit import DeadLetterGauge, DeadLetterLimits

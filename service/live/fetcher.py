@@ -65,6 +65,14 @@ class Fetcher:
     def _end_offset(self, name: str) -> int | None:
         return self._reader.end_offset(self._partitions[name]) if self._reader else None
 
+    def is_quiet(self) -> bool:
+        """Each input is read up to its end, as far as is known; an end that is not known is none."""
+        reader = self._reader
+        if reader is None:
+            return False
+        ends = [(reader.position(at), reader.end_offset(at)) for at in self._partitions.values()]
+        return all(end is not None and position >= end for position, end in ends)
+
     def _caught_up(self) -> bool:
         """Nothing more has been there to fetch: only then may waiting fill the batch."""
         reader = self._reader

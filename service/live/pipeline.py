@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 
-from snapreplay.app.fold import Applied, ErrorPolicy, Fold
+from snapreplay.app.batch import Applied, ErrorPolicy, Portion
+from snapreplay.app.fold import Fold
 from snapreplay.app.record import InputRecord, id_of
 from snapreplay.app.ways import go_on
 from snapreplay.errors import RecordError, SnapreplayError
@@ -23,13 +24,14 @@ from snapreplay.service.live.committer import Committed, Committer
 from snapreplay.service.live.dead_letter_limit import DeadLetterCheck, DeadLetterLimitReached
 from snapreplay.service.live.dead_letter_log import DeadLetterLog
 from snapreplay.service.live.fetcher import Fetcher
+from snapreplay.service.live.idle_time import IdleTime
 from snapreplay.service.live.input_guard import InputGuard
 from snapreplay.service.live.pace import Pace
 from snapreplay.service.live.snapshot_scheduler import SnapshotScheduler
 from snapreplay.service.live.state_digests import StateDigests
 from snapreplay.service.recovery.driver import Recovered
 from snapreplay.service.runtime.context import Context
-from snapreplay.service.runtime.cooperative import feed, isolate, pause, run_cooperatively
+from snapreplay.service.runtime.cooperative import apply, pause, run_cooperatively
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.state.contract import Store
@@ -70,9 +72,12 @@ class Live:
         self._flood = DeadLetterCheck(context)
         self._dead_letters = DeadLetterLog(context.partition)
         self._fetcher = Fetcher(context, POLLED_RECORDS)
+        self._idle_time = IdleTime(store, context.settings.stream_time.idle_advance_ms)
         self._pace = Pace(context.settings.batch.records_max)
         self._stop_at = stop_at
         self._stopping = False
+        self._left: Sequence[InputRecord] = ()
+        """Fetched, but a batch had no room for what is due before them."""
         self._refused: RecordError | None = None
         self._began_at = (recovered.chain.last.batch, asyncio.get_running_loop().time())
         self.at_work: Callable[[], None] | None = None
@@ -235,16 +240,36 @@ class Live:
                 self._passed = self._fetcher.beyond(self._positions)
                 if self.snapshots.looked():
                     await self._pass_markers()
+                else:
+                    await self._pass_time()
             return
-        failure = await self._feed(records)
+        self._idle_time.heard()
+        portion = Portion(records, events_max=self._pace.records_max)
+        await self._apply_and_commit(portion)
+
+    async def _apply_and_commit(self, portion: Portion) -> None:
+        failure = await self._apply(portion)
         if not self._in_place:
             await self._settle_and_mark(wait=True)
-        await self._commit(await self._finish(records, failure))
+        applied = await self._finish(portion, failure)
+        if applied.is_full:
+            positions = applied.positions
+            self._left = [each for each in portion.records if each.offset >= positions[each.topic]]
+        await self._commit(applied)
+
+    async def _pass_time(self) -> None:
+        """On quiet input stream time may go on without a record."""
+        if not self._fetcher.is_quiet():
+            self._idle_time.heard()
+            return
+        to_ms = await self._idle_time.reached()
+        if to_ms is not None:
+            await self._apply_and_commit(Portion(to_ms=to_ms, events_max=self._pace.records_max))
 
     async def _pass_markers(self) -> None:
         """Only markers and aborted records lie between the last record and the reader: a batch of none moves the
         position behind them, or their deletion would look like that of records."""
-        ends = self._fetcher.beyond(self._positions)
+        ends = {} if self._left else self._fetcher.beyond(self._positions)
         if ends:
             self._fold.begin(self._positions)
             self._fold.pass_over(ends)
@@ -261,15 +286,16 @@ class Live:
         if self._committer.idle:
             self.snapshots.begin_if_due()
 
-    async def _feed(self, records: Sequence[InputRecord]) -> RecordError | None:
+    async def _apply(self, portion: Portion) -> RecordError | None:
         """Apply on top of what is being committed. A failed batch is dropped whole here."""
-        if self._refused is not None and id_of(records[0]) == self._refused.record_id:
+        records = portion.records
+        if self._refused is not None and records and id_of(records[0]) == self._refused.record_id:
             return self._refused
         loop = asyncio.get_running_loop()
         began = loop.time()
-        self._fold.begin(self._positions)
+        self._fold.begin(self._positions, portion)
         try:
-            await feed(self._fold, records)
+            await apply(self._fold, portion)
             await run_cooperatively(self._fold.staging())
         except RecordError as error:
             self._fold.abandon()
@@ -278,7 +304,7 @@ class Live:
             self._pace.applied(loop.time() - began)
         return None
 
-    async def _finish(self, records: Sequence[InputRecord], failure: RecordError | None) -> Applied:
+    async def _finish(self, portion: Portion, failure: RecordError | None) -> Applied:
         """Seal the batch; a failed one runs again record by record, so that only the failing record is lost."""
         if failure is None:
             return await run_cooperatively(self._fold.sealing())
@@ -286,10 +312,11 @@ class Live:
             if failure.record_id is None:
                 raise AssertionError("the fold names the record")
             raise HalfApplied(self._handler_failed(failure), failure.record_id)
-        return await isolate(self._fold, self._positions, records, self._refused)
+        steps = self._fold.isolating(self._positions, portion, self._refused)
+        return await run_cooperatively(steps)
 
     async def _commit(self, applied: Applied) -> None:
-        if applied.ranges:
+        if not applied.is_empty:
             try:  # a digest takes long for a large state: the check comes last
                 digest = await self._digests.after_batch()
                 await self._guard.check(self._committer.chain, applied.anchors)
@@ -333,7 +360,7 @@ class Live:
     def report(self) -> None:
         """Publish where the chain and the state are."""
         last = self._committer.chain.last
-        digest = self._store.digest or last.digest
+        digest, timetable = self._store.digest or last.digest, self._store.timetable
         self._reporter.update(
             batch=last.batch,
             owner_epoch=self._committer.chain.owner_epoch,
@@ -341,6 +368,8 @@ class Live:
             state_entries=digest.count if digest else self._reporter.status.state_entries,
             state_bytes=self._store.size_bytes,
             stores=self._store.sizes,
+            stream_time_ms=last.stream_time_ms if last.stream_time_ms >= 0 else None,
+            timers_pending=timetable.pending_timers if timetable is not None else 0,
             digest=str(digest) if digest else None,
         )
 
@@ -348,7 +377,9 @@ class Live:
         self._context.metrics.batch_committed(committed.seconds)
         applied = committed.applied
         if applied is not None:
-            self._reporter.count(applied.record_count, len(applied.dead_letters))
+            skipped = len(applied.dead_letters)
+            counts = applied.record_count, skipped, applied.timers_count, applied.expired_count
+            self._reporter.count(*counts)
 
     async def _last_snapshot(self, reason: str, *, even_unchanged: bool = False) -> None:
         """Written and pointed to while we are still the owner; commits nothing else."""
@@ -359,5 +390,8 @@ class Live:
             self._settled(await self._committer.settle())
 
     async def _poll(self) -> Sequence[InputRecord]:
+        if self._left:
+            left, self._left = self._left, ()
+            return left
         timeout_ms = IDLE_POLL_MS if self._committer.idle else BUSY_POLL_MS
         return await self._fetcher.next_batch(self._pace.records_max, timeout_ms)

@@ -29,7 +29,6 @@ from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.tasks import within
 from snapreplay.service.topics.claims import newer_owner
 from snapreplay.state.contract import Store
-from snapreplay.state.store import store_of
 
 log = logging.getLogger("snapreplay.partition")
 
@@ -62,7 +61,7 @@ class Memory:
         if kept is None:
             self.forget()
         if self.store is None:  # an empty one is false
-            self.store = store_of(self._context.app.state())
+            self.store = self._context.app.new_store()
         return self.store, kept
 
     def forget(self) -> None:

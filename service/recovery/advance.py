@@ -105,7 +105,7 @@ async def advance(
 
 
 def _has_changes(step: Step) -> bool:
-    return step.increment.changes is not None or not step.increment.ranges
+    return step.increment.changes is not None or step.increment.is_empty
 
 
 def _with_changes(context: Context, store: Store, hint: str, tally: Tally) -> str:
@@ -158,7 +158,7 @@ async def _apply_changes(context: Context, step: Step, store: Store, pauses: Pau
         store.apply_changes({}, increment.cleared)
     where = f"{log} offset {step.offset}: batch {increment.batch}"
     if increment.changes is None:
-        if increment.ranges:
+        if not increment.is_empty:
             raise ChangesLost(f"{where} was written without changes (changelog.enabled = false)")
         return
     try:

@@ -44,7 +44,7 @@ class Comparison:
         """
         increment, recorded = step.increment, step.increment.digest
         place = self._place_of(step)
-        if increment.ranges or increment.changes is not None or step.unread:
+        if not increment.is_empty or increment.changes is not None or step.unread:
             self.computed = None
         if outputs_xxh64 is not None:
             self._compare_outputs(place, outputs_xxh64)
@@ -60,7 +60,7 @@ class Comparison:
             raise self._differs or mismatch.state_differs(
                 place, self.computed, self._store.store_digests
             )
-        if place.code_changed and increment.record_count:
+        if place.code_changed and (increment.record_count or increment.fired_count):
             self._unproven = self._unproven or mismatch.not_proven(place)
 
     def refused(self, step: Step, error: SnapreplayError) -> SnapreplayError:

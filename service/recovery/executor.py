@@ -123,7 +123,7 @@ class RecoveryExecutor:
         if kept is None:
             raise AssertionError("re-entering needs something that was kept")
         # A batch without ranges only pointed; a re-entry that was interrupted has merged already.
-        if effect.warm is Warm.MERGED and last.increment.ranges and store.is_sealed:
+        if effect.warm is Warm.MERGED and not last.increment.is_empty and store.is_sealed:
             store.merge()
         store.drop()  # what was applied on top of it, too
         store.stream_time_ms = last.increment.stream_time_ms

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from snapreplay.app.fold import Applied, ErrorPolicy, Fold
-from snapreplay.app.input_ranges import without_skipped
+from snapreplay.app.batch import Applied, ErrorPolicy, Portion
+from snapreplay.app.fold import Fold
 from snapreplay.app.ranges import InputRange
 from snapreplay.app.record import InputRecord
 from snapreplay.counted import counted
 from snapreplay.errors import RecordError, StopError
 from snapreplay.service.ports import NO_IDS, Reader, TopicPartition
 from snapreplay.service.runtime.context import Context
-from snapreplay.service.runtime.cooperative import feed, isolate, run_cooperatively
+from snapreplay.service.runtime.cooperative import apply, run_cooperatively
 from snapreplay.service.topics.increments import Step
 from snapreplay.state.contract import Store
 
@@ -71,8 +71,8 @@ class Replayer:
         records: list[InputRecord] = []
         for part in increment.ranges:
             cursor = await self._cursor(part)
-            records += without_skipped(await cursor.take(part), increment.skipped)
-        applied = await self._apply(records)
+            records += await cursor.take(part)
+        applied = await self._apply(increment.portion(records))
         if isinstance(applied, RecordError):
             raise ReplayFailed(
                 f"replaying batch {increment.batch}: {applied.message}",
@@ -84,17 +84,17 @@ class Replayer:
         self._positions |= increment.positions
         return applied.outputs_xxh64
 
-    async def _apply(self, records: list[InputRecord]) -> Applied | RecordError:
+    async def _apply(self, portion: Portion) -> Applied | RecordError:
         """As a whole; if that fails, record by record, as it went the first time; or why a record cannot be applied."""
-        self._fold.begin(self._positions)
+        self._fold.begin(self._positions, portion)
         try:
-            await feed(self._fold, records)
+            await apply(self._fold, portion)
             return await run_cooperatively(self._fold.finishing())
         except RecordError as error:
             self._fold.abandon()
             if not self._store.can_roll_back:
                 return error
-            alone = await isolate(self._fold, self._positions, records)
+            alone = await run_cooperatively(self._fold.isolating(self._positions, portion))
             return alone.failure or alone
 
     async def close(self) -> None:

@@ -13,7 +13,6 @@ from snapreplay.service.recovery.newest_whole import Nowhere, newest_whole
 from snapreplay.service.recovery.replay import ReplayFailed
 from snapreplay.service.runtime.context import Context
 from snapreplay.snapshots.plan import FromSnapshot, NoUsableSnapshot
-from snapreplay.state.store import store_of
 
 
 async def with_way_out(
@@ -78,6 +77,6 @@ def _has_changes(context: Context, recovery: Recovery) -> bool:
     last, closed = recovery.last, recovery.unavailable_mode
     if last is None or (closed is not None and closed.mode is RestoreMode.CHANGES):
         return False
-    if not store_of(context.app.state()).keeps_changes:
+    if not context.app.new_store().keeps_changes:
         return False
-    return last.increment.changes is not None or not last.increment.ranges
+    return last.increment.changes is not None or last.increment.is_empty

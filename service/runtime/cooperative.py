@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
-from snapreplay.app.fold import Applied, Fold
+from snapreplay.app.batch import Portion
+from snapreplay.app.fold import Fold
 from snapreplay.app.record import InputRecord
-from snapreplay.errors import RecordError
 from snapreplay.state.steps import Steps
 
 T = TypeVar("T")
@@ -53,14 +53,22 @@ async def run_cooperatively(steps: Steps[T]) -> T:
         await pauses.when_due()
 
 
-async def feed(fold: Fold, records: Sequence[InputRecord]) -> None:
-    """Apply `records` in order. A single slow handler call cannot be interrupted; HTTP and membership live in
-    a thread of their own for that reason. Slices begin with one record and grow while they are quick: 256 calls of
-    20 ms without a pause would let every transaction under way in this loop pass its deadline.
+async def apply(fold: Fold, portion: Portion) -> None:
+    """Apply what a batch is to apply, as far as it has room.
 
     Raises:
-        RecordError: as `Fold.feed`; the batch must be abandoned.
+        RecordError: as `Fold.applying`; the batch must be abandoned.
     """
+    if fold.is_timed or portion.skipped:
+        await run_cooperatively(fold.applying(portion))
+    else:
+        await _feed(fold, portion.records)
+
+
+async def _feed(fold: Fold, records: Sequence[InputRecord]) -> None:
+    """Apply `records` in order. A single slow handler call cannot be interrupted; HTTP and membership live in
+    a thread of their own for that reason. Slices begin with one record and grow while they are quick: 256 calls of
+    20 ms without a pause would let every transaction under way in this loop pass its deadline."""
     loop, pauses = asyncio.get_running_loop(), Pauses()
     start, size = 0, 1
     while start < len(records):
@@ -70,13 +78,3 @@ async def feed(fold: Fold, records: Sequence[InputRecord]) -> None:
         fitting = int(size * YIELD_AFTER_SECONDS / max(loop.time() - began, 1e-6))
         size = max(1, min(fitting, 2 * size, SLICE_RECORDS))
         await pauses.when_due()
-
-
-async def isolate(
-    fold: Fold,
-    positions: Mapping[str, int],
-    records: Sequence[InputRecord],
-    refused: RecordError | None = None,
-) -> Applied:
-    """As `Fold.isolating`."""
-    return await run_cooperatively(fold.isolating(positions, records, refused))

@@ -175,12 +175,14 @@ class Reporter:
         """As far as the recoverability monitor has looked."""
         return self.status.recoverable is not False
 
-    def count(self, applied: int, skipped: int) -> None:
+    def count(self, applied: int, skipped: int, timers: int = 0, expired: int = 0) -> None:
         """Add to this process's totals; published with the next change."""
         self.status = msgspec.structs.replace(
             self.status,
             records_total=self.status.records_total + applied,
             skipped_total=self.status.skipped_total + skipped,
+            timers_total=self.status.timers_total + timers,
+            expired_total=self.status.expired_total + expired,
         )
 
     def entries(self, largest_bytes: int) -> None:

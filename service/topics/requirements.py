@@ -13,7 +13,6 @@ from snapreplay.errors import StopError, UsageError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.refusals import keys_moved_hint
 from snapreplay.service.ports import Cluster, NewTopic, TopicFacts
-from snapreplay.state.store import store_of
 
 KEPT_FOR_EVER = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 """Ours are trimmed by the owner, never by time, size or compaction (docs/FORMAT.md)."""
@@ -201,7 +200,7 @@ def check_replayable(app: App[Any], settings: Settings, inputs: list[TopicFacts]
         return
     deleted = f"`{alter(compacted[0], 'cleanup.policy=delete')}`"
     hint = f"`--set changelog.enabled=true --set restore.mode=changes`; or {deleted}"
-    if not store_of(app.state()).keeps_changes:
+    if not app.new_store().keeps_changes:
         hint = f"a state that is no map recovers by replay only: {deleted}; or use MapState under a new app id"
     elif settings.changelog.enabled and settings.restore.mode == "changes":
         return
@@ -215,7 +214,7 @@ def check_dead_letters(app: App[Any], settings: Settings) -> None:
     Raises:
         UsageError: dead letters are asked for, and the state cannot undo a failed record.
     """
-    if settings.errors.policy != "dead_letter" or store_of(app.state()).can_roll_back:
+    if settings.errors.policy != "dead_letter" or app.new_store().can_roll_back:
         return
     raise UsageError(
         f"errors.policy = dead_letter, but the state of app {app.app_id!r} cannot roll back:"

@@ -8,6 +8,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
@@ -18,8 +19,10 @@ from snapreplay.app.code_version import code_version, place_of
 from snapreplay.app.names import OWN_SUFFIXES
 from snapreplay.app.out import Out
 from snapreplay.app.record import Record
+from snapreplay.app.timer import TimerHandler, TimerSpec, period_ms
 from snapreplay.app.topic import Topic
 from snapreplay.errors import UsageError
+from snapreplay.state.contract import Store
 from snapreplay.state.store import store_of
 from snapreplay.state.stores import maps_of
 
@@ -32,6 +35,7 @@ Handler = Callable[[Record[K, V], S, Out], None]
 APP_ID_MAX = 200
 """Characters; with our longest suffix it is still a legal topic name."""
 
+_LEGAL_TIMER = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _LEGAL_APP_ID = re.compile(rf"[A-Za-z0-9._-]{{1,{APP_ID_MAX}}}")
 
 
@@ -45,6 +49,7 @@ class App(Generic[S]):
         state: makes the empty state of a partition: a `MapState`, `Stores`, or an object with
             `snapshot` and `restore`.
         handlers: input topic to its handler.
+        timers: name to what was declared with `timer`.
         schema_version: version of the layout of the state's values; a snapshot with another version
             is not loaded.
     """
@@ -73,6 +78,7 @@ class App(Generic[S]):
         self.state = state
         self.schema_version = schema_version
         self.handlers: dict[Topic[Any, Any], Handler[Any, Any, S]] = {}
+        self.timers: dict[str, TimerSpec] = {}
         self._version = version
         self._made_in = str(sys._getframe(1).f_globals.get("__name__", ""))  # noqa: SLF001 - CPython's, and public by its documentation
         _check_app_id(app_id)
@@ -88,7 +94,8 @@ class App(Generic[S]):
         `code_version`.
         """
         handlers = [self.handlers[topic] for topic in self.inputs if topic in self.handlers]
-        code = code_version([*handlers, self.state], [self._made_in])
+        timers = [self.timers[name].function for name in sorted(self.timers)]
+        code = code_version([*handlers, *timers, self.state], [self._made_in])
         return code if self._version is None else f"{self._version}+{code}"
 
     def handler(self, topic: Topic[K, V]) -> Callable[[Handler[K, V, S]], Handler[K, V, S]]:
@@ -120,6 +127,55 @@ class App(Generic[S]):
 
         return register
 
+    def timer(
+        self, name: str | None = None, *, every: timedelta | None = None
+    ) -> Callable[[TimerHandler[S]], TimerHandler[S]]:
+        """Decorate the function to call with (timer, state, out) when a timer fires, by stream time.
+
+        `@app.timer("reminder")` is for timers that handlers set with `MapState.schedule`. With `every` it is called
+        once whenever stream time has passed a multiple of this period, or several at once.
+
+        Args:
+            name: of the timer; with `every` the function's name if it is left out.
+
+        Raises:
+            UsageError: the name is taken or not legal, or `every` is no period, or the function cannot be called.
+        """
+        every_ms = period_ms(every)
+
+        def register(function: TimerHandler[S]) -> TimerHandler[S]:
+            check_handler(function, "(timer, state, out)")
+            chosen = name
+            if chosen is None and every_ms is not None:
+                chosen = getattr(function, "__name__", None)
+            if not isinstance(chosen, str) or not _LEGAL_TIMER.fullmatch(chosen):
+                raise UsageError(
+                    f"{self.app_id}: {chosen!r} cannot be the name of a timer",
+                    hint='use letters, digits, "_", "." or "-": `@app.timer("reminder")`',
+                )
+            if chosen in self.timers:
+                raise UsageError(
+                    f"{self.app_id}: timer {chosen} has two handlers,"
+                    f" {place_of(self.timers[chosen].function)} and {place_of(function)}"
+                )
+            self.__dict__.pop("version", None)
+            self.timers[chosen] = TimerSpec(function, every_ms)
+            return function
+
+        return register
+
+    def new_store(self) -> Store:
+        """Return the store of a new, empty state.
+
+        Raises:
+            UsageError: the factory does not return a state.
+        """
+        return self._store_of(self.state())
+
+    def _store_of(self, state: S) -> Store:
+        names = [name for name, spec in self.timers.items() if spec.every_ms is None]
+        return store_of(state, names if self.timers else None)
+
     def validate(self) -> None:
         """
         Raises:
@@ -133,7 +189,7 @@ class App(Generic[S]):
                     hint="decorate a function (record, state, out) with @app.handler(…)",
                 )
         first, second = self.state(), self.state()
-        store_of(first)
+        self._store_of(first)
         one, other = maps_of(first), maps_of(second)
         if first is second or any(one[name] is other.get(name) for name in one):
             raise UsageError(
@@ -153,7 +209,7 @@ def fingerprint() -> str:
     )
 
 
-def check_handler(function: Callable[..., object]) -> None:
+def check_handler(function: Callable[..., object], arguments: str = "(record, state, out)") -> None:
     """
     Raises:
         UsageError: the service could not call it, or calling it would run nothing.
@@ -179,7 +235,7 @@ def check_handler(function: Callable[..., object]) -> None:
         inspect.signature(function).bind(None, None, None)
     except (TypeError, ValueError) as error:
         raise UsageError(
-            f"handler {place_of(function)} cannot be called with (record, state, out): {error}"
+            f"handler {place_of(function)} cannot be called with {arguments}: {error}"
         ) from error
 
 

@@ -6,9 +6,12 @@ It has the record's key, value and headers, and the reason in headers named `__s
 
 from __future__ import annotations
 
+from typing import Any
+
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.out import headers_upper_bound, size_upper_bound
 from snapreplay.app.record import InputRecord, Output
+from snapreplay.app.timer import Timer
 from snapreplay.errors import RecordError
 
 PREFIX = "__snapreplay.errors."
@@ -41,6 +44,21 @@ def dead_letter(
     return Output(topic, key, value, None, key is not None, None, headers)
 
 
+def timer_dead_letter(app_version: str, timer: Timer[Any], error: RecordError) -> Output:
+    """Returns the dead letter of a timer that could not be handled. It has no value; a key of text, bytes or a 64-bit
+    integer is its key."""
+    facts = {
+        "timer": timer.name,
+        "store": timer.store,
+        "key": repr(timer.key)[:_MESSAGE_MAX],
+        "partition": str(timer.partition),
+        "at_ms": str(timer.at_ms),
+        **_reason(timer.app_id, app_version, error),
+    }
+    topic, key = dead_letters_topic(timer.app_id), timer.output_key
+    return Output(topic, key, None, None, key is not None, None, _headers(facts))
+
+
 def error_headers(
     app_id: str, app_version: str, record: InputRecord, error: RecordError
 ) -> Headers:
@@ -50,9 +68,19 @@ def error_headers(
         "partition": str(record.partition),
         "offset": str(record.offset),
         "timestamp_ms": str(record.timestamp),
+        **_reason(app_id, app_version, error),
+    }
+    return _headers(facts)
+
+
+def _reason(app_id: str, app_version: str, error: RecordError) -> dict[str, str]:
+    return {
         "exception": str(error.facts.get("exception", type(error).__name__)),
         "message": error.message[:_MESSAGE_MAX],
         "app_id": app_id,
         "app_version": app_version,
     }
+
+
+def _headers(facts: dict[str, str]) -> Headers:
     return tuple((PREFIX + name, text.encode(errors="replace")) for name, text in facts.items())

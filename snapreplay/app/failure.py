@@ -10,6 +10,7 @@ from typing import Any
 from snapreplay.app.code_version import place_of
 from snapreplay.app.codecs import Codec
 from snapreplay.app.record import InputRecord, id_of
+from snapreplay.app.timer import Timer
 from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError, RecordId
 
@@ -36,6 +37,27 @@ def record_error(
     if isinstance(error, RecordError):
         return _located(record, error)
     return _raised(record, handler, error)
+
+
+def timer_error(
+    timer: Timer[Any], handler: Callable[..., object] | None, error: Exception
+) -> RecordError:
+    """Returns the error for a timer; `handler`: None where the app has none for it."""
+    if isinstance(error, RecordError):
+        if error.timer_id is None:
+            error.timer_id = timer.id
+            error.message = f"timer {timer.id}: {error.message}"
+            error.args = (error.message,)
+        return error
+    place = "" if handler is None else f" {place_of(handler)}"
+    found = RecordError(
+        f"timer {timer.id}: handler{place} raised {type(error).__name__}: {error}",
+        exception=type(error).__name__,
+        traceback="".join(traceback.format_exception(error)[-_TRACEBACK_LINES:]),
+    )
+    found.timer_id = timer.id
+    found.__cause__ = error
+    return found
 
 
 def answered(answer: object) -> TypeError:

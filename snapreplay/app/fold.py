@@ -1,82 +1,46 @@
 """The fold: how records become state and outputs, live, in replay, in tests and on Spark executors. Pure.
 
     begin → feed … feed → finish      the normal way (or staging, later sealing); RecordError leads to
-            abandon, isolate          the same records in smaller batches: only the failing one is dropped
+            abandon, isolate          the same records in parts: only the failing one is dropped
 
-The effect of a batch (state, outputs, skipped records) is that of its records as batches of one.
-Where the two could differ (one object under two keys, in two records), the batch fails and
-`isolate` decides.
-One case passes, because finding it would cost an encoding per record: a value that cannot be
-written but is repaired, overwritten or deleted by a later record of the same batch. A replay repeats
-the same batches, so it agrees; `snapreplay.testing.check` finds such a handler.
+Where the state has timers or entries that expire, what is due comes before the record that moves stream time, see
+`turns`. Then `applying` goes on for as long as the batch has room; `replaying` does what a batch did.
+
+The effect of a batch (state, outputs, skipped records) is that of its records as batches of one. Where the two could
+differ (one object under two keys, in two records), the batch fails and `isolate` decides. One case passes, because
+finding it would cost an encoding per record: a value that cannot be written but is repaired, overwritten or deleted by
+a later record of the same batch. A replay agrees; `snapreplay.testing.check` finds such a handler.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
 from snapreplay.app.app import App
+from snapreplay.app.batch import Applied, ErrorPolicy, Portion
 from snapreplay.app.codecs import Codec
-from snapreplay.app.dead_letter import dead_letter
+from snapreplay.app.dead_letter import dead_letter, timer_dead_letter
 from snapreplay.app.failure import NEVER_HANDLER_ERRORS, answered, record_error
-from snapreplay.app.input_ranges import InputRanges, out_of_order
+from snapreplay.app.halving import Tried, halving
+from snapreplay.app.input_ranges import InputRanges, offsets_of, out_of_order
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.out import DEFAULT_LIMIT_BYTES, Out
 from snapreplay.app.output_hash import hashing
-from snapreplay.app.ranges import Anchor, InputRange, SkippedRange
 from snapreplay.app.record import InputRecord, Output, Record, id_of
+from snapreplay.app.timer import Timer
+from snapreplay.app.turns import OnFailure, Turns
 from snapreplay.errors import RecordError, StopError, UsageError
-from snapreplay.state.contract import Sealed, Store
+from snapreplay.state.contract import Store
 from snapreplay.state.steps import Steps, all_of
 
+SLICE_RECORDS = 256
+"""Applied in one step."""
+
 PASSING = (*NEVER_HANDLER_ERRORS, StopError)
-
-
-class ErrorPolicy(Enum):
-    """What becomes of a record that cannot be applied."""
-
-    FAIL = "fail"
-    DEAD_LETTER = "dead_letter"
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """A batch, applied and sealed: what goes into its transaction.
-
-    Attributes:
-        ranges: what was read, in the order applied, skipped records included; empty if the first
-            record failed.
-        positions: next offset of every input.
-        record_count: applied records, without the skipped ones.
-        skipped: the dead-lettered records.
-        anchors: the last record of each input that had any, applied or skipped.
-        outputs: what the handlers sent, in order, without outputs of skipped records.
-        outputs_xxh64: output topic → hash of what was sent to it; a replay must give the same.
-        dead_letters: one record for the dead-letter topic for each skipped record, in order.
-        errors: the reasons, in the order of `dead_letters`.
-        sealed: the effect on the state.
-        stream_time_ms: highest timestamp of all records applied so far; -1 before the first.
-        failure: with policy FAIL, why the record after `ranges` could not be applied; that record
-            and those after it are not covered.
-    """
-
-    ranges: list[InputRange]
-    positions: dict[str, int]
-    record_count: int
-    skipped: list[SkippedRange]
-    anchors: dict[str, Anchor]
-    outputs: list[Output]
-    outputs_xxh64: dict[str, int]
-    dead_letters: list[Output]
-    errors: list[RecordError]
-    sealed: Sealed
-    stream_time_ms: int
-    failure: RecordError | None = None
 
 
 class Fold:
@@ -114,14 +78,22 @@ class Fold:
             topic.name: (topic, app.handlers[topic], _decoder(topic.key), _decoder(topic.value))
             for topic in app.inputs
         }
+        self._turns: Turns | None = None
+        if store.timetable is not None:
+            self._turns = Turns(app, store, store.timetable, partition, self._out)
         self._coverage = InputRanges({})
         self._began_at_ms = -1
         self._outputs_xxh64: dict[str, int] = {}
 
-    def begin(self, positions: Mapping[str, int]) -> None:
+    @property
+    def is_timed(self) -> bool:
+        """Something may be due before a record: use `applying`."""
+        return self._turns is not None
+
+    def begin(self, positions: Mapping[str, int], portion: Portion | None = None) -> None:
         """Start a batch. `positions`: next offset of each input."""
-        self._start(positions)
         self._store.begin()
+        self._start(positions, portion)
 
     def feed(self, records: Sequence[InputRecord]) -> None:
         """Apply records in this order; may be called several times per batch. Offsets must rise within each input.
@@ -132,12 +104,54 @@ class Fold:
         """
         if not records:
             return
+        if self._turns is not None:
+            all_of(self.applying(Portion(records)))
+            return
         runs: Iterable[Sequence[InputRecord]] = (records,)
         if len(self._ways) > 1:
             runs = (list(run) for _, run in groupby(records, key=attrgetter("topic")))
         for run in runs:
             self._apply_run(run)
             self._coverage.applied(run[-1], len(run))
+
+    def applying(self, portion: Portion) -> Steps[None]:
+        """Apply what a batch that was begun is to apply: up to its end, or until the batch is full.
+
+        Raises:
+            RecordError: as `feed`, or of a timer: `timer_id` names it.
+            OutOfOrder: as `feed`.
+        """
+        skipped = offsets_of(portion.skipped)
+        turns = self._turns
+        if turns is None and not skipped:
+            for start in range(0, len(portion.records), SLICE_RECORDS):
+                self.feed(portion.records[start : start + SLICE_RECORDS])
+                yield
+            return
+        for record in portion.records:
+            if turns is not None and not turns.is_quiet(record.timestamp):
+                yield from turns.passing(record.timestamp)
+                if turns.is_full:
+                    return
+            if skipped and (record.topic, record.offset) in skipped:
+                self._skip(record)
+            else:
+                self._apply_run((record,))
+                self._coverage.applied(record, 1)
+                self._passed()
+            yield
+        yield from self._moving(portion, None)
+
+    def _moving(self, portion: Portion, alone: OnFailure | None) -> Steps[RecordError | None]:
+        """Stream time, after the records."""
+        if portion.to_ms is None:
+            return None
+        failure = None
+        if self._turns is not None:
+            failure = yield from self._turns.passing(portion.to_ms, portion.fired_count, alone)
+        if failure is None and not (self._turns and self._turns.is_full):
+            self._move_time(portion.to_ms)
+        return failure
 
     def pass_over(self, ends: Mapping[str, int]) -> None:
         """Move past offsets without records, per input, as part of the batch."""
@@ -156,7 +170,7 @@ class Fold:
 
     def sealing(self) -> Steps[Applied]:
         """Return the staged batch, ready for its transaction. The batch before it must be merged."""
-        return self._applied(None, [], [])
+        return self._applied(None)
 
     def finishing(self) -> Steps[Applied]:
         """`staging`, then `sealing`. Raises as `staging`."""
@@ -180,62 +194,111 @@ class Fold:
             self._store.drop()
 
     def isolate(self, positions: Mapping[str, int], records: Sequence[InputRecord]) -> Applied:
-        """Apply the records of an abandoned batch again, from the same positions; a failing one alone.
-
-        A failing record changes nothing. With DEAD_LETTER it is skipped; with FAIL the batch ends
-        before it, and `failure` says why.
-
-        Raises:
-            UsageError: the store cannot roll back; restore it, then feed only the records before
-                the failing one.
-        """
-        return all_of(self.isolating(positions, records))
+        """Run all of `isolating` at once."""
+        return all_of(self.isolating(positions, Portion(records)))
 
     def isolating(
         self,
         positions: Mapping[str, int],
-        records: Sequence[InputRecord],
+        portion: Portion,
         refused: RecordError | None = None,
     ) -> Steps[Applied]:
-        """As `isolate`, in steps. `refused` is not applied but taken for an error of the record it names.
+        """Apply what an abandoned batch was to apply again, from the same positions; what fails is found and left out.
 
-        A value that many records touch costs its whole size each time it is staged. So records are staged
-        together as long as they can be, and halved when they cannot: a batch with one failing record costs about two
-        batches.
+        A failing record or timer changes nothing. With DEAD_LETTER it is skipped; with FAIL the batch ends
+        before it, and `failure` says why. `refused`: an error to fail the record that it names with instead.
 
         Raises:
-            UsageError: as `isolate`.
+            UsageError: the store cannot roll back; restore it, then apply only what is before the failing one.
         """
         if not self._store.can_roll_back:
             raise UsageError(f"{self._app.app_id}: the state cannot undo a single record")
-        self._start(positions)
-        dead_letters, errors = list[Output](), list[RecordError]()
-        # One of the records from `start` to `suspects_end` fails, or several do together.
-        start, suspects_end, size = 0, len(records), max(1, len(records) // 2)
-        while start < len(records):
-            together = records[start : start + size]
-            error, applied_count = yield from self._trying(together, refused)
-            if error is None:
-                start += len(together)
-                size = max(1, (suspects_end - start) // 2) if start < suspects_end else 2 * size
-            elif len(together) > 1:
-                all_applied = applied_count == len(together)
-                suspects_end = start + applied_count + (not all_applied)
-                size = max(1, applied_count // 2 if all_applied else applied_count)
-            elif self._policy is ErrorPolicy.FAIL:
-                return (yield from self._sealing_isolated(error, dead_letters, errors))
-            else:
-                self._coverage.skip(together[0])
-                dead_letters.append(self._dead_letter(together[0], error))
-                errors.append(error)
-                start += 1
-        return (yield from self._sealing_isolated(None, dead_letters, errors))
+        self._start(positions, portion)
+        failure = yield from self._isolating(portion, refused)
+        self._outputs_xxh64 = yield from hashing(self._out.staged)
+        return (yield from self._applied(failure))
 
-    def _start(self, positions: Mapping[str, int]) -> None:
+    def replaying(self, positions: Mapping[str, int], portion: Portion) -> Steps[Applied]:
+        """Apply a recorded batch again: as a whole, or, if that fails, one by one, as it went the first time.
+
+        Raises:
+            RecordError: the store cannot roll back.
+        """
+        self.begin(positions, portion)
+        try:
+            yield from self.applying(portion)
+            return (yield from self.finishing())
+        except RecordError:
+            self.abandon()
+            if not self._store.can_roll_back:
+                raise
+        return (yield from self.isolating(positions, portion))
+
+    def _isolating(
+        self, portion: Portion, refused: RecordError | None
+    ) -> Steps[RecordError | None]:
+        skipped, turns = offsets_of(portion.skipped), self._turns
+        trying = partial(self._trying, refused)
+        for is_skipped, run in groupby(
+            portion.records, lambda each: (each.topic, each.offset) in skipped
+        ):
+            # What is due comes before the record that moves stream time: there each record is alone.
+            for records in [list(run)] if turns is None else ([each] for each in run):
+                if turns is not None and not turns.is_quiet(records[0].timestamp):
+                    failure = yield from turns.passing(records[0].timestamp, alone=self._without)
+                    if failure is not None or turns.is_full:
+                        return failure
+                if is_skipped:
+                    for record in records:
+                        self._skip(record)
+                    yield
+                elif failure := (yield from halving(records, trying, self._skipped)):
+                    return failure
+        return (yield from self._moving(portion, self._without))
+
+    def _skipped(self, record: InputRecord, error: RecordError) -> bool:
+        """Whether to go on without a record that failed."""
+        if self._policy is ErrorPolicy.FAIL:
+            return False
+        limit_bytes = self._limits.get(dead_letters_topic(self._app.app_id), DEFAULT_LIMIT_BYTES)
+        letter = dead_letter(self._app.app_id, self._app.version, record, error, limit_bytes)
+        self._skip(record)
+        self._dead_letters.append(letter)
+        self._errors.append(error)
+        return True
+
+    def _without(self, timer: Timer[Any], error: RecordError) -> bool:
+        """Whether to go on without a timer that failed."""
+        if self._policy is ErrorPolicy.FAIL:
+            return False
+        self._dead_letters.append(timer_dead_letter(self._app.version, timer, error))
+        self._errors.append(error)
+        return True
+
+    def _skip(self, record: InputRecord) -> None:
+        """It has no effect but that of its timestamp, which it has had on the timers already."""
+        self._coverage.skip(record)
+        self._move_time(record.timestamp)
+        self._passed()
+
+    def _passed(self) -> None:
+        if self._turns is not None:
+            self._turns.fired_count = 0
+
+    def _move_time(self, to_ms: int) -> None:
+        self._store.stream_time_ms = max(self._store.stream_time_ms, to_ms)
+
+    def _start(self, positions: Mapping[str, int], portion: Portion | None) -> None:
         self._coverage = InputRanges(positions)
         self._began_at_ms = self._store.stream_time_ms
         self._out.staged.clear()
         self._outputs_xxh64 = {}
+        self._dead_letters: list[Output] = []
+        self._errors: list[RecordError] = []
+        if self._turns is not None and portion is not None:
+            self._turns.begin(portion.events_max, portion.skipped_timers)
+        elif self._turns is not None:
+            self._turns.begin()
 
     def _apply_run(self, run: Sequence[InputRecord]) -> None:
         """The hot loop: at least one record, all of one input."""
@@ -274,14 +337,8 @@ class Fold:
             found = record_error(record, topic, handler, error)
             raise found from found.__cause__
 
-    def _trying(
-        self, together: Sequence[InputRecord], refused: RecordError | None
-    ) -> Steps[tuple[RecordError | None, int]]:
-        """Applies the records as one batch, staged after those before it; or, after an error, none of them.
-
-        Returns:
-            The error, and how many records were applied before it; all of them if only staging failed.
-        """
+    def _trying(self, refused: RecordError | None, together: Sequence[InputRecord]) -> Steps[Tried]:
+        """Applies the records as one batch, staged after those before it; or, after an error, none of them."""
         store, staged = self._store, self._out.staged
         outputs_before, stream_time_before_ms = len(staged), store.stream_time_ms
         applied_count, positions = 0, dict(self._coverage.positions)
@@ -304,6 +361,7 @@ class Fold:
             return error, applied_count
         for record in together:
             self._coverage.applied(record, 1)
+        self._passed()
         return None, applied_count
 
     def _staging_for(self, record: InputRecord) -> Steps[None]:
@@ -313,20 +371,7 @@ class Fold:
             topic, handler, _, _ = self._ways[record.topic]
             raise record_error(record, topic, handler, error) from error.__cause__
 
-    def _sealing_isolated(
-        self, failure: RecordError | None, dead_letters: list[Output], errors: list[RecordError]
-    ) -> Steps[Applied]:
-        self._outputs_xxh64 = yield from hashing(self._out.staged)
-        return (yield from self._applied(failure, dead_letters, errors))
-
-    def _dead_letter(self, record: InputRecord, error: RecordError) -> Output:
-        topic = dead_letters_topic(self._app.app_id)
-        limit_bytes = self._limits.get(topic, DEFAULT_LIMIT_BYTES)
-        return dead_letter(self._app.app_id, self._app.version, record, error, limit_bytes)
-
-    def _applied(
-        self, failure: RecordError | None, dead_letters: list[Output], errors: list[RecordError]
-    ) -> Steps[Applied]:
+    def _applied(self, failure: RecordError | None) -> Steps[Applied]:
         sealed = yield from self._store.sealing()
         coverage, out = self._coverage, self._out
         outputs, out.staged = out.staged, []
@@ -338,11 +383,12 @@ class Fold:
             anchors=coverage.anchors,
             outputs=outputs,
             outputs_xxh64=self._outputs_xxh64,
-            dead_letters=dead_letters,
-            errors=errors,
+            dead_letters=self._dead_letters,
+            errors=self._errors,
             sealed=sealed,
             stream_time_ms=self._store.stream_time_ms,
             failure=failure,
+            **({} if self._turns is None else self._turns.counted()),
         )
 
 

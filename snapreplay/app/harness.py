@@ -13,28 +13,23 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from snapreplay.app.app import App
+from snapreplay.app.batch import Applied, ErrorPolicy, Portion
 from snapreplay.app.codecs import Codec
-from snapreplay.app.fold import Applied, ErrorPolicy, Fold
-from snapreplay.app.input_ranges import without_skipped
+from snapreplay.app.fold import Fold
 from snapreplay.app.lost_change import DefaultWatch
 from snapreplay.app.made_record import UNSET, record, record_raw
 from snapreplay.app.record import Headers, Output, RawRecord, id_of
 from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError, UsageError
-from snapreplay.state.contract import ShardSlice, Store
+from snapreplay.state.contract import Store
 from snapreplay.state.digest import Digest, digest_of
+from snapreplay.state.slices import Slices, load_slices, slices_of
 from snapreplay.state.steps import all_of
-from snapreplay.state.store import store_of
 
 K = TypeVar("K")
 V = TypeVar("V")
 S = TypeVar("S")
 T = TypeVar("T")
-
-_SLICE_BYTES = 1 << 20
-
-Slices = list[tuple[str, ShardSlice]]
-"""Of a whole state, each with the name of its store."""
 
 
 class Diverged(AssertionError):
@@ -175,8 +170,22 @@ class Harness(Generic[S]):
             LostChange: a default returned by `get` was changed, and the change is lost.
         """
         numbered = [self._numbered(one) for one in records]
+        self._commit(numbered, None)
+        return numbered
+
+    def advance_time(self, to_ms: int) -> None:
+        """Move stream time up to `to_ms` without a record, as the service may on quiet input.
+
+        Raises:
+            RecordError: with policy FAIL; a timer cannot be handled. What was due before it has happened.
+            LostChange: as `feed_batch`.
+        """
+        self._clock_ms = max(self._clock_ms, to_ms)
+        self._commit([], to_ms)
+
+    def _commit(self, numbered: list[RawRecord], to_ms: int | None) -> None:
         self._forget_reads()
-        applied = self._apply(numbered)
+        applied = self._apply(Portion(numbered, to_ms))
         self._store.merge()
         self._positions = dict(applied.positions)
         self._outputs += applied.outputs
@@ -186,7 +195,6 @@ class Harness(Generic[S]):
         self._batches.append(_Batch(covered, applied, _digest(self._store)))
         if applied.failure is not None:
             raise applied.failure
-        return numbered
 
     def snapshot(self) -> None:
         """Take a full snapshot, from which the next `crash` restores."""
@@ -251,7 +259,7 @@ class Harness(Generic[S]):
         return store
 
     def _empty_store(self) -> Store:
-        return store_of(self._app.state())
+        return self._app.new_store()
 
     def _take_up(self, store: Store) -> None:
         self._store = store
@@ -281,15 +289,15 @@ class Harness(Generic[S]):
             given, partition=self._partition, offset=offset, timestamp=self._clock_ms
         )
 
-    def _apply(self, records: list[RawRecord]) -> Applied:
+    def _apply(self, portion: Portion) -> Applied:
         fold = self._fold
         positions = dict(self._positions)
-        for one in reversed(records):
+        for one in reversed(portion.records):
             positions[one.topic] = one.offset
-        fold.begin(positions)
+        fold.begin(positions, portion)
         try:
-            fold.feed(records)
-            self._watch.check(records)
+            all_of(fold.applying(portion))
+            self._watch.check(portion.records)
             return fold.finish()
         except RecordError:
             if not self._store.can_roll_back:
@@ -297,7 +305,7 @@ class Harness(Generic[S]):
                 self._take_up(self._rebuilt())
                 raise
             fold.abandon()
-            applied = fold.isolate(positions, records)
+            applied = all_of(fold.isolating(positions, portion))
             self._watch.forget()
             return applied
 
@@ -335,18 +343,20 @@ class Harness(Generic[S]):
 
 
 def _replayed(fold: Fold, store: Store, positions: Mapping[str, int], batch: _Batch) -> Applied:
-    records = without_skipped(batch.records, batch.applied.skipped)
-    fold.begin(positions)
+    applied = batch.applied
+    portion = Portion(
+        batch.records,
+        applied.stream_time_ms,
+        applied.fired_count,
+        skipped=applied.skipped,
+        skipped_timers=applied.skipped_timers,
+    )
     try:
-        fold.feed(records)
-        applied = fold.finish()
+        again = all_of(fold.replaying(positions, portion))
     except RecordError as error:
-        if not store.can_roll_back:
-            raise Diverged(f"replay of {_where(batch.records)}: {error}") from error
-        fold.abandon()
-        applied = fold.isolate(positions, records)
+        raise Diverged(f"replay of {_where(batch.records)}: {error}") from error
     store.merge()
-    return applied
+    return again
 
 
 def _where(records: Sequence[RawRecord]) -> str:
@@ -354,31 +364,6 @@ def _where(records: Sequence[RawRecord]) -> str:
         return "an empty batch"
     first, last = id_of(records[0]), id_of(records[-1])
     return str(first) if first == last else f"{first} to {last}"
-
-
-def load_slices(store: Store, slices: Slices, stream_time_ms: int) -> None:
-    """Makes the store what `slices_of` was given."""
-    store.clear()
-    for name, one in slices:
-        store.load((one,), name)
-    store.loaded()
-    store.stream_time_ms = stream_time_ms
-
-
-def slices_of(store: Store) -> Slices:
-    """Returns all entries of a store in which nothing is uncommitted, with the names of their stores."""
-    cursor = store.mark()
-    found: Slices = []
-    try:
-        while slices := all_of(cursor.slicing(_SLICE_BYTES)):
-            # The entries of a slice are the store's own until its next write.
-            found += [
-                (cursor.store, msgspec.structs.replace(one, entries=dict(one.entries)))
-                for one in slices
-            ]
-    finally:
-        cursor.release()
-    return found
 
 
 def _digest(store: Store) -> Digest:

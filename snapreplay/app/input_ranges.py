@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
 
 from snapreplay.app.anchor import anchor_of
 from snapreplay.app.ranges import Anchor, InputRange, SkippedRange
 from snapreplay.app.record import InputRecord, id_of
 from snapreplay.errors import StopError
-
-R = TypeVar("R", bound=InputRecord)
 
 
 class OutOfOrder(StopError):
@@ -83,16 +80,13 @@ class InputRanges:
         self._ranges.append(InputRange(topic, start_offset, end_offset, count))
 
 
-def without_skipped(records: Sequence[R], skipped: Sequence[SkippedRange]) -> Sequence[R]:
-    """The records that were applied, in their order: what a replay feeds."""
-    if not skipped:
-        return records
-    gone = {
+def offsets_of(ranges: Iterable[SkippedRange]) -> set[tuple[str, int]]:
+    """(topic, offset) of each record in them."""
+    return {
         (part.topic, offset)
-        for part in skipped
+        for part in ranges
         for offset in range(part.start_offset, part.end_offset)
     }
-    return [record for record in records if (record.topic, record.offset) not in gone]
 
 
 def out_of_order(record: InputRecord, position: int) -> OutOfOrder:

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from snapreplay.app.record import InputRecord
+from snapreplay.app.record import InputRecord, id_of
 from snapreplay.state.map import MapState
 from snapreplay.state.stores import maps_of
 
@@ -33,9 +33,9 @@ class DefaultWatch:
         for place, view, handed_out in self._maps:
             for key, default, before in handed_out:
                 if default != before and key not in view:
-                    last = records[-1]
+                    where = f"up to {id_of(records[-1])}" if records else "a timer"
                     raise LostChange(
-                        f"up to {last.topic}-{last.partition}-{last.offset}: {place}.get({key!r}, …) returned its"
+                        f"{where}: {place}.get({key!r}, …) returned its"
                         f" default {before!r}, which was changed to {default!r}, and the change is lost:"
                         f" use {place}[key] with MapState(default=…) or {place}.setdefault, or store the value"
                     )

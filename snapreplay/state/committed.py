@@ -34,7 +34,7 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
         try:
             return self._values.unpack(stored)
         except MsgspecError as error:
-            raise self._values.misfit(key, error) from error
+            return self._values.unpack_past_stamp(key, stored, error)
 
     def __contains__(self, key: object) -> bool:
         return self._stored(key) is not None

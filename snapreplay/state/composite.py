@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from snapreplay.state.committed import CommittedStores
 from snapreplay.state.contract import Cursor, Sealed, ShardSlice, StateChanges, StoreSize
@@ -13,6 +13,10 @@ from snapreplay.state.shards import SHARD_COUNT, Shards
 from snapreplay.state.staging import encoding
 from snapreplay.state.steps import Steps
 from snapreplay.state.unknown_store import unknown_store
+
+if TYPE_CHECKING:
+    from snapreplay.state.timers import Scheduler
+    from snapreplay.state.timetable import Timetable
 
 _FREED_SHARDS = 8
 """Of a cleared store, given back with each batch: freeing a million entries at once takes a tenth of a second."""
@@ -26,6 +30,8 @@ class CompositeStore:
     keeps_changes = True
     can_roll_back = True
     can_drop = True
+    scheduler: Scheduler | None = None
+    timetable: Timetable | None = None
 
     def __init__(
         self, view: Any, maps: Mapping[str, MapStore[Any, Any]], retired: Collection[str]
@@ -39,6 +45,14 @@ class CompositeStore:
         self._to_free: list[dict[bytes, bytes]] = []
         self._sealed = False
         self._stream_time_ms = -1
+
+    @property
+    def maps(self) -> Mapping[str, MapStore[Any, Any]]:
+        return self._maps
+
+    @property
+    def retired(self) -> Collection[str]:
+        return self._retired
 
     @property
     def stream_time_ms(self) -> int:

@@ -20,12 +20,16 @@ for 4 to 14 ms with batches of 5,000 (measured in a service that was writing a s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
 from snapreplay.state.digest import DEFAULT_STORE, Digest
 from snapreplay.state.steps import Steps
+
+if TYPE_CHECKING:
+    from snapreplay.state.timers import Scheduler
+    from snapreplay.state.timetable import Timetable
 
 StateChanges = Mapping[str, Mapping[bytes, bytes | None]]
 """Name of the store → encoded key → encoded value, None for a tombstone; in order of first touch."""
@@ -137,6 +141,14 @@ class Store(Protocol):
 
     stream_time_ms: int
     """Highest record timestamp so far, -1 before the first. Set before each record."""
+
+    @property
+    def timetable(self) -> Timetable | None:
+        """What is due, by stream time; None: nothing ever is."""
+
+    @property
+    def scheduler(self) -> Scheduler | None:
+        """What handlers set timers with; None: the app has none."""
 
     @property
     def can_drop(self) -> bool:

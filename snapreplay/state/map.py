@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, ItemsView, Iterator, Mapping, MutableMapping, ValuesView
 from types import UnionType
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, overload
 
 from snapreplay.counted import counted
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.contract import ENTRY_BYTES_MAX
 from snapreplay.state.keys import K, KeyCodec
 from snapreplay.state.mapstore import MapStore
+from snapreplay.state.scheduled import ExpiringStore, check_expiry
 from snapreplay.state.sorted_keys import keys_between
 from snapreplay.state.staging import Touched, encoding
 from snapreplay.state.steps import all_of
+from snapreplay.state.timers import Scheduler
 from snapreplay.state.values import ABSENT, DELETED, Missing, ValueCodec
 
 V = TypeVar("V")
@@ -40,7 +42,18 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
             (70 bytes for a short str, 160 for a tuple of two), and 2 to 4 µs for each key that comes or goes.
         default: called once, here; each missing key gets its own copy of what it returned.
         entry_bytes_max: encoded key and value together.
+        ttl_ms: entries expire when stream time has passed their last touch by so many milliseconds. `state[k]`,
+            assignment and `setdefault` touch an entry; `in` and iteration do not.
+        refresh: "read": `get` touches an entry, too.
     """
+
+    def __new__(
+        cls, *_args: object, ttl_ms: int | None = None, refresh: str = "write", **_kwargs: object
+    ) -> MapState[K, V]:
+        """A map without a ttl must not pay for it: one with a ttl has a class of its own."""
+        if cls is not MapState or (ttl_ms is None and refresh == "write"):
+            return super().__new__(cls)
+        return super().__new__(_ExpiringMap if refresh == "write" else _ReadRefreshedMap)
 
     @overload
     def __init__(
@@ -51,6 +64,8 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         default: Callable[[], V] | None = None,
         entry_bytes_max: int = ENTRY_BYTES_MAX,
         ordered: bool = False,
+        ttl_ms: int | None = None,
+        refresh: Literal["write", "read"] = "write",
     ) -> None: ...
     @overload  # a union is no `type`: MapState[str, A | B](str, A | B), or V is what `default` returns
     def __init__(
@@ -61,6 +76,8 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         default: Callable[[], V] | None = None,
         entry_bytes_max: int = ENTRY_BYTES_MAX,
         ordered: bool = False,
+        ttl_ms: int | None = None,
+        refresh: Literal["write", "read"] = "write",
     ) -> None: ...
     def __init__(
         self,
@@ -70,16 +87,19 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         default: Callable[[], V] | None = None,
         entry_bytes_max: int = ENTRY_BYTES_MAX,
         ordered: bool = False,
+        ttl_ms: int | None = None,
+        refresh: Literal["write", "read"] = "write",
     ) -> None:
         """
         Raises:
-            UsageError: a key type, value type or default that cannot work.
+            UsageError: a key type, value type, default or ttl that cannot work.
         """
+        check_expiry(ttl_ms, refresh)
         keys, values = KeyCodec(key_type), ValueCodec[V](value_type)
         self._keys, self._values = keys, values
         self._key_type = keys.own_type
         self._default = None if default is None else _encoded_default(values, default)
-        self._store = MapStore(self, keys, values, entry_bytes_max, ordered=ordered)
+        self._store = self._new_store(values, entry_bytes_max, ttl_ms, ordered=ordered)
         self._ordered = ordered
         self._live = self._store.live
         self._touch = self._store.touch
@@ -87,6 +107,15 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
     def __snapreplay_types__(self) -> tuple[type[K], type[V]]:
         """Of keys and values, for those who read what is stored."""
         return self._keys.type, self._values.type
+
+    def _new_store(
+        self, values: ValueCodec[V], entry_bytes_max: int, ttl_ms: int | None, *, ordered: bool
+    ) -> MapStore[K, V]:
+        if ttl_ms is None:
+            return MapStore(self, self._keys, values, entry_bytes_max, ordered=ordered)
+        return ExpiringStore(
+            self, self._keys, values.stamped(), entry_bytes_max, ttl_ms, ordered=ordered
+        )
 
     def __snapreplay_store__(self) -> MapStore[K, V]:
         """The engine's side of this state."""
@@ -225,6 +254,35 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
             if value is not ABSENT and value is not DELETED:
                 yield key, value
 
+    def schedule(self, key: K, at_ms: int, *, timer: str | None = None) -> None:
+        """Set a timer of this key: its handler is called when stream time has reached `at_ms`, or before the next
+        record if it has passed already. Setting it again replaces it. The key need not be in the map, and a timer
+        outlives its entry.
+
+        Args:
+            timer: the name of an `@app.timer("…")`; may be left out if the app has only one.
+
+        Raises:
+            RecordError: the app has no such timer, or `at_ms` is no time.
+        """
+        self._scheduler().set(self._store.name, self._keys.encode(key), at_ms, timer)
+
+    def cancel(self, key: K, *, timer: str | None = None) -> bool:
+        """Remove a timer of this key. Returns whether it was set. Raises as `schedule`."""
+        return self._scheduler().cancel(self._store.name, self._keys.encode(key), timer)
+
+    def scheduled(self, key: K, *, timer: str | None = None) -> int | None:
+        """Return when a timer of this key is due; None: it is not set. Raises as `schedule`."""
+        return self._scheduler().at_ms(self._store.name, self._keys.encode(key), timer)
+
+    def _scheduler(self) -> Scheduler:
+        if self._store.scheduler is None:
+            raise RecordError(
+                "the app has no timers",
+                hint='decorate a function (timer, state, out) with `@app.timer("…")`',
+            )
+        return self._store.scheduler
+
     def _peek(self, key: K) -> V | Missing:
         """The value, or ABSENT. Stores nothing."""
         if type(key) is not self._key_type:
@@ -257,6 +315,64 @@ class _Items(ItemsView[K, V]):
             return False
         value = self._mapping.get(item[0], ABSENT)
         return value is not ABSENT and bool(value == item[1])
+
+
+class _ExpiringMap(MapState[K, V]):
+    """Tells its store of each touch."""
+
+    _store: ExpiringStore[K, V]
+
+    def __getitem__(self, key: K) -> V:
+        value = super().__getitem__(key)
+        self._store.refresh(key)
+        return value
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        self._store.refresh(key)
+
+    def __delitem__(self, key: K) -> None:
+        super().__delitem__(key)
+        self._store.forget(key)
+
+    def setdefault(self, key: K, default: Any = None) -> Any:
+        value = super().setdefault(key, default)
+        self._store.refresh(key)
+        return value
+
+    def items(self) -> ItemsView[K, V]:
+        """Touches nothing, as iteration over keys and values."""
+        return _UntouchedItems(self)
+
+    def values(self) -> ValuesView[V]:
+        """In the order of the encoded keys. Touches nothing."""
+        return _UntouchedValues(self)
+
+
+class _ReadRefreshedMap(_ExpiringMap[K, V]):
+    """What is read stays as well."""
+
+    def get(self, key: K, default: Any = None) -> Any:
+        value = self._peek(key)
+        if value is ABSENT:
+            return default
+        self._store.refresh(key)
+        return value
+
+
+class _UntouchedItems(_Items[K, V]):
+    _mapping: MapState[K, V]
+
+    def __iter__(self) -> Iterator[tuple[K, V]]:
+        for key in self._mapping:
+            yield key, self._mapping._peek(key)  # type: ignore[misc] # noqa: SLF001 - it is there
+
+
+class _UntouchedValues(ValuesView[V]):
+    _mapping: MapState[Any, V]
+
+    def __iter__(self) -> Iterator[V]:
+        return (value for _, value in self._mapping.items())
 
 
 def _encoded_default(values: ValueCodec[V], default: Callable[[], V]) -> bytes | None:

@@ -7,8 +7,8 @@ kept to undo it). `staging` and `sealing` also give the changes, the digest and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, Literal, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from zlib import crc32
 
 from msgspec import MsgspecError
@@ -20,9 +20,14 @@ from snapreplay.state.keys import UNENCODABLE, K, KeyCodec
 from snapreplay.state.shards import SHARD_COUNT, Shards, Slot
 from snapreplay.state.sorted_keys import SortedKeys, sorting
 from snapreplay.state.staging import Encoded, Touched, encoding
+from snapreplay.state.stamp import bare
 from snapreplay.state.steps import Steps, all_of
 from snapreplay.state.unknown_store import unknown_store
 from snapreplay.state.values import ABSENT, DELETED, Missing, ValueCodec
+
+if TYPE_CHECKING:
+    from snapreplay.state.timers import Scheduler
+    from snapreplay.state.timetable import Timetable
 
 CHECK_ENTRIES, CHECK_BYTES = 128, 64 * 1024
 """Read in one step, which takes well below a millisecond."""
@@ -39,11 +44,15 @@ class MapStore(Generic[K, V]):
             keys that are in it.
         added: net number of keys that `live` adds to the layers below it; counted by the view and
             `touch`.
+        scheduler: sets the timers of its keys; None: the app has none.
+        timetable: what is due in the whole state; None: nothing ever is.
     """
 
     keeps_changes = True
     can_roll_back = True
     can_drop = True
+    scheduler: Scheduler | None = None
+    timetable: Timetable | None = None
 
     def __init__(
         self,
@@ -81,6 +90,11 @@ class MapStore(Generic[K, V]):
         """It is the store of this name in a state of several stores; messages say so."""
         self.name = name
         self._keys.place = self._values.place = f"state.{name}"
+
+    @property
+    def decode_key(self) -> Callable[[bytes], K]:
+        """Raises MsgspecError: the stored key is of another type."""
+        return self._keys.unpack
 
     @property
     def is_sealed(self) -> bool:
@@ -140,7 +154,7 @@ class MapStore(Generic[K, V]):
             try:
                 value = self._unpack(below)
             except MsgspecError as error:
-                raise self._values.misfit(key, error) from error
+                value = self._values.unpack_past_stamp(key, below, error)
         elif below is None:
             self.came(key)
         self.live[key] = value
@@ -318,7 +332,7 @@ class MapStore(Generic[K, V]):
                     raise self._keys.misfit(encoded, error) from error
                 continue
             try:
-                read(value)
+                read(bare(value))
             except Exception as error:  # whatever the user's type raises, a handler would meet it
                 if self._lookups[index](encoded) == value:
                     raise self._values.misfit(key, error) from error

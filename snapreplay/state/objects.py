@@ -32,6 +32,8 @@ class ObjectStore:
     """
 
     keeps_changes = False
+    timetable = None
+    scheduler = None
     digest = None
     shard_count = 1
     sizes = ()

@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Any
+
 from snapreplay.errors import UsageError
+from snapreplay.state.composite import CompositeStore
 from snapreplay.state.contract import State, Store
 from snapreplay.state.map import MapState
+from snapreplay.state.mapstore import MapStore
 from snapreplay.state.objects import ObjectStore
 from snapreplay.state.stores import Stores
+from snapreplay.state.timed import TimedStore, expiring, maps_of
+from snapreplay.state.timetable import Timetable
 
 
-def store_of(state: object) -> Store:
+def store_of(state: object, timers: Collection[str] | None = None) -> Store:
     """Returns the store behind a `MapState` or `Stores`, or a new `ObjectStore` around any other `State`.
 
+    Args:
+        timers: names of the app's timers of keys; None: the app has no timers at all.
+
     Raises:
-        UsageError: none of them, or a class instead of an object.
+        UsageError: none of them, or a class instead of an object, or timers for a state that is no map.
     """
     if isinstance(state, MapState | Stores):
-        store: Store = state.__snapreplay_store__()
+        store: MapStore[Any, Any] | CompositeStore = state.__snapreplay_store__()
+        if timers is not None:
+            return TimedStore(store, timers)
+        if expire := expiring(maps_of(store)):
+            store.timetable = Timetable(expire)
         return store
+    if timers is not None:
+        raise UsageError(
+            f"{state!r:.80} is no map, so it cannot have timers",
+            hint="keep the state in a MapState, or in Stores of several",
+        )
     if isinstance(state, State) and not isinstance(state, type):
         return ObjectStore(state)
     missing = [name for name in ("snapshot", "restore") if not hasattr(state, name)]

@@ -10,6 +10,7 @@ from typing import Any
 from snapreplay.errors import UsageError
 from snapreplay.state.composite import CompositeStore
 from snapreplay.state.map import MapState
+from snapreplay.state.unknown_store import RESERVED
 
 _LEGAL = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 
@@ -119,7 +120,7 @@ class Stores:
                     f"{what}: {other} and {name} are the same MapState", hint="make one for each"
                 )
         for name in _names(self.retired):
-            if name in maps or not _LEGAL.fullmatch(name):
+            if name in maps or not (_LEGAL.fullmatch(name) or name in RESERVED):
                 raise UsageError(
                     f"{what}: {name!r} cannot be retired",
                     hint="name in retired only stores that the app had before and does not have any more",

@@ -18,6 +18,7 @@ from msgspec import inspect
 from snapreplay.errors import RecordError, StopError, UsageError
 from snapreplay.state.read_back import MutableObjects, Place, comparing, differing
 from snapreplay.state.round_trip import FlatCheck, flat_check, is_shareable, shown
+from snapreplay.state.stamp import bare
 from snapreplay.state.steps import Steps
 
 V = TypeVar("V")
@@ -86,6 +87,26 @@ class ValueCodec(Generic[V]):
         self.pack = msgspec.msgpack.Encoder(order="deterministic").encode
         self.are_flat: FlatCheck = flat_check(node)
         self.shareable = is_shareable(node)
+
+    def stamped(self) -> ValueCodec[V]:
+        """Become the codec of values that may have a stamp: `unpack` passes over it. Returns itself."""
+        decode = self.unpack
+        self.unpack = lambda stored: decode(bare(stored))
+        return self
+
+    def unpack_past_stamp(self, key: object, stored: bytes, cause: Exception) -> V:
+        """What failed to `unpack` may have a stamp, of the time when the map had a ttl.
+
+        Raises:
+            StoredValueUnreadable: it has none, or does not fit.
+        """
+        value = bare(stored)
+        if value is stored:
+            raise self.misfit(key, cause) from cause
+        try:
+            return self.unpack(value)
+        except msgspec.MsgspecError as error:
+            raise self.misfit(key, error) from error
 
     def unencodable(self, key: object, value: V, cause: Exception) -> RecordError:
         """Return the error for a value that failed to `pack`."""

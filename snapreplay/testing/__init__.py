@@ -15,7 +15,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from snapreplay.app.fold import ErrorPolicy
+from snapreplay.app.batch import ErrorPolicy
 from snapreplay.app.harness import Diverged, Harness, Sent
 from snapreplay.app.lost_change import LostChange
 from snapreplay.app.made_record import record, record_raw

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from snapreplay.app.app import App
-from snapreplay.app.fold import ErrorPolicy
+from snapreplay.app.batch import ErrorPolicy
 from snapreplay.app.harness import Diverged, Harness
 from snapreplay.app.load import load_app, name_of
 from snapreplay.app.names import dead_letters_topic

@@ -13,7 +13,6 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import msgspec
 
 from snapreplay.app.app import App
-from snapreplay.app.harness import load_slices
 from snapreplay.app.load import name_of
 from snapreplay.app.made_record import encoded_key, encoded_value, record_raw
 from snapreplay.app.names import dead_letters_topic
@@ -27,7 +26,7 @@ from snapreplay.service.loop_thread import LoopThread
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.redrive import is_note
 from snapreplay.service.topics.reading import reading
-from snapreplay.state.store import store_of
+from snapreplay.state.slices import load_slices
 from snapreplay.testing.real_messages import BecomeLive, CatchUp, Order, ReadState, StateRead, Stop
 from snapreplay.testing.service_process import ServiceProcess
 
@@ -188,7 +187,7 @@ class RealHarness(Generic[S]):
         """
         answer = await self._process.ask(ReadState(partition), self._deadline_s)
         assert isinstance(answer, StateRead)  # noqa: S101 - what this request is answered with
-        store = store_of(self._app.state())
+        store = self._app.new_store()
         load_slices(store, answer.slices, answer.stream_time_ms)
         view: S = store.view
         return view

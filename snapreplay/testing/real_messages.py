@@ -6,7 +6,7 @@ from typing import IO, Any
 
 import msgspec
 
-from snapreplay.app.harness import Slices
+from snapreplay.state.slices import Slices
 
 _LENGTH_BYTES = 4
 

@@ -12,7 +12,6 @@ import threading
 from typing import IO, Any
 
 from snapreplay.app.app import App
-from snapreplay.app.harness import slices_of
 from snapreplay.app.load import load_app
 from snapreplay.errors import SnapreplayError, StopError, UsageError
 from snapreplay.service.config.settings import Settings
@@ -27,7 +26,7 @@ from snapreplay.service.service import Service
 from snapreplay.service.topics.newest import newest
 from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.requirements import ensure_topics
-from snapreplay.state.store import store_of
+from snapreplay.state.slices import slices_of
 from snapreplay.testing.real_messages import (
     Answer,
     BecomeLive,
@@ -132,7 +131,7 @@ class RealService:
             )
         identity = Identity.of_this_process(INSTANCE_ID)
         context = Context(app, settings, cluster, view, identity, partition, asyncio.Semaphore(1))
-        examiner = Examiner(context, store_of(app.state()))
+        examiner = Examiner(context, app.new_store())
         try:
             error = await examiner.examine()
             if error is not None:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from snapreplay.app.app import App
-from snapreplay.app.fold import ErrorPolicy
+from snapreplay.app.batch import ErrorPolicy
 from snapreplay.app.harness import Diverged, Harness
 from snapreplay.app.record import RawRecord
 from snapreplay.errors import RecordId, SnapreplayError, UsageError
-from snapreplay.state.store import store_of
 from snapreplay.testing.checks import trace
 
 
@@ -105,4 +104,4 @@ def _check_comparable(old_app: App[Any], new_app: App[Any], records: list[RawRec
 
 
 def _kind(app: App[Any]) -> str:
-    return "with changes" if store_of(app.state()).keeps_changes else "without changes"
+    return "with changes" if app.new_store().keeps_changes else "without changes"

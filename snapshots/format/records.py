@@ -6,9 +6,13 @@ unknown format version by name. Offsets are half-open and mean "next". Pure.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
+from snapreplay.app.batch import Portion
 from snapreplay.app.ranges import Anchor, InputRange, SkippedRange
+from snapreplay.app.record import InputRecord
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.digest import Digest
 
@@ -106,6 +110,25 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
     # Of the stores with entries, where there are others than "default".
     store_digests: dict[str, Digest] = {}
     cleared: list[str] = []  # stores whose entries were all deleted, before the batch's changes
+    fired_count: int = 0  # timers fired and entries expired after the last record of `ranges`
+    skipped_timers: list[
+        int
+    ] = []  # dead-lettered ones among the timers of the batch, counted from 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing was read and nothing happened: it is there for a pointer or a digest."""
+        return not (self.ranges or self.fired_count)
+
+    def portion(self, records: Sequence[InputRecord]) -> Portion:
+        """What a replay is to apply again; `records`: all of `ranges`."""
+        return Portion(
+            records,
+            self.stream_time_ms,
+            self.fired_count,
+            skipped=self.skipped,
+            skipped_timers=self.skipped_timers,
+        )
 
     @property
     def begins_anew(self) -> bool:

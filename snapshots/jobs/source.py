@@ -24,6 +24,7 @@ from snapreplay.snapshots.jobs.typed import Stored, stored_types
 from snapreplay.snapshots.jobs.views import VIEWS, Block, View, as_json
 from snapreplay.snapshots.proof.moment import Moment
 from snapreplay.snapshots.proof.state import At
+from snapreplay.state.stamp import bare
 
 OpenCluster = Callable[[Mapping[str, str]], AbstractContextManager[LogReader]]
 """A reader by the client's properties, `bootstrap.servers` among them."""
@@ -162,6 +163,8 @@ class _Columns:
     def _array(self, field: pa.Field, values: Sequence[Any] | pa.Array) -> pa.Array:
         if isinstance(values, pa.Array):
             return values
+        if field.name == "value" and not self._asked.is_raw:
+            values = [None if each is None else bare(each) for each in values]
         if field.name in self._typed:
             return self._typed[field.name].array(values)
         if field.name in _STORED and not self._asked.is_raw:

@@ -17,6 +17,7 @@ from snapreplay.snapshots.proof.moment import Logs, Moment
 from snapreplay.snapshots.proof.records import judge
 from snapreplay.snapshots.proof.state import At, StateUnreachable, last_batch, state_at
 from snapreplay.state.keys import stored_key
+from snapreplay.state.stamp import touched_at
 
 ROWS_MAX = 10_000
 """Of an Arrow batch, about."""
@@ -58,7 +59,13 @@ def _state(moment: Moment, logs: Logs, at: At) -> Blocks:
 
 def _entries(store: str, entries: list[tuple[bytes, bytes]]) -> Block:
     keys, values = [key for key, _ in entries], [value for _, value in entries]
-    return {"store": pa.repeat(store, len(keys)), "key": keys, "value": values}
+    touched = [_touched(value) for value in values]
+    return {
+        "store": pa.repeat(store, len(keys)),
+        "key": keys,
+        "value": values,
+        "touched_at": touched,
+    }
 
 
 def _changes(moment: Moment, logs: Logs, at: At) -> Blocks:
@@ -85,6 +92,7 @@ def _cleared(offset: int, increment: Increment) -> Blocks:
             "store": [store],
             "key": [None],
             "value": [None],
+            "touched_at": [None],
         }
 
 
@@ -98,6 +106,7 @@ def _changed(offset: int, record: ChangesRecord) -> Blocks:
             "store": pa.repeat(store, count),
             "key": list(changes),
             "value": list(changes.values()),
+            "touched_at": [_touched(value) for value in changes.values()],
         }
 
 
@@ -203,7 +212,7 @@ def _too_early(moment: Moment, first: int, there: int) -> StateUnreachable:
 
 
 VIEWS: dict[str, View] = {
-    "state": View({"store": _TEXT, "key": None, "value": None}, _state),
+    "state": View({"store": _TEXT, "key": None, "value": None, "touched_at": _TIME}, _state),
     "changes": View(
         {
             "batch": _LONG,
@@ -212,6 +221,7 @@ VIEWS: dict[str, View] = {
             "store": _TEXT,
             "key": None,
             "value": None,
+            "touched_at": _TIME,
         },
         _changes,
     ),
@@ -260,6 +270,12 @@ VIEWS: dict[str, View] = {
     ),
 }
 """By name. A type that is None is that of what is stored."""
+
+
+def _touched(stored: bytes | None) -> int | None:
+    """When an entry was touched last, in microseconds; None: its value does not say."""
+    touched_ms = None if stored is None else touched_at(stored)
+    return None if touched_ms is None else touched_ms * 1000
 
 
 def as_json(stored: bytes | None) -> str | None:

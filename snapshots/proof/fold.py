@@ -73,7 +73,7 @@ class Folding:
         increment = found.increment
         state.clear(increment.cleared)
         if increment.changes is None:
-            if increment.ranges:
+            if not increment.is_empty:
                 self._state = self._snapshot_of(found)
             return
         try:

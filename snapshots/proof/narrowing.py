@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from snapreplay.app.fold import Applied
+from snapreplay.app.batch import Applied
 from snapreplay.counted import counted
 from snapreplay.snapshots.format.changes import check_changes
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.state.contract import StateChanges
 from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.keys import stored_key
+from snapreplay.state.stamp import bare
 
 
 def narrowed(
@@ -32,7 +33,7 @@ def narrowed(
         where = "" if store == DEFAULT_STORE else f" of store {store}"
         return (
             f"the state differs in {counted(len(keys), 'key')}, first {_shown(key)}{where}: recorded"
-            f" {_shown(_at(recorded, place))}, replayed {_shown(_at(replayed, place))}"
+            f" {_value(_at(recorded, place))}, replayed {_value(_at(replayed, place))}"
         )
 
     return says
@@ -52,6 +53,11 @@ def _by_place(changes: StateChanges) -> dict[_Place, bytes | None]:
 
 def _at(changes: Mapping[_Place, bytes | None], place: _Place) -> bytes | None:
     return changes.get(place, _UNTOUCHED)
+
+
+def _value(stored: bytes | None) -> str:
+    """Without the stamp of an entry that expires."""
+    return _shown(None if stored is None else bare(stored))
 
 
 def _shown(stored: bytes | None) -> str:

@@ -16,8 +16,8 @@ import msgspec
 
 from snapreplay.app import names
 from snapreplay.app.app import App
-from snapreplay.app.fold import Applied, Fold
-from snapreplay.app.input_ranges import without_skipped
+from snapreplay.app.batch import Applied
+from snapreplay.app.fold import Fold
 from snapreplay.app.ranges import InputRange
 from snapreplay.app.record import InputRecord
 from snapreplay.counted import counted
@@ -49,7 +49,6 @@ from snapreplay.snapshots.proof.report import Violation
 from snapreplay.state.contract import Store
 from snapreplay.state.digest import Digest
 from snapreplay.state.steps import all_of
-from snapreplay.state.store import store_of
 
 ReadInput = Callable[[str, int, int], Slices]
 """(topic, start offset, end offset) → committed records of this partition of an input."""
@@ -210,7 +209,7 @@ class _Replay:
         self.compared: Found | None = None
         self._segment = segment
         self._logs = logs
-        self._store: Store = store_of(app.state())
+        self._store: Store = app.new_store()
         # What was committed was accepted, whatever the topics take today.
         limits = {topic.name: sys.maxsize for topic in app.outputs}
         self._fold = Fold(app, self._store, segment.partition, output_limits=limits)
@@ -269,7 +268,7 @@ class _Replay:
             self._store.apply_changes({}, increment.cleared)
         if increment.begins_anew:
             self._load(increment.pointers[0])
-        elif increment.ranges:
+        elif not increment.is_empty:
             applied = self._apply(found)
             self.not_proven += 1
         if applied is not None and increment.outputs_xxh64 != applied.outputs_xxh64:
@@ -309,26 +308,14 @@ class _Replay:
         self.records += len(records)
         started = {part.topic: part.start_offset for part in reversed(increment.ranges)}
         positions = {**increment.genesis.start_offsets, **self._positions, **started}
-        applied = self._applied(found, positions, list(without_skipped(records, increment.skipped)))
+        try:
+            applied = all_of(self._fold.replaying(positions, increment.portion(records)))
+            if applied.failure is not None:
+                raise applied.failure
+        except RecordError as error:
+            raise _Difference(found, f"a handler refuses: {error.message}") from error
         self._store.merge()
         return applied
-
-    def _applied(
-        self, found: Found, positions: Mapping[str, int], records: list[InputRecord]
-    ) -> Applied:
-        try:
-            self._fold.begin(positions)
-            self._fold.feed(records)
-            return self._fold.finish()
-        except RecordError as error:
-            self._fold.abandon()
-            if not self._store.can_roll_back:
-                raise _Difference(found, f"a handler refuses: {error.message}") from error
-            applied = self._fold.isolate(positions, records)
-            if applied.failure is not None:
-                says = f"a handler refuses: {applied.failure.message}"
-                raise _Difference(found, says) from error
-            return applied
 
 
 class _Inputs:

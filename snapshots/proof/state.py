@@ -180,7 +180,7 @@ def _follow(entries: Entries, found: Found, changes: Sequence[bytes]) -> None:
     entries.clear(found.increment.cleared)
     if found.increment.changes is not None:
         entries.apply(found.increment.changes, changes)
-    elif found.increment.ranges:
+    elif not found.increment.is_empty:
         raise _not_recorded(found)
 
 

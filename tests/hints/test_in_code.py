@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from snapreplay import App, MapState, Topic, i64, json, nullable, utf8
-from snapreplay.app.fold import ErrorPolicy
+from snapreplay.app.batch import ErrorPolicy
 from snapreplay.app.load import load_app
 from snapreplay.app.ranges import SkippedRange
 from snapreplay.app.record import Output

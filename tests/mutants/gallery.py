@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.mutants.mutant import Mutant
 from tests.mutants.patch import Patch
 
-PARTS = ("recoveries", "commits", "snapshots", "ownerships", "identities")
+PARTS = ("recoveries", "commits", "snapshots", "ownerships", "identities", "times")
 
 
 def _mutants(text: str) -> Iterator[Mutant]:

@@ -3,8 +3,9 @@
 import msgspec
 
 from snapreplay.app.app import App
+from snapreplay.app.batch import ErrorPolicy
 from snapreplay.app.codecs import json, nullable
-from snapreplay.app.fold import ErrorPolicy, Fold
+from snapreplay.app.fold import Fold
 from snapreplay.app.record import RawRecord
 from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError

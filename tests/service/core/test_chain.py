@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapreplay.app.fold import Applied
+from snapreplay.app.batch import Applied
 from snapreplay.app.ranges import Anchor, InputRange, SkippedRange
 from snapreplay.app.record import Output
 from snapreplay.service.core.chain import Chain, genesis_increment

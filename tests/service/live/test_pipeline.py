@@ -199,7 +199,9 @@ def committing(*, keeps_changes: bool = True, **parts: Any) -> Any:
     return one
 
 
-APPLIED: Any = SimpleNamespace(ranges=(1,), anchors={}, positions={}, failure=None)
+APPLIED: Any = SimpleNamespace(
+    is_empty=False, is_full=False, anchors={}, positions={}, failure=None
+)
 
 
 async def test_the_inputs_are_looked_at_after_the_digest_was_taken():

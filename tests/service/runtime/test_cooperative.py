@@ -8,12 +8,13 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from snapreplay.app.fold import ErrorPolicy, Fold
+from snapreplay.app.batch import ErrorPolicy, Portion
+from snapreplay.app.fold import Fold
 from snapreplay.app.ranges import SkippedRange
 from snapreplay.app.record import RawRecord
 from snapreplay.errors import RecordError, RecordId
 from snapreplay.service.runtime import cooperative as module
-from snapreplay.service.runtime.cooperative import feed, isolate, run_cooperatively
+from snapreplay.service.runtime.cooperative import apply, run_cooperatively
 from snapreplay.service.runtime.tasks import cancel_and_wait
 from snapreplay.state.shards import BLOCK
 from snapreplay.state.store import store_of
@@ -59,7 +60,7 @@ async def test_other_tasks_turn_while_a_large_batch_is_applied(monkeypatch):
     monkeypatch.setattr(module, "YIELD_AFTER_SECONDS", 0.001)
     fold = fold_of(apps.add)
     async with turns_of_others() as turns:
-        await feed(fold, records(20_000))
+        await apply(fold, Portion(records(20_000)))
         assert len(turns) > 10 * module.PAUSE_TURNS
     assert fold.finish().record_count == 20_000
 
@@ -68,14 +69,14 @@ async def test_every_record_is_applied_once_in_order():
     """Also those behind the last whole slice."""
     seen = []
     fold = fold_of(lambda value, account: seen.append(account["n"]))
-    await feed(fold, records(module.SLICE_RECORDS * 2 + 3))
+    await apply(fold, Portion(records(module.SLICE_RECORDS * 2 + 3)))
     assert seen == list(range(1, module.SLICE_RECORDS * 2 + 4))
 
 
 async def test_slow_records_are_taken_one_by_one():
     """Other partitions' transactions have deadlines: between two slow calls they get a turn."""
     async with turns_of_others() as turns:
-        await feed(fold_of(lambda value, account: time.sleep(0.01)), records(30))
+        await apply(fold_of(lambda value, account: time.sleep(0.01)), Portion(records(30)))
         assert len(turns) >= 25 * module.PAUSE_TURNS
 
 
@@ -84,7 +85,7 @@ async def test_other_tasks_turn_while_a_large_batch_is_staged_and_sealed(monkeyp
     monkeypatch.setattr(module, "YIELD_AFTER_SECONDS", -1)
     keys = 4 * BLOCK
     fold = fold_of(apps.add)
-    await feed(fold, keyed(keys))
+    await apply(fold, Portion(keyed(keys)))
     async with turns_of_others() as turns:
         applied = await run_cooperatively(fold.finishing())
         assert len(turns) >= 2 * keys / BLOCK * module.PAUSE_TURNS
@@ -112,6 +113,10 @@ async def test_pauses_are_made_when_they_are_due_and_not_more_often(monkeypatch)
 
 
 START = {"payments-x": 0}
+
+
+async def isolate(fold, positions, records, refused=None):
+    return await run_cooperatively(fold.isolating(positions, Portion(records), refused))
 
 
 def refusing(policy=ErrorPolicy.DEAD_LETTER):

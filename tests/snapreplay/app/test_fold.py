@@ -8,11 +8,13 @@ import pytest
 
 from snapreplay.app.anchor import anchor_of
 from snapreplay.app.app import App
-from snapreplay.app.fold import ErrorPolicy, Fold
+from snapreplay.app.batch import ErrorPolicy, Portion
+from snapreplay.app.fold import Fold
 from snapreplay.app.input_ranges import OutOfOrder
 from snapreplay.app.ranges import InputRange, SkippedRange
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.map import MapState
+from snapreplay.state.steps import all_of
 from snapreplay.state.store import store_of
 from tests.support.fold_bench import START, Bench, doing, payments, rates, raw
 
@@ -38,14 +40,14 @@ def test_applied_describes_the_batch():
 
 
 def test_skipped_record_leaves_nothing_and_becomes_a_dead_letter():
-    """Half of a record's effects never stay: no change, no output, no stream time. It was read, so it is the anchor."""
+    """Half of a record's effects never stay: no change, no output. It was read: it is the anchor, and moves time."""
     good, bad = raw("payments", 0, {}, at=10), doing(1, "raise", key=b"bob", at=99)
     bench = Bench()
     applied = bench.batch([good, bad])
     only_good = Bench()
     only_good.batch([good])
     assert bench.store.digest == only_good.store.digest
-    assert applied.stream_time_ms == bench.store.stream_time_ms == 10
+    assert applied.stream_time_ms == bench.store.stream_time_ms == 99
     assert applied.anchors == {"payments": anchor_of(bad)}
     assert applied.skipped == [SkippedRange("payments", 1, 2)]
     assert (applied.record_count, applied.ranges) == (1, [InputRange("payments", 0, 2, 2)])
@@ -55,6 +57,17 @@ def test_skipped_record_leaves_nothing_and_becomes_a_dead_letter():
     assert dict(letter.headers)["__snapreplay.errors.offset"] == b"1"
     assert dict(letter.headers)["__snapreplay.errors.exception"] == b"ValueError"
     assert str(error.record_id) == "payments-0-1"
+
+
+def test_a_skipped_record_moves_stream_time_in_a_replay_too():
+    """The handlers behind it see the same time as the first time."""
+    records = [doing(0, "raise", at=99), raw("payments", 1, {}, at=5)]
+    first, again = Bench(), Bench()
+    applied = first.batch(records)
+    portion = Portion(records, applied.stream_time_ms, skipped=applied.skipped)
+    replayed = all_of(again.fold.replaying(START, portion))
+    assert applied.skipped
+    assert (replayed.sealed, replayed.positions) == (applied.sealed, applied.positions)
 
 
 def test_errors_of_the_state_are_found_when_staged_and_named_by_isolate():

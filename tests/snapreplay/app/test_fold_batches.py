@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from snapreplay.app.fold import ErrorPolicy
+from snapreplay.app.batch import ErrorPolicy
 from tests.support.fold_bench import Bench, offsets, raw
 
 STEPS = st.lists(

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from snapreplay.app.app import App
-from snapreplay.app.fold import ErrorPolicy
+from snapreplay.app.batch import ErrorPolicy
 from snapreplay.app.harness import Diverged, Harness, Sent
 from snapreplay.app.made_record import record
 from snapreplay.app.record import RawRecord

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapreplay.app.anchor import anchor_of
-from snapreplay.app.input_ranges import InputRanges, without_skipped
+from snapreplay.app.input_ranges import InputRanges, offsets_of
 from snapreplay.app.ranges import InputRange, SkippedRange
 from snapreplay.app.record import RawRecord
 
@@ -78,9 +78,7 @@ def test_ranges_are_adjacent_and_skips_are_exact(steps):
     assert not applied & inside
 
 
-def test_a_replay_leaves_out_what_was_skipped():
-    """Of the named input and offsets only, in the order applied; nothing skipped: all of it."""
-    records = [at("a", 0), at("b", 1), at("a", 1), at("a", 2), at("b", 2)]
+def test_ranges_are_their_offsets():
+    """Ends are not in them."""
     skipped = [SkippedRange("a", 1, 3), SkippedRange("b", 2, 3)]
-    assert without_skipped(records, skipped) == [at("a", 0), at("b", 1)]
-    assert without_skipped(records, []) == records
+    assert offsets_of(skipped) == {("a", 1), ("a", 2), ("b", 2)}

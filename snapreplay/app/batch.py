@@ -1,0 +1,90 @@
+"""A batch, before and after it is applied. Pure."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from snapreplay.app.ranges import Anchor, InputRange, SkippedRange
+from snapreplay.app.record import InputRecord, Output
+from snapreplay.errors import RecordError
+from snapreplay.state.contract import Sealed
+
+
+class ErrorPolicy(Enum):
+    """What becomes of a record that cannot be applied."""
+
+    FAIL = "fail"
+    DEAD_LETTER = "dead_letter"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A batch, applied and sealed: what goes into its transaction.
+
+    Attributes:
+        ranges: what was read, in the order applied, skipped records included; empty if the first
+            record failed.
+        positions: next offset of every input.
+        record_count: applied records, without the skipped ones.
+        skipped: the dead-lettered records.
+        anchors: the last record of each input that had any, applied or skipped.
+        outputs: what the handlers sent, in order, without outputs of skipped records.
+        outputs_xxh64: output topic → hash of what was sent to it; a replay must give the same.
+        dead_letters: one record for the dead-letter topic for each skipped record, in order.
+        errors: the reasons, in the order of `dead_letters`.
+        sealed: the effect on the state.
+        stream_time_ms: highest timestamp of all records so far, applied or skipped; -1 before the first.
+        fired_count: timers fired and entries expired after the last record.
+        skipped_timers: which of the batch's timers were dead-lettered, counted from 0.
+        timers_count, expired_count: in the whole batch.
+        is_full: there was no room for what is due before the record after `ranges`; that record and those
+            after it are not covered.
+        failure: with policy FAIL, why the record after `ranges`, or a timer before it, could not be
+            applied; that record and those after it are not covered.
+    """
+
+    ranges: list[InputRange]
+    positions: dict[str, int]
+    record_count: int
+    skipped: list[SkippedRange]
+    anchors: dict[str, Anchor]
+    outputs: list[Output]
+    outputs_xxh64: dict[str, int]
+    dead_letters: list[Output]
+    errors: list[RecordError]
+    sealed: Sealed
+    stream_time_ms: int
+    fired_count: int = 0
+    skipped_timers: Sequence[int] = ()
+    timers_count: int = 0
+    expired_count: int = 0
+    is_full: bool = False
+    failure: RecordError | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing was read and nothing happened: there is nothing to commit."""
+        return not (self.ranges or self.fired_count)
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """What a batch is to apply.
+
+    Attributes:
+        records: in this order.
+        to_ms: after them stream time moves up to this time; None: no further than they move it.
+        fired_count: what happens on that way at most; of a replay, what did.
+        events_max: how many timers and entries the batch has room for.
+        skipped, skipped_timers: of a replay, what was dead-lettered. A skipped record moves stream time.
+    """
+
+    records: Sequence[InputRecord] = ()
+    to_ms: int | None = None
+    fired_count: int = sys.maxsize
+    events_max: int = sys.maxsize
+    skipped: Sequence[SkippedRange] = ()
+    skipped_timers: Sequence[int] = ()

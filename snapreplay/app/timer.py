@@ -1,0 +1,84 @@
+"""A timer as its handler receives it, and how an app declares one. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from snapreplay.errors import UsageError
+
+if TYPE_CHECKING:
+    from snapreplay.app.out import Out
+
+K = TypeVar("K")
+S = TypeVar("S")
+
+
+class Timer(msgspec.Struct, Generic[K], frozen=True, gc=False):
+    """A timer that fires. Everything here is the same in every replay.
+
+    Attributes:
+        name: as it was declared.
+        store: of the key, "default" in a state of one map; empty for a periodic timer.
+        key: None for a periodic timer.
+        at_ms: for when it was set; of a periodic timer the last multiple of its period.
+    """
+
+    app_id: str
+    partition: int
+    name: str
+    store: str
+    key: K
+    at_ms: int
+
+    @property
+    def id(self) -> str:
+        """Names it in messages: "reminder of items['ada'] at 1700000000000"."""
+        of = f" of {self.store}[{self.key!r}]" if self.store else ""
+        return f"{self.name}{of} at {self.at_ms}"
+
+    @property
+    def output_key(self) -> bytes | None:
+        """The key as `utf8`, `raw` and `i64` write it: an output of this key goes where those of its records go."""
+        key: object = self.key
+        if isinstance(key, str):
+            return key.encode(errors="surrogatepass")
+        if isinstance(key, int):
+            return key.to_bytes(8, "big", signed=key < 0)
+        return key if isinstance(key, bytes) else None
+
+    @property
+    def random(self) -> random.Random:
+        """A generator seeded by app and timer: the same numbers in every replay. Each access makes a new one."""
+        return random.Random(f"{self.app_id}/{self.partition}/{self.id}")
+
+
+TimerHandler = Callable[[Timer[Any], S, "Out"], None]
+
+
+class TimerSpec(NamedTuple):
+    """A declared timer. `every_ms`: None for a timer of keys."""
+
+    function: TimerHandler[Any]
+    every_ms: int | None
+
+
+def period_ms(every: object) -> int | None:
+    """
+    Raises:
+        UsageError: it is no whole number of milliseconds, or none at all.
+    """
+    if every is None:
+        return None
+    if isinstance(every, timedelta):
+        whole, rest = divmod(every, timedelta(milliseconds=1))
+        if whole >= 1 and not rest:
+            return whole
+    raise UsageError(
+        f"every={every!r} is no period",
+        hint="use a timedelta of whole milliseconds: `@app.timer(every=timedelta(minutes=1))`",
+    )

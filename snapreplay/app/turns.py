@@ -1,0 +1,228 @@
+"""What is due before a record: timers fire and entries expire, in the order of their times. Pure.
+
+A record's turn: stream time moves to its timestamp, event by event; then its handler runs. An event is done or not,
+as a record is: what becomes of the record does not change what fired before it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection
+from typing import Any
+
+from msgspec import MsgspecError
+
+from snapreplay.app.app import App
+from snapreplay.app.failure import NEVER_HANDLER_ERRORS, answered, timer_error
+from snapreplay.app.out import Out
+from snapreplay.app.timer import Timer, TimerSpec
+from snapreplay.errors import RecordError, StopError
+from snapreplay.state.contract import Store
+from snapreplay.state.steps import Steps, all_of
+from snapreplay.state.timers import TimerKey
+from snapreplay.state.timetable import Event, Kind, Timetable
+
+OnFailure = Callable[["Timer[Any]", RecordError], bool]
+"""Called for a timer that cannot be handled. Returns whether to go on without it."""
+
+
+class Turns:
+    """The events of one partition.
+
+    Attributes:
+        fired_count: timers fired and entries expired since the last record of the batch.
+        timers_count, expired_count: in the whole batch.
+        skipped_timers: which of the batch's timers were dead-lettered, counted from 0.
+        is_full: the batch has as many events as it may have, and more are due.
+    """
+
+    def __init__(
+        self, app: App[Any], store: Store, timetable: Timetable, partition: int, out: Out
+    ) -> None:
+        self._app_id, self._partition = app.app_id, partition
+        self._specs = app.timers
+        self._store, self._timetable, self._out = store, timetable, out
+        self._periodic = [
+            (TimerKey("", name, b"").encoded(), name)
+            for name, spec in sorted(app.timers.items())
+            if spec.every_ms is not None
+        ]
+        self._new: list[bytes] = []
+        self.begin()
+
+    def begin(self, events_max: int = sys.maxsize, skipped: Collection[int] = ()) -> None:
+        """`skipped`: timers that a replay must not fire."""
+        self.fired_count = self.timers_count = self.expired_count = 0
+        self.skipped_timers: list[int] = []
+        self.is_full = False
+        self._events_left = events_max
+        self._skipped = skipped
+        periods = self._timetable.periods
+        self._new = [
+            key for key, _ in self._periodic if periods is not None and periods.at_ms(key) is None
+        ]
+
+    def counted(self) -> dict[str, Any]:
+        """What `Applied` says of the batch."""
+        return {
+            "fired_count": self.fired_count,
+            "skipped_timers": tuple(self.skipped_timers),
+            "timers_count": self.timers_count,
+            "expired_count": self.expired_count,
+            "is_full": self.is_full,
+        }
+
+    def is_quiet(self, to_ms: int) -> bool:
+        """Nothing is due for certain, so `passing` need not be called."""
+        if self._new:
+            return False
+        not_before_ms = self._timetable.not_before_ms
+        return not_before_ms is None or not_before_ms > max(to_ms, self._store.stream_time_ms)
+
+    def passing(
+        self, to_ms: int, most: int = sys.maxsize, alone: OnFailure | None = None
+    ) -> Steps[RecordError | None]:
+        """Let everything happen that is due at or before `to_ms`, or only the first `most`.
+
+        Args:
+            alone: do each event on its own, so that only the failing one is undone; what becomes of it.
+
+        Returns:
+            Why the next timer cannot be handled, if `alone` says not to go on.
+
+        Raises:
+            RecordError: of a timer, without `alone`.
+        """
+        up_to_ms = max(to_ms, self._store.stream_time_ms)
+        while most:
+            event = (yield from self._timetable.finding(up_to_ms)) or self._new_period(up_to_ms)
+            if event is None:
+                return None
+            if not self._events_left:
+                self.is_full = True
+                return None
+            if alone is None:
+                self._happen(event, up_to_ms)
+            else:
+                failure = self._happen_alone(event, up_to_ms, alone)
+                if failure is not None:
+                    return failure
+            self._count(event)
+            most -= 1
+            yield
+        return None
+
+    def _new_period(self, up_to_ms: int) -> Event | None:
+        """A periodic timer that never fired is due at once, as in Kafka Streams."""
+        return Event(0, Kind.PERIOD, "", self._new[0]) if self._new and up_to_ms >= 0 else None
+
+    def _count(self, event: Event) -> None:
+        self._events_left -= 1
+        self.fired_count += 1
+        if event.kind is Kind.EXPIRY:
+            self.expired_count += 1
+        else:
+            self.timers_count += 1
+        if self._new and event.key == self._new[0]:
+            del self._new[0]
+
+    def _happen_alone(
+        self, event: Event, up_to_ms: int, on_failure: OnFailure
+    ) -> RecordError | None:
+        store, staged = self._store, self._out.staged
+        outputs_before, time_before_ms = len(staged), store.stream_time_ms
+        store.begin()
+        try:
+            self._happen(event, up_to_ms)
+            self._stage_alone(event, up_to_ms)
+        except RecordError as error:
+            store.rollback()
+            store.stream_time_ms = time_before_ms
+            del staged[outputs_before:]
+            if not on_failure(self._timer(event, up_to_ms), error):
+                return error
+            self._move_time(event, up_to_ms)
+            self._take(event, up_to_ms)
+            all_of(store.staging())
+            self.skipped_timers.append(self.timers_count)
+        return None
+
+    def _stage_alone(self, event: Event, up_to_ms: int) -> None:
+        try:
+            all_of(self._store.staging())
+        except RecordError as error:
+            timer, spec = self._timer(event, up_to_ms), self._spec(event)
+            raise timer_error(timer, spec and spec.function, error) from error.__cause__
+
+    def _happen(self, event: Event, up_to_ms: int) -> None:
+        self._move_time(event, up_to_ms)
+        if event.kind is Kind.EXPIRY:
+            self._timetable.expire(event)
+            return
+        timer, spec = self._timer(event, up_to_ms), self._spec(event)
+        self._take(event, up_to_ms)
+        if self.timers_count in self._skipped or (spec is None and event.kind is Kind.PERIOD):
+            return
+        self._out.input_key = timer.output_key
+        scheduler = self._store.scheduler
+        if scheduler is not None:
+            scheduler.firing_ms = event.at_ms
+        try:
+            if spec is None:
+                raise _no_handler(timer)
+            answer: object = spec.function(timer, self._store.view, self._out)
+            if answer is not None:
+                raise answered(answer)
+        except (*NEVER_HANDLER_ERRORS, StopError):
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises is an answer
+            found = timer_error(timer, spec and spec.function, error)
+            raise found from found.__cause__
+        finally:
+            if scheduler is not None:
+                scheduler.firing_ms = None
+
+    def _move_time(self, event: Event, up_to_ms: int) -> None:
+        at_ms = up_to_ms if event.kind is Kind.PERIOD else event.at_ms
+        self._store.stream_time_ms = max(self._store.stream_time_ms, at_ms)
+
+    def _take(self, event: Event, up_to_ms: int) -> None:
+        """The timer is not pending any more; a periodic one is set again, and periods that were missed are left out."""
+        timetable, spec = self._timetable, self._spec(event)
+        if event.kind is Kind.TIMER and timetable.timers is not None:
+            timetable.timers.set(event.key, None)
+        elif timetable.periods is not None:
+            every_ms = spec.every_ms if spec is not None else None
+            following = None if every_ms is None else (up_to_ms // every_ms + 1) * every_ms
+            timetable.periods.set(event.key, following)
+
+    def _spec(self, event: Event) -> TimerSpec | None:
+        """None: the app has no such timer any more."""
+        spec = self._specs.get(TimerKey.decoded(event.key).name)
+        periodic = spec is not None and spec.every_ms is not None
+        return spec if periodic == (event.kind is Kind.PERIOD) else None
+
+    def _timer(self, event: Event, up_to_ms: int) -> Timer[Any]:
+        store, name, encoded = TimerKey.decoded(event.key)
+        key, at_ms = None, event.at_ms
+        if event.kind is Kind.PERIOD:
+            spec = self._spec(event)
+            at_ms = up_to_ms if spec is None else up_to_ms - up_to_ms % (spec.every_ms or 1)
+        else:
+            key = self._key(store, encoded)
+        return Timer(self._app_id, self._partition, name, store, key, at_ms)
+
+    def _key(self, store: str, encoded: bytes) -> Any:
+        """Of a store that is gone, or has another key type now, the bytes as they are stored."""
+        decode = self._timetable.keys.get(store)
+        try:
+            return encoded if decode is None else decode(encoded)
+        except MsgspecError:
+            return encoded
+
+
+def _no_handler(timer: Timer[Any]) -> RecordError:
+    return RecordError(
+        f"timer {timer.name!r} was set, but the app has no handler for it any more",
+        hint=f'give the app a handler again: `@app.timer("{timer.name}")`; one that does nothing discards them',
+    )

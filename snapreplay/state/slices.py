@@ -1,0 +1,38 @@
+"""A whole state as slices, for those who keep it in memory or send it on. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from snapreplay.state.contract import ShardSlice, Store
+from snapreplay.state.steps import all_of
+
+_SLICE_BYTES = 1 << 20
+
+Slices = list[tuple[str, ShardSlice]]
+"""Of a whole state, each with the name of its store."""
+
+
+def load_slices(store: Store, slices: Slices, stream_time_ms: int) -> None:
+    """Makes the store what `slices_of` was given."""
+    store.clear()
+    for name, one in slices:
+        store.load((one,), name)
+    store.loaded()
+    store.stream_time_ms = stream_time_ms
+
+
+def slices_of(store: Store) -> Slices:
+    """Returns all entries of a store in which nothing is uncommitted, with the names of their stores."""
+    cursor = store.mark()
+    found: Slices = []
+    try:
+        while slices := all_of(cursor.slicing(_SLICE_BYTES)):
+            # The entries of a slice are the store's own until its next write.
+            found += [
+                (cursor.store, msgspec.structs.replace(one, entries=dict(one.entries)))
+                for one in slices
+            ]
+    finally:
+        cursor.release()
+    return found

@@ -1,0 +1,99 @@
+"""What is due next in a state: timers first, then entries that expire, and last the periodic timers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from snapreplay.state.agenda import Agenda
+from snapreplay.state.scheduled import ExpiringStore
+from snapreplay.state.steps import Steps
+from snapreplay.state.timers import TimerStore
+
+
+class Kind(IntEnum):
+    """In the order in which they are due at the same time."""
+
+    TIMER = 0
+    EXPIRY = 1
+    PERIOD = 2
+
+
+class Event(NamedTuple):
+    """Something that is due; events are due in the order of these tuples. A `key` of a timer is a `TimerKey`, encoded;
+    `store` is that of an entry that expires, else empty."""
+
+    at_ms: int
+    kind: Kind
+    store: str
+    key: bytes
+
+
+class Timetable:
+    """Of one state.
+
+    At the same time, a timer fires before an entry expires: it still sees it. Periodic timers come after everything
+    else that is due up to a time, because they fire once, however many periods have passed.
+
+    Attributes:
+        timers: of the keys; None: the app has none.
+        periods: when each periodic timer is due next; None as `timers`.
+        keys: store name → what decodes its keys.
+    """
+
+    def __init__(
+        self,
+        expiring: Mapping[str, ExpiringStore[Any, Any]],
+        timers: TimerStore | None = None,
+        periods: TimerStore | None = None,
+        keys: Mapping[str, Callable[[bytes], Any]] | None = None,
+    ) -> None:
+        """`keys`: of each store, what decodes its keys."""
+        self.keys = keys or {}
+        self.timers = timers
+        self.periods = periods
+        self._expiring = dict(sorted(expiring.items()))
+
+    @property
+    def not_before_ms(self) -> int | None:
+        """Nothing is due before this time, which is up to a second too early; None: nothing at all."""
+        times = [agenda.not_before_ms for agenda in self._agendas]
+        return min((at_ms for at_ms in times if at_ms is not None), default=None)
+
+    @property
+    def pending_timers(self) -> int:
+        return 0 if self.timers is None else len(self.timers)
+
+    def finding(self, up_to_ms: int) -> Steps[Event | None]:
+        """Return the first event at or before `up_to_ms`. The state must not change before the last step."""
+        for agenda in self._agendas:
+            if not agenda.is_ordered(up_to_ms):
+                yield from agenda.ordering(up_to_ms)
+        return self._first(up_to_ms)
+
+    def _first(self, up_to_ms: int) -> Event | None:
+        first: Event | None = None
+        if self.timers is not None:
+            due = self.timers.agenda.first(up_to_ms)
+            if due is not None:
+                first = Event(due.at_ms, Kind.TIMER, "", due.key)
+        for name, store in self._expiring.items():
+            due = store.agenda.first(up_to_ms)
+            if due is not None:
+                event = Event(due.at_ms, Kind.EXPIRY, name, due.key)
+                first = event if first is None else min(first, event)
+        if first is None and self.periods is not None:
+            due = self.periods.agenda.first(up_to_ms)
+            if due is not None:
+                first = Event(due.at_ms, Kind.PERIOD, "", due.key)
+        return first
+
+    def expire(self, event: Event) -> None:
+        """Delete the entry."""
+        self._expiring[event.store].expire(event.key)
+
+    @property
+    def _agendas(self) -> list[Agenda]:
+        stores = (self.timers, self.periods, *self._expiring.values())
+        return [store.agenda for store in stores if store is not None]

@@ -1,0 +1,96 @@
+"""Hints about expiry and timers: what is refused, then the same as the hint says, which is taken."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from snapreplay import App, MapState, Topic
+from snapreplay.errors import SnapreplayError
+from snapreplay.testing import Harness
+from tests.hints.registry import carries_out
+
+IN = Topic("in")
+ANYTHING: Any = 5
+
+
+def timed(*names: str, does: Callable[[Any], None] = lambda state: None) -> App[Any]:
+    """An app with timers of these names; its handler does something to the state."""
+    app: App[Any] = App("timed", inputs=[IN], state=lambda: MapState(str, int))
+    app.handler(IN)(lambda record, state, out: does(state))
+    for name in names:
+        app.timer(name)(nothing)
+    return app
+
+
+def nothing(timer: Any, state: Any, out: Any) -> None:
+    pass
+
+
+def fed(*names: str, does: Callable[[Any], None]) -> None:
+    Harness(timed(*names, does=does)).feed(IN, key="k", value=1)
+
+
+def pending(*names: str) -> None:
+    """A timer named `gone` is due, in an app with timers of these names."""
+    app = timed("gone", does=lambda state: state.schedule("k", 9, timer="gone"))
+    harness = Harness(app)
+    harness.feed(IN, key="k", value=1, timestamp_ms=1)
+    harness.snapshot()
+    del app.timers["gone"]
+    for name in names:
+        app.timer(name)(nothing)
+    harness.crash()
+    harness.advance_time(9)
+
+
+def sets(at_ms: Any, **options: Any) -> Callable[[Any], None]:
+    return lambda state: state.schedule("k", at_ms, **options)
+
+
+CASES: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
+    "a ttl": (
+        "an hour is ttl_ms=3_600_000", lambda: MapState(str, int, ttl_ms=0),
+        lambda: MapState(str, int, ttl_ms=3_600_000),
+    ),
+    "what refreshes": (
+        'use refresh="read"', lambda: MapState(str, int, ttl_ms=1, refresh=ANYTHING),
+        lambda: MapState(str, int, ttl_ms=1, refresh="read"),
+    ),
+    "a name of a timer": (
+        '`@app.timer("reminder")`', lambda: timed().timer("a b")(nothing), lambda: timed().timer("reminder")(nothing),
+    ),
+    "a period": (
+        "every=timedelta(minutes=1)", lambda: timed().timer(every=ANYTHING)(nothing),
+        lambda: timed().timer(every=timedelta(minutes=1))(nothing),
+    ),
+    "a time": ("use an int from 0 on", lambda: fed("a", does=sets(-1)), lambda: fed("a", does=sets(1))),
+    "timers at all": ('@app.timer("…")', lambda: fed(does=sets(1)), lambda: fed("a", does=sets(1))),
+    "which timer": (
+        'use timer="…" with the name of an `@app.timer("…")`: a, b', lambda: fed("a", "b", does=sets(1)),
+        lambda: fed("a", "b", does=sets(1, timer="a")),
+    ),
+    "a handler for what is pending": (
+        '`@app.timer("gone")`; one that does nothing discards them', lambda: pending("other"), lambda: pending("gone"),
+    ),
+}  # fmt: skip
+
+
+@carries_out(
+    "snapreplay/app/app.py::App.timer.register",
+    "snapreplay/app/timer.py::period_ms",
+    "snapreplay/app/turns.py::_no_handler",
+    "snapreplay/state/map.py::MapState._scheduler",
+    "snapreplay/state/scheduled.py::check_expiry",
+    "snapreplay/state/timers.py::Scheduler._encoded",
+    "snapreplay/state/timers.py::Scheduler.set",
+)
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_refused_is_taken_as_the_hint_says(name: str) -> None:
+    """Refused as it is, and then as the hint has it."""
+    hint, refused, taken = CASES[name]
+    with pytest.raises(SnapreplayError) as caught:
+        refused()
+    assert hint in caught.value.hint
+    taken()

@@ -1,0 +1,210 @@
+"""A LIVE partition whose state follows stream time: judged by hand, through restarts in both modes and quiet input."""
+
+import json
+import random
+from collections import Counter
+
+import pytest
+
+from snapreplay import App, MapState, Topic
+from snapreplay.app import codecs
+from snapreplay.service.live import idle_time
+from snapreplay.state.store import store_of
+from snapreplay.state.stores import Stores
+from tests.support import timed_bench
+from tests.support.in_memory import virtual
+from tests.support.stage import until
+from tests.support.timed_bench import DO, ByHand, timed_app
+
+START_MS = 1_000_000
+DEAD_LETTER = {"policy": "dead_letter"}
+
+
+def drawn(rng, count):
+    """(key, what, number, milliseconds later), now and then a long jump."""
+    for _ in range(count):
+        later = rng.choice((0, 1, 3, 8, 20, 300))
+        yield rng.choice("ab"), rng.choice(list(DO)), rng.randint(0, 30), later
+
+
+class Feed:
+    """Writes records, and the same by hand."""
+
+    def __init__(self, bench, seed):
+        self.bench, self.rng, self.hand = bench, random.Random(seed), ByHand()
+        self.at_ms = START_MS
+
+    def send(self, count):
+        log = self.bench.log("steps")
+        for key, do, number, later in drawn(self.rng, count):
+            self.at_ms += later
+            self.hand.record(log.end, key, do, number, self.at_ms)
+            log.append(key.encode(), json.dumps([do, number]).encode(), (), self.at_ms, None)
+
+    def check(self, one):
+        """Outputs, dead letters, entries and timers."""
+        bench, hand = self.bench, self.hand
+        assert [json.loads(each.value) for each in bench.log("told").committed()] == hand.told
+        letters = [dict(each.headers) for each in bench.log(bench.dead_letters).committed()]
+        assert list(map(timed_bench.letter_of, letters)) == hand.letters
+        view = one.runner.store.committed_view()
+        assert dict(view.items.items()) == {key: value for key, (value, _) in hand.items.items()}
+        assert dict(view.kept.items()) == {key: value for key, (value, _) in hand.kept.items()}
+        assert one.runner.store.timetable.pending_timers == len(hand.timers)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("changes", [True, False], ids=["changes", "lean"])
+@virtual
+async def test_restarts_change_nothing(bench, seed, changes):
+    """Whatever is due, in batches that have no room for it, with failing timers: every restore is proven, and goes on
+    where the last batch ended."""
+    settings = {"batch": {"records_max": 5, "linger_ms": 0}, "changelog": {"enabled": changes}}
+    await bench.prepare(timed_app(), errors=DEAD_LETTER, **settings)
+    feed = Feed(bench, seed)
+    for _ in range(4):
+        feed.send(20)
+        for mode in ("changes" if changes else "replay", "replay"):
+            async with bench.live(restore={"mode": mode}) as one:
+                await one.position(bench.log("steps").end)
+                feed.check(one)
+                assert one.status.restore.proof.equal
+                feed.send(10)
+                if feed.rng.random() < 0.3:
+                    await one.snapshot()
+    assert any(each.fired_count for each in bench.batches()), "no batch was ever full"
+    assert any(each.skipped_timers for each in bench.batches())
+
+
+@pytest.mark.parametrize("mode", ["changes", "replay"])
+@virtual
+async def test_quiet_input_lets_time_pass(bench, monkeypatch, mode):
+    """By the setting: what is due happens without a record, once, a replay does the same, and nothing is written where
+    nothing is due."""
+    now_ms = [START_MS]
+    monkeypatch.setattr(idle_time, "wall_ms", lambda: now_ms[0])
+    idle = {"stream_time": {"idle_advance_ms": 1000}}
+    await bench.prepare(timed_app(), errors=DEAD_LETTER, **idle)
+    feed = Feed(bench, 1)
+    feed.send(30)
+    async with bench.live() as one:
+        await one.position(30)
+        feed.check(one)
+        before = len(bench.batches())
+        now_ms[0] = START_MS + 100_000 + 1000
+        feed.hand.turn(START_MS + 100_000)
+        feed.hand.now = START_MS + 100_000
+        await until(lambda: bench.batches()[-1].stream_time_ms == START_MS + 100_000, "time", 100)
+        await until(lambda: one.runner.store.timetable.pending_timers == 0, "no timer", 100)
+        feed.check(one)
+        quiet = bench.batches()[before:]
+        assert quiet
+        assert all(not each.ranges for each in quiet)
+        assert sum(each.fired_count for each in quiet) > 0
+    feed.at_ms = START_MS + 100_001
+    feed.send(5)
+    async with bench.live(restore={"mode": mode}) as one:
+        await one.position(35)
+        assert one.status.restore.proof.equal
+        feed.check(one)
+
+
+@virtual
+async def test_without_the_setting_time_stands(bench):
+    """A timer waits for the next record, however late it is."""
+    await bench.prepare(timed_app(), errors=DEAD_LETTER)
+    feed = Feed(bench, 1)
+    feed.send(30)
+    async with bench.live() as one:
+        await one.position(30)
+        count = len(bench.batches())
+        await until(lambda: one.runner._incarnation is not None, "it runs")
+        feed.check(one)
+        assert len(bench.batches()) == count
+
+
+@virtual
+async def test_a_timer_that_fails_stops_the_partition_and_goes_on_when_repaired(bench):
+    """Named, after everything before it; again after a restart; once with the repaired handler."""
+    app = timed_app()
+    await bench.prepare(app)
+    log = bench.log("steps")
+    for do, number, at_ms in (("set", 5 + 6, 1), ("put", 1, 2), ("put", 2, 50), ("put", 3, 51)):
+        log.append(b"a", json.dumps([do, number]).encode(), (), at_ms, None)
+    for _ in range(2):
+        error = (await bench.failure()).error
+        assert error.kind == "HandlerFailed"
+        assert "timer ring of items['a'] at 7: handler" in error.message
+        assert "ValueError: no" in error.message
+        assert bench.batches()[-1].positions == {"steps": 2}
+    repaired = timed_app()
+    repaired.timers["ring"] = repaired.timers["bell"]
+    async with bench.live(repaired) as one:
+        await one.position(4)
+        told = [json.loads(each.value) for each in bench.log("told").committed()]
+        assert [each[:2] for each in told if each[0] == "bell"] == [["bell", 7]]
+
+
+@virtual
+async def test_timers_that_the_app_has_no_more_stop_it_until_they_are_dropped(bench):
+    """Named, with both ways on; retired as the hint says, they are gone."""
+    await bench.prepare(timed_app(), errors=DEAD_LETTER)
+    bench.log("steps").append(b"a", json.dumps(["set", 900]).encode(), (), START_MS, None)
+    async with bench.live() as one:
+        await one.position(1)
+        await one.snapshot()
+    error = (await bench.failure(untimed())).error
+    assert error.kind == "UnknownStore"
+    assert "It holds the timers that the app had: keep a handler, `@app.timer(…)`" in error.hint
+    assert 'retired=("_periods", "_timers",)' in error.hint
+    bench.log("steps").append(b"a", json.dumps(["put", 1]).encode(), (), START_MS, None)
+    async with bench.live(untimed(retired=("_periods", "_timers"))) as one:
+        await one.position(2)
+    assert set(bench.batches()[-1].cleared) == {"_periods", "_timers"}
+    async with bench.live(untimed(), restore={"mode": "changes"}) as one:
+        assert one.status.restore.proof.equal
+
+
+def untimed(**options):
+    app = timed_app()
+    state = app.state
+    app.timers.clear()
+    app.state = lambda: Stores(items=state().items, kept=state().kept, **options)
+    app.handlers[app.inputs[0]] = lambda record, state, out: None
+    return app
+
+
+@pytest.mark.kafka
+async def test_on_a_real_broker_timers_fire_once_and_entries_expire(stage, unique):
+    """Without a record, by the clock; after a restart in either mode nothing fires again, and the state is proven."""
+    name = unique("rings")
+    rings, rung = Topic(f"rings-{name}", value=codecs.json()), Topic(f"rung-{name}")
+    app = App(name, inputs=[rings], outputs=[rung], state=lambda: MapState(str, int, ttl_ms=300))
+
+    @app.handler(rings)
+    def on_record(record, state, out):
+        state[record.key] = record.value
+        state.schedule(record.key, record.timestamp_ms + 100)
+
+    @app.timer("ring")
+    def ring(timer, state, out):
+        out.send(rung, key=timer.key, value=state[timer.key])
+
+    here = await stage(app, stream_time={"idle_advance_ms": 200}, batch={"records_max": 20})
+    for mode in ("changes", "replay", "replay"):
+        async with here.running(restore={"mode": mode}) as service:
+            await here.send((f"{mode}-{n}", n) for n in range(50))
+            await until(lambda: service.restore_status()[0].expired_total == 50, mode)
+            status = service.restore_status()[0]
+            assert status.restore.proof.equal
+            assert (status.timers_total, status.timers_pending, len(service.view(0))) == (50, 0, 0)
+    ((found,),) = [await here.read(rung.name)]
+    told = Counter((one.key.decode(), json.loads(one.value)) for one in found)
+    assert told == {
+        (f"{m}-{n}", n): c for m, c in (("changes", 1), ("replay", 2)) for n in range(50)
+    }
+
+
+def test_its_state_has_a_timetable():
+    """Or there would be nothing to show."""
+    assert store_of(timed_app().state()).timetable is not None

@@ -1,0 +1,194 @@
+"""How an app declares timers, and what their handlers get."""
+
+from datetime import timedelta
+
+import pytest
+
+from snapreplay.app.app import App
+from snapreplay.app.batch import ErrorPolicy
+from snapreplay.app.harness import Harness
+from snapreplay.app.timer import Timer
+from snapreplay.app.topic import Topic
+from snapreplay.errors import RecordError, UsageError
+from snapreplay.state.map import MapState
+from snapreplay.testing import check, record
+
+steps, told = Topic("steps"), Topic("told")
+
+
+def make(state=lambda: MapState(str, int), handler=None):
+    app = App("timed", inputs=[steps], outputs=[told], state=state)
+    app.handler(steps)(handler or (lambda record, state, out: None))
+    return app
+
+
+def nothing(timer, state, out):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "why"),
+    [
+        ((), {}, "None cannot be the name of a timer"),
+        (("a b",), {}, "'a b' cannot be the name"),
+        (("",), {}, "'' cannot be the name"),
+        (("a",), {"every": 5}, "every=5 is no period"),
+        (("a",), {"every": timedelta(0)}, "is no period"),
+        (("a",), {"every": timedelta(microseconds=1500)}, "is no period"),
+        (("a",), {"every": timedelta(days=-1)}, "is no period"),
+    ],
+)
+def test_a_timer_that_cannot_be_is_refused(arguments, options, why):
+    """When it is declared."""
+    with pytest.raises(UsageError, match=why):
+        make().timer(*arguments, **options)(nothing)
+
+
+def test_handlers_of_timers_are_checked_as_those_of_records():
+    """One for each name, callable with three arguments, and nothing async."""
+    app = make()
+    app.timer("a")(nothing)
+    with pytest.raises(UsageError, match="timer a has two handlers"):
+        app.timer("a")(nothing)
+
+    async def later(timer, state, out):
+        pass
+
+    with pytest.raises(UsageError, match="is async"):
+        app.timer("b")(later)
+    with pytest.raises(UsageError, match=r"cannot be called with \(timer, state, out\)"):
+        app.timer("c")(lambda timer: None)
+
+
+def test_the_code_of_a_timer_counts_for_the_version():
+    """And so does that there is one."""
+    versions = set()
+    for handler in (None, nothing, lambda timer, state, out: state.clear()):
+        app = make()
+        if handler is not None:
+            app.timer("a")(handler)
+        versions.add(app.version)
+    assert len(versions) == 3
+
+
+class Tape:
+    def snapshot(self):
+        return []
+
+    def restore(self, entries):
+        pass
+
+
+def test_a_state_that_is_no_map_has_no_timers():
+    """It has no place to keep them."""
+    app = make(Tape)
+    app.timer("a")(nothing)
+    with pytest.raises(UsageError, match="is no map, so it cannot have timers"):
+        app.validate()
+
+
+@pytest.mark.parametrize(
+    ("key", "data"),
+    [
+        ("ada", b"ada"),
+        (b"\x00", b"\x00"),
+        (-1, b"\xff" * 8),
+        (5, b"\0" * 7 + b"\x05"),
+        ((1,), None),
+    ],
+)
+def test_an_output_with_the_key_of_the_timer_stays_in_its_partition(key, data):
+    """The bytes are those that `utf8`, `raw` and `i64` write; a key of parts has none."""
+    timer = Timer("app", 3, "ring", "default", key, 7)
+    assert timer.output_key == data
+    assert timer.id == f"ring of default[{key!r}] at 7"
+    again = Timer("app", 3, "ring", "default", key, 7)
+    assert (
+        timer.random.random()
+        == again.random.random()
+        != Timer("app", 3, "ring", "default", key, 8).random.random()
+    )
+
+
+def test_an_output_of_a_timer_says_that_it_has_its_key():
+    """As that of a record does: then it goes to the partition of the state."""
+    app = make(handler=lambda record, state, out: state.schedule(record.key, 5))
+    app.timer("ring")(lambda timer, state, out: out.send(told, key=timer.key, value=1))
+    app.timer("tick", every=timedelta(seconds=1))(
+        lambda timer, state, out: out.send(told, key="x", value=1)
+    )
+    harness = Harness(app)
+    harness.feed(steps, key="ada", value=1, timestamp_ms=5)
+    harness.advance_time(5)
+    assert [one.same_key for one in harness.all_outputs] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("use", "why"),
+    [
+        (lambda state: state.schedule("a", -1), "at_ms=-1 is not a time"),
+        (lambda state: state.schedule("a", 1.0), r"at_ms=1\.0 is not a time"),
+        (lambda state: state.schedule("a", True), "at_ms=True is not a time"),
+        (lambda state: state.schedule("a", 1 << 63), "is not a time"),
+        (lambda state: state.schedule("a", 1, timer="other"), "has no timer 'other'"),
+        (lambda state: state.cancel("a", timer="tick"), "has no timer 'tick'"),
+        (lambda state: state.schedule(5, 1), "the keys of this map are str"),
+    ],
+)
+def test_what_cannot_be_set_is_an_error_of_the_record(use, why):
+    """Named, at once."""
+    app = make(handler=lambda record, state, out: use(state))
+    app.timer("ring")(nothing)
+    app.timer("tick", every=timedelta(seconds=1))(nothing)
+    with pytest.raises(RecordError, match=f"steps-0-0: .*{why}"):
+        Harness(app).feed(steps, key="a", value=1)
+
+
+def test_a_name_may_be_left_out_only_if_there_is_one():
+    """Two timers of keys must be named, none cannot be set at all."""
+    app = make(handler=lambda record, state, out: state.schedule("a", 1))
+    with pytest.raises(RecordError, match="the app has no timers"):
+        Harness(app).feed(steps, key="a", value=1)
+    app.timer("ring")(nothing)
+    Harness(app).feed(steps, key="a", value=1)
+    app.timer("bell")(nothing)
+    with pytest.raises(RecordError, match="has 2 timers of keys, and none was named"):
+        Harness(app).feed(steps, key="a", value=1)
+
+
+def scheduling(record, state, out):
+    state.schedule(record.key, record.value, timer="ring")
+
+
+def test_a_dead_lettered_timer_has_fired():
+    """It leaves nothing but the letter, with its name, store, key and time."""
+
+    def failing(timer, state, out):
+        state[timer.key] = 1
+        out.send(told, key=timer.key, value=1)
+        raise ValueError("no")
+
+    app = make(handler=scheduling)
+    app.timer("ring")(failing)
+    harness = Harness(app, policy=ErrorPolicy.DEAD_LETTER)
+    harness.feed(steps, key="ada", value=50, timestamp_ms=1)
+    harness.advance_time(60)
+    harness.crash()
+    assert (dict(harness.state), harness.all_outputs) == ({}, [])
+    (letter,) = harness.dead_letters
+    facts = {name.rpartition(".")[2]: value.decode() for name, value in letter.headers}
+    assert (letter.key, letter.value) == (b"ada", None)
+    assert (facts["timer"], facts["store"], facts["key"]) == ("ring", "default", "'ada'")
+    assert (facts["at_ms"], facts["exception"]) == ("50", "ValueError")
+    assert (harness.errors[0].timer_id, harness.errors[0].record_id) == (
+        "ring of default['ada'] at 50",
+        None,
+    )
+
+
+def test_check_knows_timers_and_expiry():
+    """An app of all of it passes; one whose timer looks at the clock does not."""
+    app = make(lambda: MapState(str, int, ttl_ms=9), scheduling)
+    app.timer("ring")(lambda timer, state, out: out.send(told, key=timer.key, value=timer.at_ms))
+    given = [record(steps, key=f"k{n % 3}", value=n * 4) for n in range(40)]
+    assert check(app, given).record_count == 40

@@ -1,0 +1,55 @@
+"""What stream time does: against the same by hand, in every cut into batches, and in every recovery."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.timed_bench import ByHand, TimedBench, step
+
+DOES = ["put", "touch", "get", "keep", "delete", "set", "set", "other", "cancel", "fail"]
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from("ab"), st.sampled_from(DOES), st.integers(0, 30), st.integers(-3, 25)
+    ),
+    max_size=25,
+)
+
+
+def built(drawn):
+    at, records = 1, []
+    for offset, (key, do, number, later) in enumerate(drawn):
+        at = max(0, at + later)
+        records.append((offset, key, do, number, at))
+    return records
+
+
+@given(STEPS, st.lists(st.integers(1, 6), max_size=12), st.integers(1, 6), st.integers(0, 60))
+@settings(max_examples=60, deadline=None)
+def test_every_cut_and_every_recovery_is_the_same_by_hand(drawn, sizes, events_max, idle_ms):
+    """Outputs, dead letters, entries, timers and stream time: one by one, in batches of any size with room for any
+    number of events, replayed and by changes up to any batch."""
+    plan, hand, bench = built(drawn), ByHand(), TimedBench()
+    for one in plan:
+        hand.record(*one)
+    records, start = [step(*one) for one in plan], 0
+    for size in [*sizes, len(records)]:
+        bench.feed(records[start : start + size], events_max)
+        start += size
+    last_ms = hand.now + idle_ms
+    hand.turn(last_ms)
+    hand.now = last_ms
+    bench.batch([], events_max, last_ms)
+    while bench.done[-1][2].is_full:
+        bench.batch([], events_max, last_ms)
+    state = bench.store.view
+    assert bench.told() == hand.told
+    assert bench.letters() == hand.letters
+    assert dict(state.items.items()) == {key: value for key, (value, _) in hand.items.items()}
+    assert dict(state.kept.items()) == {key: value for key, (value, _) in hand.kept.items()}
+    assert bench.store.stream_time_ms == hand.now
+    assert bench.store.timetable.pending_timers == len(hand.timers)
+    bench.store.rollback()
+    assert len(bench.store.timetable.timers.agenda) == len(hand.timers)
+    for count in {len(bench.done), len(bench.done) // 2}:
+        digest = bench.done[count - 1][2].sealed.digest if count else None
+        for store in (bench.replayed(count), bench.changed(count)):
+            assert digest is None or store.digest == digest
