@@ -128,7 +128,7 @@ class PlainEngine:
                 assert isinstance(chunk, Chunk)
                 assert chunk.snapshot_id == newest.manifest.snapshot_id
                 for part in chunk.slices:
-                    total = total.plus(digest_of(part.entries.items()))
+                    total = total.plus(digest_of(part.entries.items()).in_store(chunk.store))
             digests[partition] = total
         assert topic == snapshots_topic(topic.removesuffix("-snapshots"))
         return digests
