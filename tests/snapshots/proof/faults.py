@@ -54,12 +54,15 @@ def point_with(**fields):
 
 
 def another_value(values):
-    """The first chunk with one value changed: a snapshot that is not the state it says."""
-    chunk = decode(values[0])
-    assert isinstance(chunk, Chunk)
-    entries = chunk.slices[0].entries
-    entries[next(iter(entries))] = b"other"
-    return [encode(chunk, compress=True), *values[1:]]
+    """The first chunk with entries has one value changed: a snapshot that is not the state it says."""
+    for number, value in enumerate(values):
+        chunk = decode(value)
+        assert isinstance(chunk, Chunk)
+        for part in chunk.slices:
+            if part.entries:
+                part.entries[next(iter(part.entries))] = b"other"
+                return [*values[:number], encode(chunk, compress=True), *values[number + 1 :]]
+    raise AssertionError("the snapshot is empty")
 
 
 def other_changes(values):
