@@ -111,8 +111,9 @@ def _play(
         if last:
             feeder = Feeder(partial(load, place.servers, place.names.input_topic), last)
             job = compaction(place.servers, place.names.app_id, place.work_dir)
-            act = LastAct(story, asking, show, told, feeder)
-            act.play(job, place.servers, place.names.snapshots_topic)
+            with closing(feeder):
+                act = LastAct(story, asking, show, told, feeder)
+                act.play(job, place.servers, place.names.snapshots_topic)
         digests = story.digests()
     show.say(f"all {told.records:,} records are done")
     verdicts = _verdicts(options, show, told, place, digests)

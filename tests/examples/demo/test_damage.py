@@ -1,6 +1,7 @@
 """Damage in the log of the demo's app, as an audit tells it: a handler that is not the one of then, a flipped bit."""
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -55,20 +56,39 @@ async def test_a_damaged_handler_is_named(spark, here, tmp_path) -> None:
     """By batch and aircraft, with what was recorded and what it makes of it; the handler of then finds nothing."""
     stage, path = here
     assert (await proved(stage, path)).findings == []
+    to_honolulu = {row.key.decode() for row in data.rows(2000) if b'"HNL"' in row.value}
     text = path.read_text()
     assert text.count(HANDLER) == 1
     damaged = tmp_path / "damaged.py"
     damaged.write_text(text.replace(HANDLER, DAMAGED))
-    finding, *_ = (await proved(stage, damaged)).findings
-    print(finding)
-    assert 0
+    found = (await proved(stage, damaged)).findings
+    assert len(found) == 2, "one in each stretch between snapshots"
+    first = found[0]
+    assert (first.check, first.topic, first.partition) == (
+        "replay",
+        f"{stage.app.app_id}-increments",
+        0,
+    )
+    assert re.match(
+        r"batch \d+ replays differently \(code changed\): other outputs to ", first.detail
+    )
+    key = re.search(
+        r"first '(\w+)': recorded .*'miles': (\d+),.* replayed .*'miles': (\d+),", first.detail
+    )
+    assert key is not None, first.detail
+    assert int(key[3]) > int(key[2])
+    assert key[1] in to_honolulu
 
 
 async def test_a_flipped_bit_is_named(spark, here) -> None:
-    """By topic, partition and offset of the record that has it."""
+    """By topic, partition and offset of the record that has it; and the batch whose changes it is."""
     stage, path = here
     topic = f"{stage.app.app_id}-increments"
     record = await tamper(stage, topic, RecordKind.CHANGES, flip, 0)
     report = await proved(stage, path)
-    print(record.offset, report.findings)
-    assert 0
+    found = {each.check: each for each in report.findings}
+    assert found.keys() == {"envelope", "changes"}
+    named = found["envelope"]
+    assert (named.topic, named.partition, named.offset) == (topic, 0, record.offset)
+    assert "crc32 is not what was written" in named.detail
+    assert found["changes"].detail.startswith("batch 1 names 1 changes record")

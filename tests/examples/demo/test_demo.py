@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from examples.demo.__main__ import INSTEAD, main
 from examples.demo.demo import settings_for
 from tests.conftest import SharedBroker
+from tests.support.deadlines import scaled
 
 ROOT = Path(__file__).resolve().parents[3]
 SMALL = ("--rows=4000", "--kills=1", "--seed=11")
@@ -59,6 +60,23 @@ def test_one_kill(broker: SharedBroker, alone: dict[str, str]) -> None:
     for name in ("exactly once", "final state", "digest", "recovery", "SIGTERM"):
         assert re.search(rf"^ {name} +yes", said, re.MULTILINE), said
     assert "4,000 outputs for 4,000 records" in said
+    assert topics(broker) == before
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.spark
+def test_last_act(broker: SharedBroker, alone: dict[str, str]) -> None:
+    """With Spark, on a cluster of others: it compacts while the service is killed, the owner adopts, a restore begins
+    there, and the log is proved by replay. Each is a line of the table."""
+    before = topics(broker)
+    servers = f"--bootstrap-servers={broker.bootstrap_servers}"
+    demo = start(alone, "--rows=1000", "--kills=1", "--seed=11", servers)
+    said, _ = demo.communicate(timeout=scaled(150))
+    assert demo.returncode == 0, said
+    for name in ("exactly once", "recovery", "compaction", "restore", "Spark audit", "SIGTERM"):
+        assert re.search(rf"^ {name} +yes", said, re.MULTILINE), said
+    assert "1,000 outputs for 1,000 records" in said
+    assert len(re.findall(r"/adopt: Spark's snapshot of batch \d+ is adopted", said)) == 4
     assert topics(broker) == before
 
 

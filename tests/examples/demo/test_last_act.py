@@ -1,6 +1,8 @@
 """The last act: what the flights, the job and the owner do in it."""
 
 import json
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,10 +26,34 @@ POINTED = {
 def test_the_last_flights_all_arrive_in_order() -> None:
     """Slowly at first, and at once from `finish` on."""
     arrived: list[Row] = []
-    feeding = feeder.Feeder(lambda rows, _told: arrived.extend(rows) or len(arrived), ROWS)
+
+    def load(rows: Iterator[Row], _told: object) -> int:
+        arrived.extend(rows)
+        return len(arrived)
+
+    feeding = feeder.Feeder(load, ROWS)
     feeding.start()
     feeding.finish()
     assert arrived == ROWS
+
+
+def test_nothing_arrives_after_the_close() -> None:
+    """A producer would create the topics again that were removed."""
+    arrived: list[Row] = []
+    first = threading.Event()
+
+    def load(rows: Iterator[Row], _told: object) -> int:
+        for row in rows:
+            arrived.append(row)
+            first.set()
+        return len(arrived)
+
+    feeding = feeder.Feeder(load, ROWS)
+    feeding.start()
+    assert first.wait(30)
+    feeding.close()
+    assert not feeding._thread.is_alive()
+    assert 0 < len(arrived) < len(ROWS)
 
 
 def test_a_refused_flight_is_raised_where_it_is_heard() -> None:
