@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -46,10 +47,13 @@ class SparkJob:
 
     def __enter__(self) -> Self:
         self._deadline = time.monotonic() + JOB_S
+        # What Spark leaves in them when it is ended is removed with the directory.
+        folders = dict.fromkeys(("TMPDIR", "SPARK_LOCAL_DIRS"), str(self._work_dir))
         with self._said.open("wb") as said, self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 self._command,
                 cwd=self._work_dir,
+                env={**os.environ, **folders},
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=log,

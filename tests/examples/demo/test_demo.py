@@ -80,17 +80,25 @@ def test_last_act(broker: SharedBroker, alone: dict[str, str]) -> None:
     assert topics(broker) == before
 
 
-@pytest.mark.timeout(DEADLINE_S)
+@pytest.mark.timeout(300)
 @pytest.mark.kafka
-def test_interrupted(alone: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("options", "sight"),
+    [
+        (["--skip-audit"], "restore:"),  # the service runs
+        pytest.param([], "snapreplay compact: Spark starts", marks=pytest.mark.spark),
+    ],
+    ids=["service", "Spark"],
+)
+def test_interrupted(alone: dict[str, str], options: list[str], sight: str) -> None:
     """SIGINT in the middle of it: exit code 130, no process and no file stays."""
-    demo = start(alone, *SMALL, "--skip-audit")
-    guard = Timer(DEADLINE_S, demo.kill)
+    demo = start(alone, *SMALL, *options)
+    guard = Timer(scaled(DEADLINE_S), demo.kill)
     guard.start()
     try:
         assert demo.stdout is not None
         said = ""
-        while "restore:" not in said:  # the service runs
+        while sight not in said:
             line = demo.stdout.readline()
             assert line, f"the demo ended with {demo.wait()}:\n{said}"
             said += line
