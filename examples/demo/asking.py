@@ -55,12 +55,29 @@ class Asking:
 
     def trigger_snapshot(self, reason: str) -> str:
         """`POST /trigger-snapshot` for all partitions; return the path of the operation."""
+        return self._post("/trigger-snapshot", {"reason": reason})
+
+    def adopt(self, partition: int, manifest_offset: int) -> str:
+        """`POST /api/v1/partitions/{partition}/adopt`; return the path of the operation."""
+        wanted = {"manifest_offset": manifest_offset}
+        return self._post(f"/api/v1/partitions/{partition}/adopt", wanted)
+
+    def ended(self, path: str, seconds: float) -> Json:
+        """Wait for the end of an operation."""
+        return self.until(
+            lambda: self.get(path),
+            lambda document: bool(document["state"] != "running"),
+            seconds,
+            f"the operation {path}",
+        )
+
+    def _post(self, path: str, body: Json) -> str:
         try:
-            answer = self._http.post("/trigger-snapshot", json={"reason": reason})
+            answer = self._http.post(path, json=body)
         except httpx2.TransportError as error:
-            raise DemoFailed(f"POST /trigger-snapshot: {error}") from error
+            raise DemoFailed(f"POST {path}: {error}") from error
         if answer.status_code != 202:
-            raise DemoFailed(f"POST /trigger-snapshot: {answer.status_code} {answer.text}")
+            raise DemoFailed(f"POST {path}: {answer.status_code} {answer.text}")
         return str(answer.headers["location"])
 
     def until(

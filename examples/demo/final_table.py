@@ -43,8 +43,8 @@ def _numbers(told: Told) -> list[tuple[str, str]]:
         ("full snapshots", f"{len(told.snapshots)}"),
         (
             "throughput",
-            f"{told.records / max(told.wall_s, 1e-9):,.0f} records/s over {told.wall_s:.1f} s with all"
-            f" the kills, {told.records / max(told.live_s, 1e-9):,.0f} records/s while LIVE",
+            f"{told.loaded / max(told.wall_s, 1e-9):,.0f} records/s over {told.wall_s:.1f} s with all"
+            f" the kills, {told.loaded / max(told.live_s, 1e-9):,.0f} records/s while LIVE",
         ),
         ("first start", comeback_text(first) if first else "-"),
     ]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from examples.demo import reading, verify
-from examples.demo.audit import Audit, NotFinished
+from examples.demo.audit import read_report
 from examples.demo.failed import DemoFailed
 from examples.demo.names import PARTITIONS, Names
 from examples.demo.record import Told, Verdict
 from examples.demo.service_process import ServiceProcess
+from examples.demo.spark_job import NotFinished, SparkJob
 from examples.demo.verify import Checked, Findings, Truth
 
 
@@ -89,14 +90,50 @@ def stopped(service: ServiceProcess) -> Verdict:
     return Verdict("SIGTERM", holds=True, detail="ended with exit code 0")
 
 
-def audited(audit: Audit, tell: Callable[[str], None]) -> Verdict:
+def compacted(told: Told) -> list[Verdict]:
+    """Whether the owner adopted what Spark proposed, and the next restore began there."""
+    if told.not_compacted:
+        return [Verdict("compaction", holds=False, detail=told.not_compacted)]
+    findings = Findings()
+    adopted = [each for each in told.adoptions if not each.why]
+    for each in told.adoptions:
+        if each.why:
+            findings.add(f"partition {each.partition}: {each.why}")
+    if not told.killed_in_time:
+        findings.add("Spark had ended before the service was killed")
+    if len(told.adoptions) != PARTITIONS:
+        findings.add(f"{len(told.adoptions)} of {PARTITIONS} partitions reported")
+    entries = sum(each.entries for each in adopted)
+    batches = ", ".join(str(each.batch) for each in adopted)
+    detail = (
+        f"{len(adopted)} snapshots by Spark while the service was killed, adopted by the owner:"
+        f" batches {batches}, {entries:,} entries hashed"
+    )
+    return [Verdict.of("compaction", findings, detail), _began_there(told)]
+
+
+def _began_there(told: Told) -> Verdict:
+    began = told.from_adopted.snapshots if told.from_adopted else {}
+    findings = Findings()
+    for each in told.adoptions:
+        if each.why or began.get(each.partition) != each.snapshot_id:
+            findings.add(
+                f"partition {each.partition} began at snapshot {began.get(each.partition)},"
+                f" not at an adopted one ({each.snapshot_id or 'none'})"
+            )
+    if not told.adoptions:
+        findings.add("no snapshot was adopted")
+    return Verdict.of("restore", findings, f"{len(began)} partitions began at the adopted snapshot")
+
+
+def audited(audit: SparkJob, tell: Callable[[str], None]) -> Verdict:
     """An unfinished audit does not hold, and does not hide what the others found.
 
     Raises:
         DemoFailed: its report contradicts its exit code.
     """
     try:
-        findings, looked_at = audit.verdict(tell)
+        findings, looked_at = read_report(*audit.result(tell))
     except NotFinished as error:
         return Verdict("Spark audit", holds=False, detail=f"not finished: {error}")
     return Verdict.of("Spark audit", findings, looked_at)

@@ -43,10 +43,14 @@ class Names:
         return "examples.demo.prefixed" if self.prefix else str(Path(flights.__file__).resolve())
 
     @property
+    def snapshots_topic(self) -> str:
+        return f"{self.app_id}-snapshots"
+
+    @property
     def all_topics(self) -> list[str]:
         return [
             self.input_topic,
             self.output_topic,
             f"{self.app_id}-increments",
-            f"{self.app_id}-snapshots",
+            self.snapshots_topic,
         ]

@@ -6,7 +6,9 @@ import random
 from dataclasses import dataclass
 from typing import Literal
 
-Moment = Literal["processing", "writing a snapshot", "recovering"]
+Moment = Literal[
+    "processing", "writing a snapshot", "recovering", "Spark compacting", "proposals judged"
+]
 RestoreMode = Literal["changes", "replay"]
 
 KILLS_MAX = 50
@@ -18,7 +20,8 @@ class Kill:
     """SIGKILL once `records` are committed, `delay_s` after the moment has come.
 
     The moment is at once when "processing", an answered `POST /trigger-snapshot` when "writing a
-    snapshot", and the restarted process's first HTTP answer when "recovering".
+    snapshot", and the restarted process's first HTTP answer when "recovering". The last two are
+    those of the last act, which the plan does not have.
     """
 
     records: int

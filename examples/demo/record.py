@@ -20,6 +20,7 @@ class Comeback:
         modes: mode → partitions that took it; those with nothing to bring forward took none.
         replayed: records that handlers saw again.
         proven: partitions whose digest was compared with the recorded one and is equal.
+        snapshots: partition → id of the snapshot that it began from.
     """
 
     http_s: float
@@ -29,6 +30,7 @@ class Comeback:
     modes: dict[str, int]
     replayed: int
     proven: int
+    snapshots: dict[int, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, restore: Json, http_s: float, owned_s: float, live_s: float) -> Comeback:
@@ -49,6 +51,11 @@ class Comeback:
             modes=modes,
             replayed=sum(each["records_replayed"] for each in restore["partitions"]),
             proven=sum(bool(proof and proof["equal"]) for proof in proofs),
+            snapshots={
+                each["partition"]: each["snapshot"]["snapshot_id"]
+                for each in restore["partitions"]
+                if each["snapshot"]
+            },
         )
 
 
@@ -62,17 +69,33 @@ class Restart:
     comeback: Comeback | None = None
 
 
+@dataclass(frozen=True)
+class Adoption:
+    """What became of Spark's proposal for a partition. `why` is empty if the owner points to it."""
+
+    partition: int
+    snapshot_id: str = ""
+    entries: int = 0  # that the owner has hashed
+    batch: int = 0
+    why: str = ""
+
+
 @dataclass
 class Told:
     """The whole run up to the last record."""
 
     seed: int
     records: int = 0
+    loaded: int = 0  # of them, before the first start; the others arrive in the last act
     restarts: list[Restart] = field(default_factory=list)
     first_start: Comeback | None = None
     snapshots: set[str] = field(default_factory=set)  # ids that a committed increment points to
-    wall_s: float = 0.0  # from the first start of the service to the last record committed
+    wall_s: float = 0.0  # from the first start of the service to the last loaded record committed
     live_s: float = 0.0  # of that, LIVE
+    adoptions: list[Adoption] = field(default_factory=list)
+    not_compacted: str = ""  # why there are none
+    killed_in_time: bool = False  # while Spark was compacting
+    from_adopted: Comeback | None = None  # of the restart after the adoptions
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from examples.demo.plan import Kill
-from examples.demo.record import Comeback
+from examples.demo.record import Adoption, Comeback
 
 Json = dict[str, Any]
 
@@ -87,6 +87,16 @@ class Show:
 
     def came_back(self, number: int, mode: str, comeback: Comeback) -> None:
         self.say(f"restart {number} by {mode}: {comeback_text(comeback)}", "green")
+
+    def adopted(self, adoption: Adoption) -> None:
+        if adoption.why:
+            self.say(f"partition {adoption.partition}: not adopted: {adoption.why}", "bold red")
+        else:
+            self.say(
+                f"POST /api/v1/partitions/{adoption.partition}/adopt: Spark's snapshot of batch {adoption.batch}"
+                f" is adopted, {adoption.entries:,} entries hashed",
+                "green",
+            )
 
     def _rate_text(self, committed: int) -> str:
         now = time.monotonic()

@@ -37,17 +37,15 @@ class Story:
         """
         self._began = time.monotonic()
         self._service.start()
-        self._told.first_start = self._come_back()
-        self._until_committed(int(FIRST_SNAPSHOT_PART * self._told.records))
-        self._snapshot()
+        self._told.first_start = self._back()
+        self.until_committed(int(FIRST_SNAPSHOT_PART * self._told.loaded))
+        self.snapshot("the demo asks for one")
         for number, kill in enumerate(kills, 1):
-            restart = self._strike(number, kill)
-            self._told.restarts.append(restart)
+            restart = self.strike(kill)
             follows = kills[number].moment if number < len(kills) else None
             if follows != "recovering":
-                restart.comeback = self._come_back()
-                self._show.came_back(number, kill.mode, restart.comeback)
-        self._until_committed(self._told.records)
+                self.come_back(restart)
+        self.until_committed(self._told.loaded)
         self._told.live_s += time.monotonic() - self._live_since
         self._told.wall_s = time.monotonic() - self._began
 
@@ -56,21 +54,30 @@ class Story:
         answer = self._asking.partitions()
         return {each["partition"]: each["digest"] for each in (answer or {"items": []})["items"]}
 
-    def _strike(self, number: int, kill: Kill) -> Restart:
+    def strike(self, kill: Kill) -> Restart:
         """Wait for the moment, SIGKILL, start again at once."""
         if kill.moment == "recovering":
             struck = self._until_recovering(kill)
         else:
-            self._until_committed(kill.records)
+            self.until_committed(kill.records)
             if kill.moment == "writing a snapshot":
                 self._asking.trigger_snapshot("killed while it is written")
             time.sleep(kill.delay_s)  # a random moment is a time, not a condition
             struck = kill.moment
-            self._told.live_s += time.monotonic() - self._live_since
+            if not self._told.wall_s:  # the last act, whose flights arrive slowly, is not timed
+                self._told.live_s += time.monotonic() - self._live_since
         self._service.kill()
         self._service.start(kill.mode)
-        self._show.killed(number, kill, self._committed, struck)
-        return Restart(kill, self._committed, struck)
+        restart = Restart(kill, self.committed, struck)
+        self._told.restarts.append(restart)
+        self._show.killed(len(self._told.restarts), kill, self.committed, struck)
+        return restart
+
+    def come_back(self, restart: Restart) -> None:
+        """Wait until every partition is LIVE."""
+        restart.comeback = self._back()
+        number = len(self._told.restarts)
+        self._show.came_back(number, restart.kill.mode, restart.comeback)
 
     def _until_recovering(self, kill: Kill) -> str:
         """Wait in the recovery for as long as the plan says; return what the partitions are doing then."""
@@ -82,7 +89,7 @@ class Story:
             ", ".join(f"{count} {phase}" for phase, count in phases.items()) or "nothing assigned"
         )
 
-    def _come_back(self) -> Comeback:
+    def _back(self) -> Comeback:
         http_s = self._first_answer()
         self._until_restored(lambda restore: bool(restore["partitions"]), "an assignment")
         owned_s = self._service.age_s
@@ -102,21 +109,22 @@ class Story:
 
         return self._asking.until(ask, holds, LIVE_S, what)
 
-    def _until_committed(self, records: int) -> None:
+    def until_committed(self, records: int) -> None:
         """Wait until so many input records are committed, over all partitions and restarts.
 
         Raises:
             DemoFailed: nothing more was committed for a minute.
         """
-        while self._committed < records:
-            more = partial(self._beyond, self._committed)
-            what = f"a commit after record {self._committed:,}"
-            self._asking.until(self._ask_partitions, more, IDLE_S, what)
+        while self.committed < records:
+            more = partial(self._beyond, self.committed)
+            what = f"a commit after record {self.committed:,}"
+            self._asking.until(self.look, more, IDLE_S, what)
 
     def _beyond(self, before: int, _: Json) -> bool:
-        return self._committed > before
+        return self.committed > before
 
-    def _ask_partitions(self) -> Json | None:
+    def look(self) -> Json | None:
+        """`GET /api/v1/partitions`, shown and noted."""
         answer = self._asking.partitions()
         for each in answer["items"] if answer else ():
             for source in each["inputs"]:
@@ -126,27 +134,23 @@ class Story:
                 self._told.snapshots.add(snapshot["snapshot_id"])
         if answer:
             self._show.processing(
-                self._committed, self._told.records, answer["items"], len(self._told.snapshots)
+                self.committed, self._told.records, answer["items"], len(self._told.snapshots)
             )
         return answer
 
     @property
-    def _committed(self) -> int:
+    def committed(self) -> int:
+        """Input records, over all partitions and restarts."""
         return sum(self._positions.values())
 
-    def _snapshot(self) -> None:
-        """
+    def snapshot(self, reason: str) -> None:
+        """Of all partitions, by `POST /trigger-snapshot`.
+
         Raises:
             DemoFailed: the operation failed, or took too long.
         """
         began = time.monotonic()
-        path = self._asking.trigger_snapshot("the demo asks for one")
-        operation = self._asking.until(
-            lambda: self._asking.get(path),
-            lambda document: bool(document["state"] != "running"),
-            SNAPSHOT_S,
-            f"the operation {path}",
-        )
+        operation = self._asking.ended(self._asking.trigger_snapshot(reason), SNAPSHOT_S)
         if operation["state"] != "succeeded":
             raise DemoFailed(f"POST /trigger-snapshot: the operation ended as {operation}")
         self._told.snapshots.update(part["snapshot_id"] for part in operation["parts"])

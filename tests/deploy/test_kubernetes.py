@@ -19,8 +19,13 @@ FOLDER = ROOT / "deploy/kubernetes"
 FILES = {
     path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.yaml")
 }
-JOB: dict[str, Any] = FILES["audit-cronjob"]["spec"]
-POD: dict[str, Any] = JOB["jobTemplate"]["spec"]["template"]["spec"]
+CRON: dict[str, dict[str, Any]] = {
+    name: FILES[f"{name}-cronjob"]["spec"] for name in ("audit", "compact")
+}
+PODS: dict[str, dict[str, Any]] = {
+    name: job["jobTemplate"]["spec"]["template"]["spec"] for name, job in CRON.items()
+}
+CONTAINERS: dict[str, dict[str, Any]] = {name: pod["containers"][0] for name, pod in PODS.items()}
 APPLICATION: dict[str, Any] = FILES["audit-spark-application"]["spec"]
 SPARK = named((ROOT / "Dockerfile").read_text(encoding="utf-8"), "spark")
 ENTRYPOINT = ROOT / "deploy/spark-entrypoint.sh"
@@ -28,24 +33,33 @@ ENTRYPOINT = ROOT / "deploy/spark-entrypoint.sh"
 
 def test_these_are_all() -> None:
     """A file that is added is looked at here."""
-    assert set(FILES) == {"audit-cronjob", "audit-spark-application"}
+    assert set(FILES) == {"audit-cronjob", "audit-spark-application", "compact-cronjob"}
 
 
 @pytest.mark.parametrize(
-    "words", [POD["containers"][0]["args"][1:], APPLICATION["arguments"]], ids=["cron", "spark"]
+    "words",
+    [*(each["args"][1:] for each in CONTAINERS.values()), APPLICATION["arguments"]],
+    ids=[*CONTAINERS, "spark"],
 )
 def test_every_command_exists(words) -> None:
-    """With these options; both record what they prove, in a form for machines."""
+    """With these options, in a form for machines. Audits record what they prove; the compaction waits for the owners,
+    for less time than it may run."""
     result = CliRunner().invoke(app, [*words, "--help"])
     assert result.exit_code == 0, result.output
     for option in (each for each in words if each.startswith("--")):
         assert option in result.output
-    assert "--since-last" in words
     assert words[-2:] == ["--output", "json"]
+    if words[0] == "audit":
+        assert "--since-last" in words
+    else:
+        limit = CRON["compact"]["jobTemplate"]["spec"]["activeDeadlineSeconds"]
+        assert 0 < float(words[words.index("--wait") + 1]) < limit
 
 
 @pytest.mark.parametrize(
-    "env", [POD["containers"][0]["env"], APPLICATION["driver"]["env"]], ids=["cron", "spark"]
+    "env",
+    [*(each["env"] for each in CONTAINERS.values()), APPLICATION["driver"]["env"]],
+    ids=[*CONTAINERS, "spark"],
 )
 def test_every_setting_exists(env) -> None:
     """As at start: no misspelt name."""
@@ -53,27 +67,37 @@ def test_every_setting_exists(env) -> None:
     assert settings.bootstrap_servers == ["kafka-0:9092", "kafka-1:9092"]
 
 
-def test_a_finding_is_not_retried_and_audits_do_not_meet() -> None:
-    """The exit code is the verdict; the next hour is the next attempt."""
-    assert JOB["concurrencyPolicy"] == "Forbid"
-    assert JOB["jobTemplate"]["spec"]["backoffLimit"] == 0
-    assert POD["restartPolicy"] == "Never"
+@pytest.mark.parametrize(("name", "interval_seconds"), [("audit", 3600), ("compact", 1800)])
+def test_a_job_is_not_retried_and_does_not_meet_the_next_one(name, interval_seconds) -> None:
+    """The exit code is the verdict; the next turn is the next attempt."""
+    job = CRON[name]
+    assert job["concurrencyPolicy"] == "Forbid"
+    assert job["jobTemplate"]["spec"]["backoffLimit"] == 0
+    assert PODS[name]["restartPolicy"] == "Never"
     assert APPLICATION["restartPolicy"] == {"type": "Never"}
-    assert re.fullmatch(r"(\S+ ){4}\S+", JOB["schedule"])
-    assert JOB["jobTemplate"]["spec"]["activeDeadlineSeconds"] < 3600
+    minutes = re.fullmatch(r"([\d,]+)( \*){4}", job["schedule"])
+    assert minutes is not None
+    assert 3600 / len(minutes[1].split(",")) == interval_seconds
+    assert job["jobTemplate"]["spec"]["activeDeadlineSeconds"] < interval_seconds
+
+
+def test_the_jobs_do_not_start_at_the_same_minute() -> None:
+    """Each needs a core, and they may share a node."""
+    starts = [job["schedule"].split()[0].split(",") for job in CRON.values()]
+    assert set(starts[0]).isdisjoint(starts[1])
 
 
 def test_they_run_as_the_user_of_the_image() -> None:
     """Not root, with a file system that cannot be written to but for /tmp, which is also home."""
     user = int(last(SPARK, "USER").split(":")[0])
     contexts = [
-        POD["securityContext"],
+        *(pod["securityContext"] for pod in PODS.values()),
         *(APPLICATION[p]["securityContext"] for p in ("driver", "executor")),
     ]
     assert {each["runAsUser"] for each in contexts} == {user}
-    (container,) = POD["containers"]
-    assert container["securityContext"]["readOnlyRootFilesystem"] is True
-    assert [each["mountPath"] for each in container["volumeMounts"]] == ["/tmp"]  # noqa: S108 - of the pod
+    for container in CONTAINERS.values():
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert [each["mountPath"] for each in container["volumeMounts"]] == ["/tmp"]  # noqa: S108 - of the pod
 
 
 def test_the_program_is_where_the_image_has_it() -> None:

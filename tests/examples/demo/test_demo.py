@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from examples.demo.__main__ import INSTEAD, main
 from examples.demo.demo import settings_for
 from tests.conftest import SharedBroker
+from tests.support.deadlines import scaled
 
 ROOT = Path(__file__).resolve().parents[3]
 SMALL = ("--rows=4000", "--kills=1", "--seed=11")
@@ -62,17 +63,42 @@ def test_one_kill(broker: SharedBroker, alone: dict[str, str]) -> None:
     assert topics(broker) == before
 
 
-@pytest.mark.timeout(DEADLINE_S)
+@pytest.mark.timeout(300)
+@pytest.mark.spark
+def test_last_act(broker: SharedBroker, alone: dict[str, str]) -> None:
+    """With Spark, on a cluster of others: it compacts while the service is killed, the owner adopts, a restore begins
+    there, and the log is proved by replay. Each is a line of the table."""
+    before = topics(broker)
+    servers = f"--bootstrap-servers={broker.bootstrap_servers}"
+    demo = start(alone, "--rows=1000", "--kills=1", "--seed=11", servers)
+    said, _ = demo.communicate(timeout=scaled(150))
+    assert demo.returncode == 0, said
+    for name in ("exactly once", "recovery", "compaction", "restore", "Spark audit", "SIGTERM"):
+        assert re.search(rf"^ {name} +yes", said, re.MULTILINE), said
+    assert "1,000 outputs for 1,000 records" in said
+    assert len(re.findall(r"/adopt: Spark's snapshot of batch \d+ is adopted", said)) == 4
+    assert topics(broker) == before
+
+
+@pytest.mark.timeout(300)
 @pytest.mark.kafka
-def test_interrupted(alone: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("options", "sight"),
+    [
+        (["--skip-audit"], "restore:"),  # the service runs
+        pytest.param([], "snapreplay compact: Spark starts", marks=pytest.mark.spark),
+    ],
+    ids=["service", "Spark"],
+)
+def test_interrupted(alone: dict[str, str], options: list[str], sight: str) -> None:
     """SIGINT in the middle of it: exit code 130, no process and no file stays."""
-    demo = start(alone, *SMALL, "--skip-audit")
-    guard = Timer(DEADLINE_S, demo.kill)
+    demo = start(alone, *SMALL, *options)
+    guard = Timer(scaled(DEADLINE_S), demo.kill)
     guard.start()
     try:
         assert demo.stdout is not None
         said = ""
-        while "restore:" not in said:  # the service runs
+        while sight not in said:
             line = demo.stdout.readline()
             assert line, f"the demo ended with {demo.wait()}:\n{said}"
             said += line

@@ -72,4 +72,4 @@ def told() -> Told:
     back = Comeback(0.5, 0.6, 0.9, {"fencing": 0.1}, {"replay": 4}, 12, 4)
     first = Restart(Kill(500, "processing", 0.0, "changes"), 510, "processing")
     second = Restart(Kill(500, "recovering", 0.1, "replay"), 510, "recovering: 4 loading", back)
-    return Told(7, records=2000, restarts=[first, second], wall_s=2.0, live_s=1.0)
+    return Told(7, records=2200, loaded=2000, restarts=[first, second], wall_s=2.0, live_s=1.0)

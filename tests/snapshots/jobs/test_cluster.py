@@ -1,4 +1,4 @@
-"""The audit on a standalone cluster of two workers: executors in another environment and folder than the driver."""
+"""Audits and compactions on a standalone cluster of two workers: their environment and folder are not the driver's."""
 
 import json
 import os
@@ -11,10 +11,11 @@ from contextlib import suppress
 import pytest
 
 from snapreplay.app.load import load_app
+from snapreplay.app.names import snapshots_topic
 from tests.support.deadlines import scaled
 from tests.support.processes import eventually
 from tests.support.spark_cluster import ROOT, SPARK_HOME, executors_python, spark_cluster
-from tests.support.stage import Stage, snapshot
+from tests.support.stage import Stage, snapshot, until
 
 pytestmark = [
     pytest.mark.kafka,
@@ -67,15 +68,18 @@ async def told(broker, unique, tmp_path):
     return here, path
 
 
-def run(cluster, told, python, *options, name=None, submit=()):
-    """`snapreplay audit` in a process of its own, level replay."""
+AUDIT = ("audit", "--level", "replay")
+
+
+def run(cluster, told, python, *options, name=None, submit=(), command=AUDIT):
+    """`snapreplay audit`, level replay, or another job in a process of its own."""
     here, path = told
     words = [sys.executable, "-m", "snapreplay.api.cli"]
     if submit:
         words = [f"{SPARK_HOME}/bin/spark-submit", "--master", cluster.master, *submit, str(MAIN)]
     return subprocess.Popen(
         [
-            *words, "audit", name or f"{path.stem}:app", "--level", "replay", "-o", "json",
+            *words, *command, name or f"{path.stem}:app", "-o", "json",
             "--bootstrap-servers", here.bootstrap_servers, *options,
         ],
         cwd=path.parent,
@@ -153,15 +157,58 @@ async def test_two_masters_are_one_too_many(cluster, told, python) -> None:
     assert "--master local[1] was given, but spark-submit has chosen one already" in errors
 
 
-async def test_an_environment_without_the_package_is_named(cluster, told, tmp_path) -> None:
-    """One line, the hint, exit code 2."""
+@pytest.mark.parametrize(
+    ("command", "what"), [(AUDIT, "the audit"), (("compact",), "the compaction")]
+)
+async def test_an_environment_without_the_package_is_named(
+    cluster, told, tmp_path, command, what
+) -> None:
+    """One line, the hint, exit code 2. A compaction leaves nothing behind."""
+    here, _ = told
+    topic = snapshots_topic(here.app.app_id)
+    before = await here.read(topic)
     bare = executors_python(tmp_path / "bare", with_package=False)
-    code, _, errors = ended(run(cluster, told, bare, "--master", cluster.master))
+    job = run(cluster, told, bare, "--master", cluster.master, command=command)
+    code, _, errors = ended(job)
     assert code == 2
-    assert "Spark stopped the audit: ModuleNotFoundError: No module named" in errors
+    assert f"Spark stopped {what}: ModuleNotFoundError: No module named" in errors
     assert (
         "install snapreplay[spark] of this version for the Python that the executors run" in errors
     )
+    assert await here.read(topic) == before
+
+
+async def test_both_workers_compact_and_the_owner_adopts(cluster, told, python) -> None:
+    """Each partition is folded on a worker; the proposals are ordinary ones, and a restore begins there."""
+    here, path = told
+    give(python, path)
+    before = cluster.worked()
+    job = run(cluster, told, python, "--master", cluster.master, command=("compact",))
+    code, report, errors = ended(job)
+    assert code == 0, errors
+    proposals = report["partitions"]
+    assert [each["outcome"] for each in proposals] == ["proposed", "proposed"]
+    assert cluster.worked() == before + 2
+    async with here.running() as service:
+        for each in proposals:
+            await adopted(service, each)
+    async with here.running() as service:
+        began = {s.partition: s.restore.snapshot.snapshot_id for s in service.restore_status()}
+    assert began == {each["partition"]: each["snapshot_id"] for each in proposals}
+
+
+async def adopted(service, proposal):
+    """The owner judges it, and points to it."""
+    asked = service.control.adopt(proposal["partition"], proposal["manifest_offset"])
+
+    def parts():
+        operation = service.control.operation(asked.id)
+        return operation.parts if operation.state != "running" else ()
+
+    await until(parts, "an answer of the owner")
+    assert [(each.state, each.snapshot_id) for each in parts()] == [
+        ("succeeded", proposal["snapshot_id"])
+    ]
 
 
 async def test_an_app_that_executors_cannot_import_is_named(cluster, told, python) -> None:
