@@ -45,19 +45,11 @@ class View(NamedTuple):
 
 def _state(moment: Moment, logs: Logs, at: At) -> Blocks:
     state = state_at(moment, logs, at)
-    waiting: dict[str, list[tuple[bytes, bytes]]] = {}
-    for store, entries in state.entries.shards() if state is not None else ():
-        block = waiting.setdefault(store, [])
-        block += entries
-        if len(block) >= ROWS_MAX:
-            yield _entries(store, waiting.pop(store))
-    for store, block in waiting.items():
-        yield _entries(store, block)
-
-
-def _entries(store: str, entries: list[tuple[bytes, bytes]]) -> Block:
-    keys, values = [key for key, _ in entries], [value for _, value in entries]
-    return {"store": pa.repeat(store, len(keys)), "key": keys, "value": values}
+    for store, entries in state.entries.stores.items() if state is not None else ():
+        keys, values = iter(entries), iter(entries.values())
+        while block := list(islice(keys, ROWS_MAX)):
+            store_column = pa.repeat(store, len(block))
+            yield {"store": store_column, "key": block, "value": list(islice(values, ROWS_MAX))}
 
 
 def _changes(moment: Moment, logs: Logs, at: At) -> Blocks:
