@@ -1,6 +1,7 @@
 """The broker is killed while a job of Spark runs, between two of its steps."""
 
 from functools import wraps
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,12 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(600),
 ]
+
+
+JOBS: dict[str, tuple[Any, Any]] = {
+    "audit": (audit_job, audit),
+    "compact": (compact_job, compact),
+}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +67,7 @@ def test_one_line_says_so_and_nothing_is_published(
     story = Story(BrokerTopics(own_broker.bootstrap_servers, unique("teller")), unique("lost"), 2)
     story.tell({}, BEHIND)
     settings = load_settings({"kafka.bootstrap.servers": own_broker.bootstrap_servers})
-    module, run = {"audit": (audit_job, audit), "compact": (compact_job, compact)}[job]
+    module, run = JOBS[job]
     with monkeypatch.context() as patched:
         patched.setattr(module, step, killing_before(getattr(module, step), own_broker))
         try:
