@@ -134,6 +134,9 @@ def _refusal(operation: Json, partition: int) -> str | None:
     return None
 
 
+_BRIDGED = "the digest of a later batch shows that no change is missing"
+
+
 def print_report(report: CompactionReport, output: Format) -> None:
     """Print a row per partition and a verdict, or the report as one JSON document."""
     if output is Format.JSON:
@@ -146,6 +149,10 @@ def print_report(report: CompactionReport, output: Format) -> None:
     right = "partition batch batches entries chunks bytes"
     console().print(table(columns, rows, right=right))
     for each in report.partitions:
+        for offset in each.bridged:
+            print(
+                f"partition {each.partition}: the increment at offset {offset} cannot be read; {_BRIDGED}"
+            )
         if each.reason:
             print(f"partition {each.partition}: {each.reason}")
         if each.hint:

@@ -34,7 +34,7 @@ class BatchSettings(SettingsGroup):
 class StreamTimeSettings(SettingsGroup):
     """How the time goes on that timers and entries with a ttl follow."""
 
-    idle_advance_ms: int = Field(0, ge=0, le=86_400_000)
+    idle_advance_ms: int = Field(default=0, ge=0, le=86_400_000)
     """On input that is quiet for this long, stream time follows the clock so far behind (ms); 0 = never. See below."""
 
 

@@ -19,7 +19,7 @@ from snapreplay.service.ports import Cluster
 from snapreplay.service.preflight import inspect
 from snapreplay.service.publish.publish import by_whom, publish
 from snapreplay.service.publish.state import Begun
-from snapreplay.service.recovery.acceptable_failures import command, finding_of
+from snapreplay.service.recovery.acceptable_failures import command, findings_of
 from snapreplay.service.runtime.context import Context, Identity
 from snapreplay.state.contract import Store
 
@@ -94,12 +94,13 @@ async def _proposal(context: Context, examiner: Examiner, finding_id: str, reaso
             f" {finding_id} cannot be accepted",
             hint="restart the service, with the same settings as this command",
         )
-    finding = finding_of(error, context, examiner.last)
-    if finding is None:
+    findings = findings_of(error, context, examiner.last)
+    if not findings:
         raise NotAcceptable(
             f"partition {context.partition}: {type(error).__name__} cannot be accepted: {error.message}",
             hint=error.hint,
         )
+    finding = next((each for each in findings if each.id == finding_id), findings[0])
     ground = await ground_of(
         context, examiner, finding
     )  # before a command is printed that could not succeed

@@ -17,11 +17,13 @@ from snapreplay.service.decisions import places
 from snapreplay.service.decisions.common_prefix import newest_common
 from snapreplay.service.decisions.examine import Examiner
 from snapreplay.service.ports import TopicPartition
-from snapreplay.service.recovery.acceptable_failures import Finding, Resolution
+from snapreplay.service.recovery.acceptable_failures import Finding, Resolution, findings_of
+from snapreplay.service.recovery.inputs import InputReplaced, InputShorter, InputTrimmed
 from snapreplay.service.recovery.newest_whole import newest_whole
 from snapreplay.service.recovery.replay import ReplayFailed
 from snapreplay.service.recovery.ways_out import nothing_left
 from snapreplay.service.runtime.context import Context
+from snapreplay.service.topics.log_bounds import manifests_ahead
 from snapreplay.service.topics.reading import reading
 from snapreplay.service.topics.snapshots import load_manifest
 from snapreplay.snapshots.format.records import NO_OFFSET, Increment, Manifest, Pointer
@@ -55,8 +57,37 @@ async def ground_of(context: Context, examiner: Examiner, finding: Finding) -> B
             return await _input_moved(context, examiner, finding)
         case Resolution.AS_REPLAYED:
             return await _as_replayed(context, examiner)
+        case Resolution.KEEP_LOG:
+            return await _log_kept(context, examiner)
         case Resolution.FROM_SNAPSHOT:
             return await _from_snapshot(context, examiner)
+
+
+async def _log_kept(context: Context, examiner: Examiner) -> Baseline:
+    """The state that the log leads to. The decision's snapshot lies behind the manifests, so that no recovery looks at
+    them again."""
+    problem = await examiner.examine_log_alone()
+    last = examiner.last
+    if last is None:
+        raise AssertionError("a manifest is ahead of a last increment")
+    lines = [
+        f"snapshot {manifest.snapshot_id} of batch {manifest.batch} (manifest at offset {offset}, owner epoch"
+        f" {manifest.owner_epoch}) is disregarded: if an owner wrote it after all, the batches after"
+        f" {last.increment.batch} are processed again, outputs written a second time"
+        for offset, manifest in await manifests_ahead(context, last)
+    ]
+    if problem is None:
+        kept = await _present_state(context, examiner)
+    elif isinstance(problem, InputTrimmed | InputShorter | InputReplaced):
+        (moved,) = findings_of(problem, context, last)
+        kept = await _input_moved(context, examiner, moved)
+    else:
+        raise NoBaseline(
+            f"partition {context.partition}: without that manifest the log does not lead to batch"
+            f" {last.increment.batch}, either: {problem.message}",
+            hint=problem.hint,
+        )
+    return Baseline(kept.increment, (*lines, *kept.plan))
 
 
 async def _input_moved(context: Context, examiner: Examiner, finding: Finding) -> Baseline:

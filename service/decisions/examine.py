@@ -23,6 +23,7 @@ from snapreplay.service.recovery.replay import Replayer
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.topics import increments
+from snapreplay.snapshots.format.records import NO_OFFSET
 from snapreplay.snapshots.plan import Start
 from snapreplay.state.contract import Store
 
@@ -70,10 +71,10 @@ class _Teller(Reporter):
 
 
 class Examiner:
-    """Use once: `examine`, then perhaps one of the others, then `close`. The log's end takes the place of the claim.
+    """Use once: `examine`, then perhaps others, then `close`. The log's end takes the place of the claim.
 
     Attributes:
-        end_offset: of the increments topic when the examination began.
+        end_offset: of the increments topic when the first examination began.
         store: the state it came to.
     """
 
@@ -83,7 +84,7 @@ class Examiner:
         self._teller = _Teller(context.partition, on_news)
         self._executor = RecoveryExecutor(context, store, self._teller)
         self.store = store
-        self.end_offset = 0
+        self.end_offset = NO_OFFSET
         self._recovery = Recovery(context.expected, preferred_mode(context, store))
         self._advanced = False
 
@@ -123,6 +124,12 @@ class Examiner:
                 raise AssertionError("nobody has claimed after a claim that was not written")
             case _:
                 assert_never(end)
+
+    async def examine_log_alone(self) -> SnapreplayError | None:
+        """As `examine`, if no manifest that is ahead of the log proved anything."""
+        self._executor.disregard_manifests = True
+        self._recovery = Recovery(self._recovery.expected, self._recovery.mode)
+        return await self.examine()
 
     async def bring_forward(self) -> bool:
         """Whether the store holds the state of the last increment; else it is that of the start.
@@ -181,8 +188,10 @@ class Examiner:
             case effects.Fence():
                 return events.FenceDone()
             case effects.WriteClaim():
-                self.end_offset = (await self._bounds()).end_offset
-                return events.ClaimAcknowledged("", self.end_offset)
+                end_offset = (await self._bounds()).end_offset
+                if self.end_offset == NO_OFFSET:
+                    self.end_offset = end_offset
+                return events.ClaimAcknowledged("", end_offset)
             case effects.SeeClaim():
                 return events.ClaimSeen((await self._bounds()).start_offset, None)
             case effects.BeginAnew() | effects.WriteState():

@@ -38,6 +38,7 @@ class Resolution(StrEnum):
     SKIP = "the records that are gone are never processed"
     REREAD = "the input is read from the point where it differs from the log that was processed"
     AS_REPLAYED = "the state as this code replays it counts, whatever was recorded"
+    KEEP_LOG = "if no owner wrote that manifest, it is disregarded and the state of the last increment counts"
     FROM_SNAPSHOT = "the newest whole snapshot begins a new chain, and outputs written after it are written again"
 
 
@@ -83,16 +84,26 @@ KINDS: dict[type[SnapreplayError], _Kind] = {
     ),
     NoUsableSnapshot: _Kind("no-usable-snapshot", Resolution.FROM_SNAPSHOT),
 }
+ALSO: dict[type[SnapreplayError], _Kind] = {
+    LogCut: _Kind(
+        "manifest-ahead", Resolution.KEEP_LOG, ("manifest_offset", "manifest_batch", "last_batch")
+    ),
+}
+"""A second way to go on: a person knows which of the two is true."""
 
 
-def finding_of(
+def findings_of(
     error: SnapreplayError, context: Context, last: FoundIncrement | None
-) -> Finding | None:
-    """None when accepting it would not help: its own hint then says what does. `last` is the last increment, None
-    when there is none that can be read."""
-    kind = KINDS.get(type(error))
-    if kind is None:
-        return None
+) -> tuple[Finding, ...]:
+    """One for each way to go on; none when accepting it would not help: its own hint then says what does. `last` is
+    the last increment, None when there is none that can be read."""
+    kinds = (KINDS.get(type(error)), ALSO.get(type(error)))
+    return tuple(_finding(kind, error, context, last) for kind in kinds if kind is not None)
+
+
+def _finding(
+    kind: _Kind, error: SnapreplayError, context: Context, last: FoundIncrement | None
+) -> Finding:
     way = kind.way
     if isinstance(error, DigestMismatch) and error.facts.get("mode") == RestoreMode.REPLAY:
         way = Resolution.AS_REPLAYED

@@ -46,6 +46,7 @@ class RecoveryExecutor:
         records_since_snapshot: applied after the snapshot that the state comes from.
         seconds_since_snapshot: of a state that was still in memory; else 0.
         topic_ids: of the inputs and both own topics, since the inputs were checked.
+        disregard_manifests: as an operator may decide; see `read_starts`.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class RecoveryExecutor:
         self.records_since_snapshot = 0
         self.seconds_since_snapshot = 0.0
         self.topic_ids: Mapping[str, str] = {}
+        self.disregard_manifests = False
 
     async def perform(self, effect: effects.Reading) -> events.Event:
         """
@@ -80,7 +82,10 @@ class RecoveryExecutor:
                 log_reader = await self.reader()
                 decisions = await decisions_of(log_reader, self._context.increments, last)
                 self._reporter.update(decisions=decisions)
-                return events.StartsRead(await log_bounds.read_starts(self._context, last))
+                starts = await log_bounds.read_starts(
+                    self._context, last, disregard_manifests=self.disregard_manifests
+                )
+                return events.StartsRead(starts)
             case effects.Reenter():
                 return await self._reenter(effect)
             case effects.Load():

@@ -7,12 +7,18 @@ from snapreplay.errors import SnapreplayError
 from snapreplay.service.core.recovery import Recovery
 from snapreplay.service.core.refusals import SchemaDiffers
 from snapreplay.service.core.restore_mode import RestoreMode
-from snapreplay.service.recovery.acceptable_failures import Finding, Resolution, command, finding_of
+from snapreplay.service.recovery.acceptable_failures import (
+    Finding,
+    Resolution,
+    command,
+    findings_of,
+)
 from snapreplay.service.recovery.mismatch import CodeChanged
 from snapreplay.service.recovery.newest_whole import Nowhere, newest_whole
 from snapreplay.service.recovery.replay import ReplayFailed
 from snapreplay.service.runtime.context import Context
-from snapreplay.snapshots.plan import FromSnapshot, NoUsableSnapshot
+from snapreplay.service.topics.log_bounds import read_starts
+from snapreplay.snapshots.plan import FromSnapshot, NoUsableSnapshot, plan_start
 
 
 async def with_way_out(
@@ -24,19 +30,21 @@ async def with_way_out(
     Raises:
         Unreachable, ReadStalled: it could not be found out.
     """
-    finding = finding_of(error, context, recovery.last)
-    if finding is None:
+    findings = findings_of(error, context, recovery.last)
+    if not findings:
         return error
     before = f"{error.hint}; or " if error.hint else ""
     try:
-        can_succeed = await _leads_to_a_state(finding, context, recovery)
+        offered = [each for each in findings if await _leads_to_a_state(each, context, recovery)]
     except SchemaDiffers as other:
         error.hint = f"{before}{other.message}: {other.hint}"
         return error
-    if can_succeed:
-        way = f"`{command(finding, context)}`: {finding.way}"
-        error.hint = f"{before}accept it: {way}; then {look_again(context.partition)}"
-        if finding.way in {Resolution.SKIP, Resolution.REREAD} and _has_changes(context, recovery):
+    if offered:
+        ways = "; or ".join(f"`{command(each, context)}`: {each.way}" for each in offered)
+        error.hint = f"{before}accept it: {ways}; then {look_again(context.partition)}"
+        if offered[0].way in {Resolution.SKIP, Resolution.REREAD} and _has_changes(
+            context, recovery
+        ):
             options = f" --state-of {context.app.app_id} --from earliest"
             error.hint += f"; or take the state along to a new app id: {new_app(options)}"
     elif not isinstance(error, NoUsableSnapshot):  # which has looked for the same
@@ -63,8 +71,22 @@ async def _leads_to_a_state(finding: Finding, context: Context, recovery: Recove
             return from_snapshot or recovery.state_is_last or _has_changes(context, recovery)
         case Resolution.AS_REPLAYED if not _refuses_records(finding.error):
             return True
+        case Resolution.KEEP_LOG:
+            return await _log_leads_to_a_state(context, recovery)
         case _:
             return from_snapshot or (await newest_whole(context, Nowhere()))[0] is not None
+
+
+async def _log_leads_to_a_state(context: Context, recovery: Recovery) -> bool:
+    last = recovery.last
+    if last is None:
+        return False
+    starts = await read_starts(context, last, disregard_manifests=True)
+    try:
+        plan_start(last.increment, last.offset, starts, {})
+    except NoUsableSnapshot:
+        return False
+    return True
 
 
 def _refuses_records(error: SnapreplayError) -> bool:

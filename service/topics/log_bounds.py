@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from snapreplay.counted import counted
 from snapreplay.service.core.log_cut import is_recent, is_witness
 from snapreplay.service.core.refusals import LogCut
 from snapreplay.service.core.search import FoundIncrement
@@ -17,8 +18,13 @@ from snapreplay.snapshots.plan import LogStarts
 log = logging.getLogger("snapreplay.partition")
 
 
-async def read_starts(context: Context, last: FoundIncrement) -> LogStarts:
+async def read_starts(
+    context: Context, last: FoundIncrement, *, disregard_manifests: bool = False
+) -> LogStarts:
     """Log starts of our two topics and of every input, asked afresh.
+
+    Args:
+        disregard_manifests: an operator knows that no owner wrote those that are ahead of the log.
 
     Raises:
         LogCut: a manifest is written only after its batch's commit was answered OK, so one ahead of the last
@@ -31,25 +37,36 @@ async def read_starts(context: Context, last: FoundIncrement) -> LogStarts:
             name: (await reader.bounds(TopicPartition(name, context.partition))).start_offset
             for name in context.input_names
         }
-        await _check_cut(context, reader, last, snapshots)
+        if not disregard_manifests:
+            ahead = await _ahead(context, reader, last, snapshots)
+            if ahead:
+                raise _cut(context, ahead, last.increment)
     return LogStarts(increments.start_offset, snapshots.start_offset, inputs)
 
 
-async def _check_cut(
+async def manifests_ahead(context: Context, last: FoundIncrement) -> list[tuple[int, Manifest]]:
+    """The manifests that show a cut log, the newest first, with their offsets."""
+    async with reading(context.cluster, read_committed=False) as reader:
+        bounds = await reader.bounds(context.snapshots)
+        return await _ahead(context, reader, last, bounds)
+
+
+async def _ahead(
     context: Context, reader: Reader, last: FoundIncrement, bounds: Bounds
-) -> None:
+) -> list[tuple[int, Manifest]]:
     """Back to the newest pointer, or to the newest manifest of the last owner: what nothing points to, however much of
     it there is, hides neither."""
     start_offset = max(bounds.start_offset, bounds.end_offset - TAIL_OFFSETS_MAX)
     if last.increment.pointers:
         start_offset = max(start_offset, last.increment.pointers[0].manifest_offset + 1)
     tail = Bounds(start_offset, bounds.end_offset)
+    ahead: list[tuple[int, Manifest]] = []
     async for offset, manifest in newest_first(reader, context.snapshots, tail):
         if is_witness(manifest, last):
-            raise _cut(context, manifest, offset, last.increment)
-        if is_recent(manifest, last):
-            return
-        if manifest.batch > last.increment.batch:
+            ahead.append((offset, manifest))
+        elif is_recent(manifest, last):
+            break
+        elif manifest.batch > last.increment.batch:
             log.warning(
                 "partition %d: the manifest at offset %d of %s is of batch %d, but the last increment is batch %d:"
                 " no owner of this chain wrote it, and it is ignored",
@@ -59,15 +76,19 @@ async def _check_cut(
                 manifest.batch,
                 last.increment.batch,
             )
+    return ahead
 
 
-def _cut(context: Context, manifest: Manifest, offset: int, last: Increment) -> LogCut:
+def _cut(context: Context, ahead: list[tuple[int, Manifest]], last: Increment) -> LogCut:
+    (offset, manifest), *others = ahead
+    more = f" ({counted(len(others), 'older manifest')} of later batches, too)" if others else ""
     return LogCut(
-        f"{context.snapshots} offset {offset} holds a snapshot of batch {manifest.batch}, but the"
+        f"{context.snapshots} offset {offset} holds a snapshot of batch {manifest.batch}{more}, but the"
         f" last increment is batch {last.batch}: {context.increments.topic} was cut, and"
         " committed batches are lost (unclean election, deleted records). The manifest is of snapshot"
         f" {manifest.snapshot_id}, by owner epoch {manifest.owner_epoch}, app version {manifest.origin.app_version}",
         hint="bring the topic back from a replica, backup or mirror",
+        manifest_offset=offset,
         manifest_batch=manifest.batch,
         last_batch=last.batch,
         increment_offset=manifest.increment_offset,

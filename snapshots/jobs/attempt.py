@@ -97,6 +97,7 @@ def _written(
         None if state.base is None else state.base.snapshot_id,
         state.batches,
         state.by_replay,
+        list(state.bridged),
     )
 
 

@@ -261,4 +261,5 @@ def _result(written: Written, outcome: Outcome) -> PartitionResult:
         entries=increment.digest.count if increment.digest is not None else 0,
         chunks=len(written.chunks),
         size_bytes=sum(ref.size_bytes for ref in written.chunks),
+        bridged=written.bridged,
     )

@@ -30,6 +30,8 @@ class PartitionResult(msgspec.Struct, frozen=True):
         batch, increment_offset: of which the proposed snapshot is; -1 without one.
         manifest_offset: of the proposal in the snapshots topic; -1 if none was written.
         batches: since the snapshot (`base`, None: the genesis) that it was made from.
+        bridged: offsets of increments on the way that cannot be read. The digest of a later batch shows that nothing is
+            missing.
         reason: why there is no proposal, or why it was not adopted.
     """
 
@@ -45,6 +47,7 @@ class PartitionResult(msgspec.Struct, frozen=True):
     entries: int = 0
     chunks: int = 0
     size_bytes: int = 0
+    bridged: list[int] = []
     reason: str = ""
     hint: str = ""
 

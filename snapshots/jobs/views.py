@@ -47,18 +47,13 @@ class View(NamedTuple):
 
 def _state(moment: Moment, logs: Logs, at: At) -> Blocks:
     state = state_at(moment, logs, at)
-    waiting: dict[str, list[tuple[bytes, bytes]]] = {}
-    for store, entries in state.entries.shards() if state is not None else ():
-        block = waiting.setdefault(store, [])
-        block += entries
-        if len(block) >= ROWS_MAX:
-            yield _entries(store, waiting.pop(store))
-    for store, block in waiting.items():
-        yield _entries(store, block)
+    for store, entries in state.entries.stores.items() if state is not None else ():
+        keys, values = iter(entries), iter(entries.values())
+        while block := list(islice(keys, ROWS_MAX)):
+            yield _entries(store, block, list(islice(values, ROWS_MAX)))
 
 
-def _entries(store: str, entries: list[tuple[bytes, bytes]]) -> Block:
-    keys, values = [key for key, _ in entries], [value for _, value in entries]
+def _entries(store: str, keys: list[bytes], values: list[bytes]) -> Block:
     touched = [_touched(value) for value in values]
     return {
         "store": pa.repeat(store, len(keys)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from snapreplay.counted import counted
@@ -14,6 +14,15 @@ class Found(NamedTuple):
 
     offset: int
     increment: Increment
+
+
+def bridges(before: Found | None, found: Found, unread: Sequence[int]) -> bool:
+    """Whether the increments at `unread`, which lie between and cannot be read, are those that `found` follows. Its
+    digest then shows whether the changes before them are all there."""
+    if before is None or not unread:
+        return False
+    follows = before.increment.batch + len(unread) + 1, unread[-1]
+    return (found.increment.batch, found.increment.previous_offset) == follows
 
 
 def broken_chain(before: Found | None, found: Found) -> Iterator[str]:

@@ -70,6 +70,7 @@ class Folded(NamedTuple):
     base: Pointer | None
     batches: int
     by_replay: bool
+    bridged: Sequence[int] = ()
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -78,6 +79,8 @@ class Written(msgspec.Struct, frozen=True):
     Attributes:
         base: id of the snapshot that it was made from; None for the genesis.
         batches: since that snapshot.
+        bridged: offsets of increments on the way that cannot be read; the digest of a later batch shows that nothing
+            is missing.
     """
 
     partition: int
@@ -89,6 +92,7 @@ class Written(msgspec.Struct, frozen=True):
     base: str | None
     batches: int
     by_replay: bool
+    bridged: list[int] = []
 
     @property
     def first_chunk_offset(self) -> int | None:
@@ -197,10 +201,10 @@ def _folded_from(
     read_input: ReadInput,
 ) -> Folded:
     batches = found.increment.batch - (0 if base is None else base.batch)
-    entries = _walked(app_id, moment, logs, found, base)
+    entries, bridged = _walked(app_id, moment, logs, found, base)
     if entries is not None:
         _check(entries.digest, found)
-        return Folded(list(_images(entries)), base, batches, by_replay=False)
+        return Folded(list(_images(entries)), base, batches, by_replay=False, bridged=bridged)
     if app is None:
         raise NotCompactable(
             f"a batch before batch {found.increment.batch} recorded no changes, so only a replay leads to its state",
@@ -218,8 +222,9 @@ def _folded_from(
 
 def _walked(
     app_id: str, moment: Moment, logs: Logs, found: Found, base: Pointer | None
-) -> Entries | None:
-    """From `base` to `found` along the chain. None: a batch on the way recorded no changes.
+) -> tuple[Entries | None, list[int]]:
+    """From `base` to `found` along the chain, and the increments that were bridged, as a recovery bridges them. None: a
+    batch on the way recorded no changes.
 
     Raises:
         DamagedError: something on the way is not as it was recorded.
@@ -239,14 +244,21 @@ def _walked(
         for record in records:
             proof.add(judge(record))
     proof.finish()
-    for finding in findings.found[:1]:
+    for finding in findings.found:
+        if finding.topic == place.increments and finding.offset in proof.bridged:
+            continue
         where = f"{finding.topic}-{finding.partition}, offset {finding.offset}"
         raise DamagedError(f"{where}: {finding.detail}")
     if proof.last != found:
         raise DamagedError(
             f"batch {found.increment.batch} is not at offset {found.offset} any more"
         )
-    return folding.state
+    if folding.state is None and proof.bridged:
+        raise DamagedError(
+            f"{place.increments}-{moment.partition}, offset {proof.bridged[0]}: the increment cannot be read, and its"
+            " changes do not lead to a recorded digest"
+        )
+    return folding.state, proof.bridged
 
 
 def _check(digest: Digest, found: Found) -> None:

@@ -12,6 +12,7 @@ from snapreplay.snapshots.format.changes import joined_crc32
 from snapreplay.snapshots.format.records import ChangesRecord, Claim, Increment, Pointer
 from snapreplay.snapshots.proof.chain import (
     Found,
+    bridges,
     broken_chain,
     broken_ranges,
     wrong_counts,
@@ -69,6 +70,8 @@ class IncrementsProof:
         """Offset → batch and digest of every increment that is no orphan."""
         self.begun_at: set[int] = set()
         """Owner epochs of the increments with which the chain begins anew."""
+        self.bridged: list[int] = []
+        """Offsets of increments that cannot be read, where the next one continues the chain."""
         self.pointed: dict[Pointer, Pointed] = {}
         self._place = place
         self._findings = findings
@@ -79,6 +82,7 @@ class IncrementsProof:
         self._highest_epoch: int | None = None
         self._last_claim: int | None = None
         self._changes: list[Judged] = []
+        self._unread: list[int] = []
 
     def add(self, record: Judged) -> None:
         """The next record of the topic."""
@@ -95,8 +99,10 @@ class IncrementsProof:
         elif record.kind == INCREMENT:
             if isinstance(record.entry, Increment):
                 self._increment(Found(record.offset, record.entry))
-            elif self._fold is not None:
-                self._fold.unread(self._changes)
+            else:
+                self._unread.append(record.offset)
+                if self._fold is not None:
+                    self._fold.unread(self._changes)
             self._changes = []
 
     def finish(self) -> None:
@@ -146,6 +152,10 @@ class IncrementsProof:
     def _compare(self, found: Found) -> None:
         before, epoch = self._last, self._highest_epoch
         start = self._place.log_start
+        if bridges(before, found, self._unread):
+            self.bridged += self._unread
+            before = None
+        self._unread = []
         for check, wrong in (
             ("chain", broken_chain(before, found)),
             ("ranges", broken_ranges(before, found)),

@@ -11,7 +11,7 @@ from snapreplay.errors import DamagedError, StopError
 from snapreplay.snapshots.format.records import Increment, Pointer
 from snapreplay.snapshots.plan import is_decided
 from snapreplay.snapshots.proof.chain import Found
-from snapreplay.snapshots.proof.entries import Entries, entries_of, is_there, manifest_of
+from snapreplay.snapshots.proof.entries import PlainEntries, chunks_of, is_there, manifest_of
 from snapreplay.snapshots.proof.moment import Logs, Moment
 from snapreplay.snapshots.proof.records import CHANGES, CLAIM, INCREMENT, Condition, Judged, judge
 
@@ -54,7 +54,7 @@ class State(NamedTuple):
     """Of a partition after a batch."""
 
     after: Found
-    entries: Entries
+    entries: PlainEntries
 
 
 def last_batch(moment: Moment, logs: Logs, at: At) -> Found | None:
@@ -143,25 +143,29 @@ def bases(moment: Moment, found: Found, last: Found) -> Iterator[Pointer | None]
         yield None
 
 
-def _brought_forward(moment: Moment, logs: Logs, found: Found, pointer: Pointer | None) -> Entries:
-    entries, since = Entries(), moment.log_start
+def _brought_forward(
+    moment: Moment, logs: Logs, found: Found, pointer: Pointer | None
+) -> PlainEntries:
+    """Each entry is hashed once: at the end, or in the snapshot if no digest was recorded."""
+    entries, since, recorded = PlainEntries(), moment.log_start, found.increment.digest
     if pointer is not None:
-        manifest = manifest_of(logs, pointer)
-        entries = entries_of(logs, pointer.manifest_offset, manifest)
+        at, manifest = pointer.manifest_offset, manifest_of(logs, pointer)
+        for chunk in chunks_of(logs, at, manifest, verify_sums=recorded is None):
+            entries.load(chunk)
         since = pointer.increment_offset + 1
     _bring_forward(entries, _records(logs, since, found.offset + 1))
-    digest = found.increment.digest
-    if digest is None and pointer is None:
+    if recorded is None and pointer is None:
         raise _not_recorded(found)
-    if digest is not None and entries.digest != digest:
+    digest = entries.digest() if recorded is not None else None
+    if digest != recorded:
         raise DamagedError(
-            f"partition {moment.partition}: the state after batch {found.increment.batch} has digest"
-            f" {entries.digest}, but {digest} was recorded"
+            f"partition {moment.partition}: the state after batch {found.increment.batch} has digest {digest}, but"
+            f" {recorded} was recorded"
         )
     return entries
 
 
-def _bring_forward(entries: Entries, records: Iterable[Judged]) -> None:
+def _bring_forward(entries: PlainEntries, records: Iterable[Judged]) -> None:
     changes: list[bytes] = []
     for record in records:
         if record.kind == CHANGES:
@@ -176,7 +180,7 @@ def _bring_forward(entries: Entries, records: Iterable[Judged]) -> None:
             changes = []
 
 
-def _follow(entries: Entries, found: Found, changes: Sequence[bytes]) -> None:
+def _follow(entries: PlainEntries, found: Found, changes: Sequence[bytes]) -> None:
     entries.clear(found.increment.cleared)
     if found.increment.changes is not None:
         entries.apply(found.increment.changes, changes)

@@ -8,17 +8,29 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pytest
 
 from snapreplay.app.ranges import InputRange
+from snapreplay.service.recovery.acceptable_failures import Resolution
 from snapreplay.service.topics import stale_leader
+from snapreplay.service.topics.manifests import manifest_in
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER
-from snapreplay.snapshots.format.envelope import RecordKind
+from snapreplay.snapshots.format.envelope import RecordKind, encode
 from snapreplay.state.digest import Digest
 from tests.support import apps, reference
 from tests.support.accepting import accepted
 from tests.support.stage import processed
-from tests.support.tampering import copy_again, cut, flip, recreate, tamper, trim, with_fields
+from tests.support.tampering import (
+    append,
+    copy_again,
+    cut,
+    flip,
+    recreate,
+    tamper,
+    trim,
+    with_fields,
+)
 
 pytestmark = pytest.mark.kafka
 
@@ -57,6 +69,19 @@ async def increments_cut(then: Any) -> None:
     await tamper(then.here, then.increments, RecordKind.CHANGES, cut, 3)
 
 
+async def manifest_forged(then: Any) -> None:
+    """Two of them, with an owner's fields and ahead of the log, while there is no owner; the last leads nowhere."""
+    (log,) = await then.here.read(then.increments)
+    (snapshots,) = await then.here.read(then.snapshots)
+    manifest: Any = [m for r in snapshots if (m := manifest_in(r.value or b""))][-1]
+    ahead = {"batch": 20, "increment_offset": log[-1].offset + 50}
+    forged = [
+        encode(msgspec.structs.replace(manifest, **(ahead | further)))
+        for further in ({}, {"batch": 21, "chunks": []})
+    ]
+    append(then.here.bootstrap_servers, then.snapshots, *forged)
+
+
 async def in_increment(then: Any, change: Any, number: int = -1) -> None:
     await tamper(then.here, then.increments, RecordKind.INCREMENT, change, number)
 
@@ -88,6 +113,7 @@ class Stuck:
     now: dict[str, Any] | None = None
     app: Callable[[Any], Any] = lambda then: then.here.app
     after: Callable[[Any], Any] | None = None
+    way: str = ""
 
 
 AGAIN = (80, 120)
@@ -120,7 +146,15 @@ STUCK: dict[str, Stuck] = {
         increments_lost, ("NotInitialised",), "whatever was processed from there on", twice=AGAIN
     ),
     "increments cut": Stuck(
-        increments_cut, ("LogCut",), "the state becomes that of snapshot", twice=AGAIN
+        increments_cut, ("LogCut",), "the state becomes that of snapshot", twice=AGAIN,
+        way=Resolution.FROM_SNAPSHOT,
+    ),
+    "a cut log taken for a forged manifest": Stuck(
+        increments_cut, ("LogCut",), "if an owner wrote it after all, the batches after 4 are processed again",
+        twice=(60, 120), way=Resolution.KEEP_LOG,
+    ),
+    "a manifest forged while there was no owner": Stuck(
+        manifest_forged, ("LogCut",), "the state stays that of batch 8", way=Resolution.KEEP_LOG
     ),
     "increments of a longer log": Stuck(
         lambda then: in_increment(then, with_fields(owner_epoch=10**6)),
@@ -172,6 +206,7 @@ QUICK = {
     "changes give another state",
     "increments lost",
     "increments cut",
+    "a manifest forged while there was no owner",
     "chain broken",
     "no changes, and the input trimmed",
     "no changes, and all of the input trimmed",
@@ -210,7 +245,7 @@ async def test_b3_the_printed_command_leads_out(past, name, monkeypatch) -> None
     for kind in stuck.kinds:
         status = await here.failure(app, **settings)
         assert status.error.kind == kind
-        proposal, _ = await accepted(here, status.error.hint, app)
+        proposal, _ = await accepted(here, status.error.hint, app, stuck.way)
         said += " ".join(proposal.plan)
     assert stuck.says in said
     numbers = [n for first, end in stuck.added for n in range(first, end)]

@@ -13,21 +13,21 @@ from tests.support.stage import Stage
 REASON = "seen and decided"
 
 
-def command_in(hint: str) -> list[str]:
-    """The words of the one `snapreplay accept` in a hint."""
-    (command,) = re.findall(r"`(snapreplay accept [^`]+)`", hint)
+def command_in(hint: str, way: str = "") -> list[str]:
+    """The words of the one `snapreplay accept` in a hint, or of the one that leads this way."""
+    (command,) = re.findall(rf"`(snapreplay accept [^`]+)`: {re.escape(way)}", hint)
     return shlex.split(command)
 
 
-def finding_in(hint: str) -> str:
+def finding_in(hint: str, way: str = "") -> str:
     """The id that the command names."""
-    words = command_in(hint)
+    words = command_in(hint, way)
     return words[words.index("--finding") + 1]
 
 
-def settings_in(hint: str) -> dict[str, Any]:
+def settings_in(hint: str, way: str = "") -> dict[str, Any]:
     """The settings that the command carries, as `Stage.settings` takes them."""
-    words = command_in(hint)
+    words = command_in(hint, way)
     given = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
     known: dict[str, dict[str, Any]] = {
         "changelog.enabled=false": {"changelog": {"enabled": False}},
@@ -36,13 +36,16 @@ def settings_in(hint: str) -> dict[str, Any]:
     return {name: value for each in given for name, value in known[each].items()}
 
 
-async def proposed(here: Stage, hint: str, app: Any = None) -> Proposal:
+async def proposed(here: Stage, hint: str, app: Any = None, way: str = "") -> Proposal:
     """What `accept --dry-run` finds."""
-    settings = here.settings(**settings_in(hint))
-    return await propose(app or here.app, settings, here.cluster, 0, finding_in(hint), REASON)
+    settings = here.settings(**settings_in(hint, way))
+    found = finding_in(hint, way)
+    return await propose(app or here.app, settings, here.cluster, 0, found, REASON)
 
 
-async def accepted(here: Stage, hint: str, app: Any = None) -> tuple[Proposal, Begun]:
+async def accepted(
+    here: Stage, hint: str, app: Any = None, way: str = ""
+) -> tuple[Proposal, Begun]:
     """What `accept` does."""
-    proposal = await proposed(here, hint, app)
+    proposal = await proposed(here, hint, app, way)
     return proposal, await carry_out(proposal)

@@ -180,6 +180,14 @@ def write_again(servers: str, topic: str, records: list[Any]) -> None:
     assert producer.flush(DEADLINE_SECONDS) == 0
 
 
+def append(servers: str, topic: str, *values: bytes) -> None:
+    """As anybody who may write to partition 0 can."""
+    producer = Producer({"bootstrap.servers": servers})
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    assert producer.flush(DEADLINE_SECONDS) == 0
+
+
 def messages(servers: str, topic: str, count: int) -> list[Any]:
     """The first `count` messages of partition 0."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "copy"})

@@ -14,8 +14,9 @@ from snapreplay.errors import StopError
 from snapreplay.snapshots.jobs.outcomes import CompactionReport, Outcome, PartitionResult
 
 PROPOSED = PartitionResult(
-    0, Outcome.PROPOSED, 42, 170, "5c1dd0a4", 61, "a0", 12, entries=1500, chunks=3, size_bytes=2048
-)
+    0, Outcome.PROPOSED, 42, 170, "5c1dd0a4", 61, "a0", 12, entries=1500, chunks=3, size_bytes=2048,
+    bridged=[123],
+)  # fmt: skip
 REFUSED = PartitionResult(1, Outcome.NOT_POSSIBLE, reason="no changes", hint="name the app")
 REPORT = CompactionReport("ledger", [PROPOSED, REFUSED], 8.25)
 
@@ -26,7 +27,9 @@ def test_table_says_what_became_of_each_partition(capsys):
     lines = capsys.readouterr().out.splitlines()
     row = next(line for line in lines if "5c1dd0a4" in line)
     assert " ".join(row.split()) == "0 proposed 42 12 1,500 3 2,048 5c1dd0a4"
-    assert lines[-3:] == [
+    assert lines[-4:] == [
+        "partition 0: the increment at offset 123 cannot be read; the digest of a later batch shows that no change is"
+        " missing",
         "partition 1: no changes",
         " hint: name the app",
         "ledger: 2 partitions: 1 proposed, 1 not possible (8.2 s)",

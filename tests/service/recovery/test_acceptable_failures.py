@@ -9,7 +9,7 @@ import pytest
 
 from snapreplay.service.core.refusals import DuplicateInstance, LogDamaged, NoRestoreMode
 from snapreplay.service.core.search import FoundIncrement
-from snapreplay.service.recovery.acceptable_failures import KINDS, Resolution, finding_of
+from snapreplay.service.recovery.acceptable_failures import ALSO, KINDS, Resolution, findings_of
 from snapreplay.service.recovery.inputs import InputReplaced, InputShorter, InputTrimmed
 from snapreplay.service.recovery.mismatch import DigestMismatch
 from snapreplay.service.runtime.context import ClusterView, Context, Identity
@@ -45,8 +45,7 @@ def trimmed(**changed: Any) -> InputTrimmed:
 
 
 def id_of(error: Any, where: Context | None = None, last: FoundIncrement | None = LAST) -> str:
-    finding = finding_of(error, where or context(), last)
-    assert finding is not None
+    (finding,) = findings_of(error, where or context(), last)
     return finding.id
 
 
@@ -84,7 +83,7 @@ def test_an_input_that_grows_again_stays_one_finding():
 
 def test_what_nobody_can_accept_has_no_id():
     """Its own hint says what helps."""
-    assert finding_of(DuplicateInstance("two", hint="rename one"), context(), LAST) is None
+    assert not findings_of(DuplicateInstance("two", hint="rename one"), context(), LAST)
 
 
 @pytest.mark.parametrize(
@@ -93,8 +92,7 @@ def test_what_nobody_can_accept_has_no_id():
 def test_a_digest_that_differs_is_accepted_by_the_mode_that_found_it(mode, way):
     """Replay gives a state that can be accepted; changes that do not add up give none."""
     facts = {"batch": 7, "recorded": "a", "computed": "b", "mode": mode}
-    finding = finding_of(DigestMismatch("differs", **facts), context(), LAST)
-    assert finding is not None
+    (finding,) = findings_of(DigestMismatch("differs", **facts), context(), LAST)
     assert finding.way is way
 
 
@@ -107,7 +105,7 @@ def test_every_error_that_can_be_accepted_is_made_with_the_facts_that_identify_i
                 given = {word.arg for word in node.keywords}
                 made.setdefault(node.func.id, []).append(given)
     optional = {LogDamaged, NoRestoreMode}  # what is behind them may be one of several
-    for error, kind in KINDS.items():
+    for error, kind in (*KINDS.items(), *ALSO.items()):
         assert made.get(error.__name__) or error is NoUsableSnapshot
         for given in made.get(error.__name__, []) if error not in optional else ():
             assert set(kind.facts) <= given or None in given, (error, given)

@@ -128,6 +128,7 @@ def newer(value):
         (Fault("batch4", values=lambda v: [*v[:-1], changed(v[-1], batch=7)]), "its predecessor"),
         (Fault("snapshot2", values=another_value), "add up to"),
         (Fault("batch5", values=lambda v: [flipped(v[0])]), "cannot be read"),
+        (Fault("batch4", values=lambda v: [flipped(v[-1])]), "after batch 5 the state has digest"),
         (
             Fault("batch4", values=lambda v: [newer(v[0]), *v[1:]]),
             "a format version that this build does not know",

@@ -6,6 +6,7 @@ from snapreplay.errors import StopError
 from snapreplay.snapshots.format.chunks import stated_digest
 from snapreplay.snapshots.format.envelope import RecordKind, decode
 from snapreplay.snapshots.format.records import Chunk
+from snapreplay.snapshots.jobs.outcomes import Outcome
 from snapreplay.snapshots.proof.compaction import NotCompactable, chunk_records, folded, target_of
 from snapreplay.snapshots.proof.replay import ReplayDiffers, replayed, segments
 from snapreplay.snapshots.proof.state import At, last_batch
@@ -14,6 +15,8 @@ from snapreplay.state.steps import all_of
 from tests.damage import memory
 from tests.snapshots.proof.test_replay import Logs, edited, now, proved, spoilt
 from tests.support import apps
+from tests.support.audited_log import Fault, flipped
+from tests.support.compacting import assert_good, audited, compacted, told
 
 
 def made(world, app=None):
@@ -91,3 +94,14 @@ def test_a_state_that_is_no_map_is_compacted_up_to_its_last_digest():
     assert digest_of_chunks(state.images) == digest
     with pytest.raises(NotCompactable, match="recorded a digest"):
         target_of(now(world), Logs(world))
+
+
+def test_an_increment_that_cannot_be_read_is_bridged():
+    """As in a recovery: the next one names it, and its digest shows that no change is missing. The result has its
+    offset, and the audit still reports it."""
+    story = told({0: Fault("batch4", values=lambda v: [*v[:-1], flipped(v[-1])])})
+    result = compacted(story)[0]
+    damaged = story.partitions[0].written["batch4"][-1]
+    assert (result.outcome, result.bridged) == (Outcome.PROPOSED, [damaged])
+    assert_good(story)
+    assert [each.offset for each in audited(story).findings] == [damaged]
