@@ -10,10 +10,12 @@ from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.topic_changes import TopicChange
 from snapreplay.service.live import adopter
 from snapreplay.service.topics import proposals as reading
+from snapreplay.snapshots.format.envelope import RecordKind
 from tests.simulation.cluster import SimCluster
 from tests.support.in_memory import virtual
 from tests.support.proposals import CHUNKS, Job, answer, asked, counted, fed
 from tests.support.stage import until
+from tests.support.tampering import flip
 
 # ---- good ones ---------------------------------------------------------------------------------
 
@@ -212,6 +214,26 @@ async def test_a_replaced_snapshots_topic_has_no_proposals(bench, hashing):
         assert one.status.rejected_proposals == ()
         await until(lambda: bench.batches()[-1].pointers, "a snapshot of its own", 100.0)
         assert one.status.snapshot.reason == "retention"
+
+
+@virtual
+async def test_an_adopted_snapshot_from_before_the_damage_mends_nothing(bench, monkeypatch):
+    """The recovery had to replay, because changes of a later batch are damaged. The next one would, too: the owner's
+    own snapshot follows as soon as one can be written."""
+
+    async def away(_):
+        raise Unreachable("no broker for snapshots")
+
+    await bench.past()
+    before = Job(bench).propose(7)
+    bench.tamper(bench.increments, RecordKind.CHANGES, flip)
+    monkeypatch.setattr(SimCluster, "appender", away)
+    async with bench.live() as one:
+        await one.pointed("adopted")
+        assert one.status.snapshot.manifest_offset == before
+        monkeypatch.undo()
+        await one.pointed("fallback")
+    assert (await bench.restored()).mode == "changes"
 
 
 # ---- who takes snapshots -----------------------------------------------------------------------
