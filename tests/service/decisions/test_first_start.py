@@ -177,6 +177,19 @@ async def test_snapshots_without_increments_are_not_waited_for():
 
 
 @virtual
+async def test_a_lost_log_stays_lost_after_a_recovery_has_failed_there():
+    """Both topics were created again: the recovery leaves no claim, which would look like that of an `init`."""
+    here = InMemory()
+    await ran(here)
+    here.recreate(here.increments)
+    here.recreate(here.snapshots)
+    assert (await here.failure()).error.kind == "NotInitialised"
+    for first_start in ("wait", "refuse", "earliest"):
+        await Start(here, first_start).task
+    assert here.batches() == []
+
+
+@virtual
 async def test_own_topics_that_were_deleted_are_refused():
     """Both are gone, and the coordinator knows their owner: nothing is created, by nobody."""
     here = InMemory()
