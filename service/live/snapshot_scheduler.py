@@ -76,7 +76,9 @@ class SnapshotScheduler:
         )
         self.fallback_pending = recovered.snapshot_now
         """The damage that the recovery met will be met again, as long as no snapshot from behind it is pointed to."""
-        self._mended_from_batch = committer.chain.batch  # an adopted snapshot may be of an older one
+        self._mended_from_batch = (
+            committer.chain.batch
+        )  # an adopted snapshot may be of an older one
         self._waiting: list[OnDone] = []
         self._pointing: list[tuple[Pointer, list[OnDone]]] = []
         self._task: asyncio.Task[None] | None = None
