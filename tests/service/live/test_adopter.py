@@ -17,6 +17,12 @@ from tests.support.proposals import CHUNKS, Job, answer, asked, counted, fed
 from tests.support.stage import until
 from tests.support.tampering import flip
 
+
+async def away(*_):
+    """Instead of what needs a broker."""
+    raise Unreachable("no broker")
+
+
 # ---- good ones ---------------------------------------------------------------------------------
 
 
@@ -185,14 +191,11 @@ async def test_a_partition_that_ends_leaves_a_proposal_to_the_next_look(bench, h
 async def test_a_proposal_that_cannot_be_read_now_is_no_forgery(bench, monkeypatch):
     """A broker is away: told, not remembered, and adopted at the next look."""
 
-    async def away(*_):
-        raise Unreachable("no broker for proposals")
-
     async with bench.live() as one:
         await fed(bench, one)
         monkeypatch.setattr(reading, "_hashed", away)
         state, _, detail = await answer(asked(one, Job(bench).propose()))
-        assert (state, detail) == ("failed", "it could not be read: no broker for proposals")
+        assert (state, detail) == ("failed", "it could not be read: no broker")
         monkeypatch.undo()
         await one.pointed("adopted")
         assert one.status.rejected_proposals == ()
@@ -220,10 +223,6 @@ async def test_a_replaced_snapshots_topic_has_no_proposals(bench, hashing):
 async def test_an_adopted_snapshot_from_before_the_damage_mends_nothing(bench, monkeypatch):
     """The recovery had to replay, because changes of a later batch are damaged. The next one would, too: the owner's
     own snapshot follows as soon as one can be written."""
-
-    async def away(_):
-        raise Unreachable("no broker for snapshots")
-
     await bench.past()
     before = Job(bench).propose(7)
     bench.tamper(bench.increments, RecordKind.CHANGES, flip)
@@ -267,6 +266,21 @@ async def test_a_manifest_ahead_of_a_live_owner_is_outdated_by_a_snapshot(bench,
         offset = job.propose(at=end + 10, proposed_by=None, batch=bench.batches()[-1].batch + 5)
         await one.pointed("retention", unlike=newest)
         assert f"the manifest at offset {offset}" in caplog.text
+    await bench.restored()
+
+
+@virtual
+async def test_a_manifest_ahead_is_outdated_also_if_the_first_snapshot_fails(bench, monkeypatch):
+    """The look goes no further before a pointer lies behind it."""
+    monkeypatch.setattr(SimCluster, "appender", away)
+    async with bench.live() as one:
+        await fed(bench, one)
+        end = bench.log(bench.increments).end
+        Job(bench).propose(at=end + 10, proposed_by=None, batch=bench.batches()[-1].batch + 5)
+        await until(lambda: one.status.snapshot, "the first one", 100.0)
+        await until(lambda: one.status.snapshot.state == "failed", "its end")
+        monkeypatch.undo()
+        await one.pointed("retention")
     await bench.restored()
 
 
