@@ -54,9 +54,7 @@ class Adopter:
         self._asked: list[tuple[int, OnDone]] = []
         self._unseen: Bounds | None = None
         self._looked_to = 0
-        self._topics_before = (
-            0  # replaced ones: what was read in one of them says nothing of today's
-        )
+        self._topics_before = 0  # replaced ones: what was read there says nothing of today's
         self._task: asyncio.Task[None] | None = None
 
     def request(self, offset: int, done: OnDone) -> None:

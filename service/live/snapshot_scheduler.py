@@ -71,9 +71,7 @@ class SnapshotScheduler:
         self._missing = ""  # why there is no snapshots topic
         self._unsaved = ""  # why nothing is in the snapshots topic yet
         self._wanted: str | None = None
-        self._needed = (
-            False  # although nothing was applied: the newest snapshot cannot be used any more
-        )
+        self._needed = False  # although nothing was applied: the newest one cannot be used any more
         self.fallback_pending = recovered.snapshot_now
         """The damage that the recovery met will be met again, as long as no snapshot from behind it is pointed to."""
         self._mended_from_batch = (
