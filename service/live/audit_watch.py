@@ -55,8 +55,7 @@ class AuditWatch:
         found = await self._context.cluster.committed_offsets(group_id, [source])
         if source not in found:
             return ()
-        proofs = from_metadata(found[source].metadata).proofs
-        proofs = self._of_this_log(proofs)
+        proofs = self._of_this_log(from_metadata(found[source].metadata).proofs)
         return tuple(
             AuditProof(
                 each.level.value,
