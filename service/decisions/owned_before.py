@@ -20,7 +20,9 @@ async def was_owned(context: Context) -> bool:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + CLAIM_FOLLOWS_SECONDS
     while True:
-        late = loop.time() > deadline  # before the log is asked: answers may take longer than a claim
+        late = (
+            loop.time() > deadline
+        )  # before the log is asked: answers may take longer than a claim
         async with reading(context.cluster, read_committed=False) as reader:
             if (await reader.bounds(context.increments)).end_offset > 0:
                 return False
