@@ -83,7 +83,7 @@ class FailureNews:
         """See `Service.on_failed`."""
         if inspect.iscoroutinefunction(callback):
             raise UsageError(
-                f"on_failed({callback.__name__}): nobody would await it",
+                f"on_failed({getattr(callback, '__name__', callback)}): nobody would await it",
                 hint="pass a plain function; it may call `asyncio.create_task(…)`",
             )
         self._callbacks.append(callback)
@@ -91,7 +91,10 @@ class FailureNews:
     def tell(self, partition: int, error: BaseException) -> None:
         for callback in self._callbacks:
             try:
-                callback(partition, error)
+                answer: object = callback(partition, error)
+                if inspect.iscoroutine(answer):
+                    answer.close()
+                    raise TypeError("it returned a coroutine, which nobody awaits")
             except Exception:  # the program's own
                 log.exception(
                     "partition %d FAILED, and the callback of on_failed raised", partition

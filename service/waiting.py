@@ -77,9 +77,8 @@ class CatchingUp:
         self._raise_failed = raise_failed
         self._inputs = inputs
         self._runners = runners
-        self._ends: dict[
-            int, dict[str, int]
-        ] = {}  # of the inputs, when each partition was asked for first
+        # By partition, of the inputs, when it was asked for first.
+        self._ends: dict[int, dict[str, int]] = {}
 
     async def wait(self) -> None:
         """Until every partition that is ours by then is LIVE and has committed what was there."""

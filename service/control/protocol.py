@@ -60,9 +60,7 @@ class ServiceFacts(msgspec.Struct, frozen=True):
     started_at: float
     cluster_id: str | None = None
     partition_count: int | None = None
-    waiting_for: str = (
-        ""  # what keeps the process from joining its group, with the command; empty: nothing
-    )
+    waiting_for: str = ""  # what keeps it from joining its group, with the command; empty: nothing
 
 
 class Check(msgspec.Struct, frozen=True):

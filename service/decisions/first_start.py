@@ -97,8 +97,8 @@ async def awaited_genesis(
     if last.has_increment:
         return None
     found = [*[await _found(context) for context in contexts[:-1]], last]
-    if beginning(found) is Beginning.BEGUN:
-        return None
+    if beginning(found) is Beginning.BEGUN or await cluster.member_count(app.app_id):
+        return None  # a process that waits is no member: one with members has run
     return _not_begun(app, "its topics hold no genesis")
 
 
@@ -117,6 +117,8 @@ async def awaited_topics(
         Unreachable, AccessError: ask again later.
     """
     if not missing.pair_is_missing or not await never_owned(cluster, app, missing.partition_count):
+        return None
+    if await cluster.member_count(app.app_id):
         return None
     return _not_begun(app, missing.message, f"`snapreplay topics ensure {app_name(app)}`, then ")
 

@@ -54,9 +54,7 @@ class Adopter:
         self._asked: list[tuple[int, OnDone]] = []
         self._unseen: Bounds | None = None
         self._looked_to = 0
-        self._topics_before = (
-            0  # replaced ones: what was read in one of them says nothing of today's
-        )
+        self._topics_before = 0  # replaced ones: what was read there says nothing of today's
         self._task: asyncio.Task[None] | None = None
 
     def request(self, offset: int, done: OnDone) -> None:
@@ -151,8 +149,8 @@ class Adopter:
                 manifest = manifest_in(record.value or b"")
                 if manifest is not None and manifest.proposed_by is not None:
                     found.append(record.offset)
-                elif manifest is not None:
-                    self._check_ahead(manifest, record.offset)
+                elif manifest is not None and self._is_ahead(manifest, record.offset):
+                    end_offset = min(end_offset, record.offset)  # until a pointer lies behind it
         for offset in reversed(found) if self._adopts else ():
             rejection = await self._judge(snapshots, increments, offset, _nobody)
             if rejection is not None and rejection.reason in NOT_FINAL:
@@ -160,12 +158,12 @@ class Adopter:
         if topics_before == self._topics_before:
             self._looked_to = end_offset
 
-    def _check_ahead(self, manifest: Manifest, offset: int) -> None:
+    def _is_ahead(self, manifest: Manifest, offset: int) -> bool:
         """A manifest without its proposer that is ahead of the log was forged, unless a newer owner has fenced us. The
         next recovery would take it for a witness of a cut log, unless a newer pointer lies behind it."""
         chain = self._standing(0).chain
         if not is_witness(manifest, FoundIncrement(chain.last, chain.last_offset)):
-            return
+            return False
         log.error(
             "partition %d: the manifest at offset %d of %s is of batch %d, but the last increment is batch %d: it is"
             " not this owner's. A snapshot is taken now, so that the next recovery does not look at it",
@@ -176,6 +174,7 @@ class Adopter:
             chain.last.batch,
         )
         self._outdate()
+        return True
 
     async def _judge(
         self, snapshots: Reader, increments: Reader, offset: int, done: OnDone

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from snapreplay.app import names
 from snapreplay.errors import SnapreplayError
@@ -12,7 +13,7 @@ from snapreplay.service.core.snapshot_policy import spread
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.service.runtime.tasks import cancel_and_wait
-from snapreplay.snapshots.proof.proven import from_metadata
+from snapreplay.snapshots.proof.proven import Proof, from_metadata
 
 log = logging.getLogger("snapreplay.partition")
 
@@ -25,6 +26,7 @@ class AuditWatch:
     def __init__(self, context: Context, reporter: Reporter) -> None:
         self._context = context
         self._reporter = reporter
+        self._told_batch = -1
         self._task = asyncio.get_running_loop().create_task(self._watch())
 
     async def close(self) -> None:
@@ -53,7 +55,7 @@ class AuditWatch:
         found = await self._context.cluster.committed_offsets(group_id, [source])
         if source not in found:
             return ()
-        proofs = from_metadata(found[source].metadata).proofs
+        proofs = self._of_this_log(from_metadata(found[source].metadata).proofs)
         return tuple(
             AuditProof(
                 each.level.value,
@@ -66,3 +68,21 @@ class AuditWatch:
             )
             for each in sorted(proofs, key=lambda each: each.offset, reverse=True)
         )
+
+    def _of_this_log(self, proofs: Sequence[Proof]) -> list[Proof]:
+        """Without those of batches that the log does not have: they would say that nothing is left to audit."""
+        last_batch = self._reporter.status.batch
+        if last_batch is None:
+            return []
+        ahead = max((each.batch for each in proofs), default=-1)
+        if ahead > max(last_batch, self._told_batch):
+            self._told_batch = ahead
+            log.warning(
+                "partition %d: an audit has proven batch %d, but the last increment is batch %d: increments were lost,"
+                " or the topic is another one. The proof does not count here; `snapreplay audit --since-last` says"
+                " what became of that batch",
+                self._context.partition,
+                ahead,
+                last_batch,
+            )
+        return [each for each in proofs if each.batch <= last_batch]

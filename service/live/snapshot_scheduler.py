@@ -71,13 +71,14 @@ class SnapshotScheduler:
         self._missing = ""  # why there is no snapshots topic
         self._unsaved = ""  # why nothing is in the snapshots topic yet
         self._wanted: str | None = None
-        self._needed = (
-            False  # although nothing was applied: the newest snapshot cannot be used any more
-        )
+        self._needed = False  # although nothing was applied: the newest one cannot be used any more
         self.fallback_pending = recovered.snapshot_now
-        """The damage that the recovery met will be met again, as long as no new snapshot is pointed to."""
+        """The damage that the recovery met will be met again, as long as no snapshot from behind it is pointed to."""
+        self._mended_from_batch = (
+            committer.chain.batch
+        )  # an adopted snapshot may be of an older one
         self._waiting: list[OnDone] = []
-        self._pointing: list[tuple[str, list[OnDone]]] = []
+        self._pointing: list[tuple[Pointer, list[OnDone]]] = []
         self._task: asyncio.Task[None] | None = None
         if committer.chain.pointers_gone:
             self._adopter.topic_replaced()
@@ -174,6 +175,7 @@ class SnapshotScheduler:
         self._is_unsaved(str(change))
         self._committer.chain = self._committer.chain.in_new_topic(change.topic, change.found_id)
         self._wanted, self.fallback_pending, self._not_before = "retention", True, 0.0
+        self._mended_from_batch = self._committer.chain.batch
 
     def _is_unsaved(self, why: str) -> None:
         """The snapshots topic is a new one: nothing is recoverable before a snapshot in it is pointed to."""
@@ -184,13 +186,12 @@ class SnapshotScheduler:
     def committed(self, increment: Increment, record_count: int) -> None:
         """An increment was committed: its newest pointer, if new, now exists for everybody."""
         self._records += record_count
-        pointed = {pointer.snapshot_id for pointer in increment.pointers}
-        for snapshot_id, waiting in [p for p in self._pointing if p[0] in pointed]:
-            self._pointing.remove((snapshot_id, waiting))
-            self._now_pointed(snapshot_id)
+        for pointer, waiting in [p for p in self._pointing if p[0] in increment.pointers]:
+            self._pointing.remove((pointer, waiting))
+            self._now_pointed(pointer)
             self._trimmer.pointed(increment, self._committer.chain.last_offset)
             for done in waiting:
-                done(OperationState.SUCCEEDED, snapshot_id, "")
+                done(OperationState.SUCCEEDED, pointer.snapshot_id, "")
 
     async def close(self) -> None:
         """Abandon what is being written, and tell everybody who waits."""
@@ -304,7 +305,7 @@ class SnapshotScheduler:
 
     def _pointer_ready(self, pointer: Pointer, waiting: list[OnDone]) -> None:
         self._committer.chain = self._committer.chain.pointing_to(pointer)
-        self._pointing.append((pointer.snapshot_id, waiting))
+        self._pointing.append((pointer, waiting))
 
     def _failed(self, error: SnapreplayError, waiting: list[OnDone]) -> None:
         """What was applied before the mark is unsaved again: at least one record, so that it is due later."""
@@ -313,13 +314,17 @@ class SnapshotScheduler:
         for done in waiting:
             done(OperationState.FAILED, None, error.message)
 
-    def _now_pointed(self, snapshot_id: str) -> None:
-        self._marked, self.fallback_pending, self._unsaved = 0, False, ""
+    def _now_pointed(self, pointer: Pointer) -> None:
+        self._marked, self._unsaved = 0, ""
         self._watch.topic_missing(self._missing)
-        self._watch.saved()
+        if pointer.batch >= self._mended_from_batch:
+            self.fallback_pending = False
+            self._watch.saved()
+        else:
+            self._watch.look_at_once()
         self._unpointed_since = self._since
         status = self._reporter.status.snapshot
-        if status is not None and status.snapshot_id == snapshot_id:
+        if status is not None and status.snapshot_id == pointer.snapshot_id:
             pointed = msgspec.structs.replace(status, state=SnapshotState.POINTED)
             self._reporter.update(snapshot=pointed, last_pointed_snapshot_at=wall_seconds())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 
 from snapreplay.errors import RebuildError
@@ -44,7 +44,8 @@ async def newest_whole(context: Context, store: Sink) -> tuple[Manifest | None, 
     passed_over: list[str] = []
     async with reading(context.cluster, read_committed=False, large=True) as reader:
         bounds = await reader.bounds(context.snapshots)
-        async for offset, manifest in newest_first(reader, context.snapshots, bounds):
+        found = newest_first(reader, context.snapshots, bounds)
+        async for offset, manifest in _newest_state_first(found, context.increments.topic):
             reason = await _unusable(context, reader, manifest, store)
             if reason is None:
                 return manifest, tuple(passed_over)
@@ -52,6 +53,39 @@ async def newest_whole(context: Context, store: Sink) -> tuple[Manifest | None, 
                 f"snapshot {manifest.snapshot_id} (manifest at offset {offset}) is skipped: {reason}"
             )
     return None, tuple(passed_over)
+
+
+async def _newest_state_first(
+    found: AsyncIterator[tuple[int, Manifest]], increments: str
+) -> AsyncIterator[tuple[int, Manifest]]:
+    """A job may have written its proposal behind an owner's snapshot of a later batch. So a proposal comes directly
+    before the first owner's snapshot, from the end, than which its state is newer."""
+    held: list[tuple[int, Manifest]] = []
+    async for each in found:
+        if each[1].proposed_by is not None:
+            held.append(each)
+            continue
+        newer = [one for one in held if _is_newer(one[1], each[1], increments)]
+        held = [one for one in held if one not in newer]
+        for one in (*_by_state(newer), each):
+            yield one
+    for one in _by_state(held):
+        yield one
+
+
+def _is_newer(proposal: Manifest, owners: Manifest, increments: str) -> bool:
+    """Of another increments topic it is older: an owner begins in a new topic with a snapshot of its own."""
+    same_log = proposal.topic_ids.get(increments) == owners.topic_ids.get(increments)
+    return same_log and _place(proposal) > _place(owners)
+
+
+def _by_state(found: Iterable[tuple[int, Manifest]]) -> list[tuple[int, Manifest]]:
+    return sorted(found, key=lambda one: _place(one[1]), reverse=True)
+
+
+def _place(manifest: Manifest) -> tuple[int, int]:
+    """Both rise in a log, also over a decision; the epoch of the next owner rises over a cut, too."""
+    return manifest.owner_epoch, manifest.increment_offset
 
 
 async def _unusable(

@@ -16,10 +16,7 @@ import msgspec
 
 from snapreplay.app import names
 from snapreplay.errors import RetryableError, SnapreplayError, StopError, UsageError
-from snapreplay.snapshots.format.envelope import (
-    encode,
-    headers_of,
-)
+from snapreplay.snapshots.format.envelope import encode, headers_of
 from snapreplay.snapshots.format.records import Increment, Manifest
 from snapreplay.snapshots.jobs.attempt import Attempt, attempted, checked_app
 from snapreplay.snapshots.jobs.logs import (
@@ -47,10 +44,9 @@ from snapreplay.snapshots.proof.records import judge
 from snapreplay.snapshots.proof.state import At, last_batch
 from snapreplay.state.digest import EMPTY, Digest
 
-_ATTEMPTS = 3
-
-
 T = TypeVar("T")
+
+_ATTEMPTS = 3
 
 
 class Engine(Protocol):

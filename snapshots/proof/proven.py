@@ -6,9 +6,10 @@ The record is the metadata of a committed offset: the offset says how far the lo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from snapreplay.errors import DamagedError, UnknownFormatError
 from snapreplay.snapshots.format.records import Pointer
@@ -21,6 +22,9 @@ from snapreplay.state.digest import Digest
 
 VERSION = 1
 """Of the record. A build reads no newer one."""
+
+YEAR_10000_MS = 253_402_300_800_000
+"""Since the epoch: no date of Python's or JSON's is that late."""
 
 
 class Proof(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -35,12 +39,12 @@ class Proof(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     level: Level
-    batch: int
-    offset: int
+    batch: Annotated[int, Meta(ge=0)]
+    offset: Annotated[int, Meta(ge=0)]
     digest: str | None = None
     snapshot_id: str | None = None
     app_version: str = ""
-    at_ms: int = 0
+    at_ms: Annotated[int, Meta(ge=0, lt=YEAR_10000_MS)] = 0
 
     @property
     def next_offset(self) -> int:
@@ -110,7 +114,7 @@ def from_metadata(metadata: str) -> Recorded:
                 problem=f"a newer build recorded it (version {bytes(version).decode()})"
             )
         return Recorded(msgspec.json.decode(metadata, type=_Record).proofs)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return Recorded(problem=f"{_cut(metadata)!r} is no record of an audit")
 
 

@@ -1,7 +1,9 @@
 """What a program that runs a service asks it for: views, and news of failures."""
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -87,8 +89,25 @@ def test_a_coroutine_function_is_no_callback():
 
     async def tell(partition, error): ...
 
+    refused: Any = tell
     with pytest.raises(UsageError, match=r"on_failed\(tell\): nobody would await it"):
-        FailureNews().add(tell)  # type: ignore[arg-type]  # the type checker says so, too
+        FailureNews().add(refused)
+    with pytest.raises(UsageError, match=r"nobody would await it"):
+        FailureNews().add(partial(refused))
+
+
+def test_a_coroutine_that_a_callback_returns_is_told(caplog):
+    """A lambda around an `async def`: it cannot be seen before."""
+
+    async def tell(error): ...
+
+    news, heard = FailureNews(), []
+    news.add(lambda _, error: tell(error))  # type: ignore[arg-type]
+    news.add(lambda *given: heard.append(given))
+    error = RuntimeError("no")
+    news.tell(1, error)
+    assert heard == [(1, error)]
+    assert "it returned a coroutine, which nobody awaits" in caplog.text
 
 
 @pytest.mark.kafka

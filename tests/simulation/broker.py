@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from snapreplay.app.record import Output
@@ -58,6 +59,8 @@ class Broker:
         self.logs: dict[TopicPartition, Log] = {}
         self.stale: dict[TopicPartition, View] = {}
         """Partitions with a second leader, cut off from its peers: what it still answers."""
+        self.members: Collection[str] = ()
+        """Of the only group."""
         self.slow_markers = slow_markers
         self._rng = rng
         self._created = 0

@@ -60,6 +60,7 @@ class World:
         self.broker = Broker(rng, slow_markers=scenario.slow_markers)
         self.network = Network(loop, self.broker, Faults(rng, 5, 4), rng)
         self.group = Group(self.network, rng, scenario.partitions)
+        self.broker.members = self.group.members
         self.oracle = Oracle(self.broker, scenario)
         self.processes: list[Process] = []
         self.healing = False

@@ -9,6 +9,7 @@ from snapreplay.errors import NotBegun
 from snapreplay.service.decisions.first_start import begun
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.preflight import OwnTopicsMissing
+from snapreplay.service.publish.claim import claim_record
 from snapreplay.service.topics.requirements import TopicsIncomplete
 from tests.support import apps
 from tests.support.in_memory import InMemory, virtual
@@ -174,6 +175,38 @@ async def test_snapshots_without_increments_are_not_waited_for():
     here.log(here.snapshots).append(b"", b"", (), 1000, None)
     await Start(here, "earliest").task
     assert here.batches() == []
+
+
+@virtual
+async def test_a_lost_log_stays_lost_after_a_recovery_has_failed_there():
+    """Both topics were created again: the recovery leaves no claim, which would look like that of an `init`."""
+    here = InMemory()
+    await ran(here)
+    here.recreate(here.increments)
+    here.recreate(here.snapshots)
+    assert (await here.failure()).error.kind == "NotInitialised"
+    for first_start in ("wait", "refuse", "earliest"):
+        await Start(here, first_start).task
+    assert here.batches() == []
+
+
+@virtual
+async def test_an_app_with_a_member_is_not_new():
+    """A process that waits is no member. So one has run, and may be about to write the only copy of the state: so far
+    its claim is all that is in the topics."""
+
+    here = fresh(1)
+    record = claim_record(await here.context(app=here.app), "c")
+    here.log(here.increments).append(None, record.value, record.headers, 1000, None)
+    assert await Start(here).waits()
+    here.broker.members = ["one"]
+    for first_start in ("wait", "refuse", "earliest"):
+        await Start(here, first_start).task
+    assert here.batches() == []
+    for topic in (here.increments, here.snapshots):
+        here.broker.delete(topic)
+    with pytest.raises(OwnTopicsMissing, match="are missing"):
+        await Start(here, "earliest").task
 
 
 @virtual

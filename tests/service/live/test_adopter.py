@@ -10,10 +10,18 @@ from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.topic_changes import TopicChange
 from snapreplay.service.live import adopter
 from snapreplay.service.topics import proposals as reading
+from snapreplay.snapshots.format.envelope import RecordKind
 from tests.simulation.cluster import SimCluster
 from tests.support.in_memory import virtual
 from tests.support.proposals import CHUNKS, Job, answer, asked, counted, fed
 from tests.support.stage import until
+from tests.support.tampering import flip
+
+
+async def away(*_):
+    """Instead of what needs a broker."""
+    raise Unreachable("no broker")
+
 
 # ---- good ones ---------------------------------------------------------------------------------
 
@@ -183,14 +191,11 @@ async def test_a_partition_that_ends_leaves_a_proposal_to_the_next_look(bench, h
 async def test_a_proposal_that_cannot_be_read_now_is_no_forgery(bench, monkeypatch):
     """A broker is away: told, not remembered, and adopted at the next look."""
 
-    async def away(*_):
-        raise Unreachable("no broker for proposals")
-
     async with bench.live() as one:
         await fed(bench, one)
         monkeypatch.setattr(reading, "_hashed", away)
         state, _, detail = await answer(asked(one, Job(bench).propose()))
-        assert (state, detail) == ("failed", "it could not be read: no broker for proposals")
+        assert (state, detail) == ("failed", "it could not be read: no broker")
         monkeypatch.undo()
         await one.pointed("adopted")
         assert one.status.rejected_proposals == ()
@@ -212,6 +217,22 @@ async def test_a_replaced_snapshots_topic_has_no_proposals(bench, hashing):
         assert one.status.rejected_proposals == ()
         await until(lambda: bench.batches()[-1].pointers, "a snapshot of its own", 100.0)
         assert one.status.snapshot.reason == "retention"
+
+
+@virtual
+async def test_an_adopted_snapshot_from_before_the_damage_mends_nothing(bench, monkeypatch):
+    """The recovery had to replay, because changes of a later batch are damaged. The next one would, too: the owner's
+    own snapshot follows as soon as one can be written."""
+    await bench.past()
+    before = Job(bench).propose(7)
+    bench.tamper(bench.increments, RecordKind.CHANGES, flip)
+    monkeypatch.setattr(SimCluster, "appender", away)
+    async with bench.live() as one:
+        await one.pointed("adopted")
+        assert one.status.snapshot.manifest_offset == before
+        monkeypatch.undo()
+        await one.pointed("fallback")
+    assert (await bench.restored()).mode == "changes"
 
 
 # ---- who takes snapshots -----------------------------------------------------------------------
@@ -245,6 +266,21 @@ async def test_a_manifest_ahead_of_a_live_owner_is_outdated_by_a_snapshot(bench,
         offset = job.propose(at=end + 10, proposed_by=None, batch=bench.batches()[-1].batch + 5)
         await one.pointed("retention", unlike=newest)
         assert f"the manifest at offset {offset}" in caplog.text
+    await bench.restored()
+
+
+@virtual
+async def test_a_manifest_ahead_is_outdated_also_if_the_first_snapshot_fails(bench, monkeypatch):
+    """The look goes no further before a pointer lies behind it."""
+    monkeypatch.setattr(SimCluster, "appender", away)
+    async with bench.live() as one:
+        await fed(bench, one)
+        end = bench.log(bench.increments).end
+        Job(bench).propose(at=end + 10, proposed_by=None, batch=bench.batches()[-1].batch + 5)
+        await until(lambda: one.status.snapshot, "the first one", 100.0)
+        await until(lambda: one.status.snapshot.state == "failed", "its end")
+        monkeypatch.undo()
+        await one.pointed("retention")
     await bench.restored()
 
 

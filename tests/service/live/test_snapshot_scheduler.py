@@ -9,6 +9,7 @@ import pytest
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.service.core.topic_changes import TopicChange
 from snapreplay.service.live import snapshot_scheduler as module
+from snapreplay.snapshots.format.records import Pointer
 from snapreplay.state import shards
 from tests.simulation.cluster import SimCluster
 from tests.support.in_memory import virtual
@@ -175,12 +176,14 @@ def keeper_of(**parts: Any) -> Any:
 def test_a_new_t_quanliang_holds_nothing_before_a_snapshot_in_it_is_pointed_to():
     """Not recoverable until then, although it is there, and its id is the one that the chain bears by now."""
     keeper = keeper_of()
+    keeper._committer.chain.batch = 7
+    keeper._committer.chain.in_new_topic.return_value = keeper._committer.chain
     keeper.topic_changed(TopicChange("snaps", "A", "B"))
     (why,) = keeper._watch.topic_missing.call_args.args
     assert "the snapshots in it are gone" in why
     keeper.topic_changed(None)
     assert keeper._watch.topic_missing.call_args.args == (why,)
-    keeper._now_pointed("s1")
+    keeper._now_pointed(Pointer("s1", 1, 0, batch=7, increment_offset=9, digest=None))
     assert keeper._watch.topic_missing.call_args.args == ("",)
     assert keeper._watch.saved.called
 

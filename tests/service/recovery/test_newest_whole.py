@@ -64,3 +64,31 @@ async def test_an_older_snapshot_is_no_substitute_for_one_of_another_schema(benc
     bench.app = apps.ledger(bench.app.app_id, schema_version=2)
     with pytest.raises(SchemaDiffers, match="written with schema_version 1, but the app has 2"):
         await newest_whole(await bench.context(), Nowhere())
+
+
+@virtual
+async def test_a_late_proposal_hides_no_newer_snapshot_of_an_owner(bench):
+    """A slow job wrote its manifest behind the owner's: it is used only if the newer state is damaged, and before an
+    older one."""
+    then = await bench.past()
+    context, job = await bench.context(), Job(bench)
+    job.propose(4)
+    manifest, passed_over = await newest_whole(context, Nowhere())
+    assert manifest is not None
+    assert (manifest.snapshot_id, passed_over) == (then.second, ())
+    bench.tamper(bench.snapshots, RecordKind.CHUNK, flip, -3)
+    manifest, (why,) = await newest_whole(context, Nowhere())
+    assert manifest is not None
+    assert (manifest.proposed_by, manifest.batch) == (JOB, 4)
+    assert then.second in why
+
+
+@virtual
+async def test_a_proposal_of_a_log_that_was_replaced_is_used_last(bench):
+    """Its offsets are of another topic, so they cannot be compared."""
+    then = await bench.past()
+    names = {bench.increments: "another"}
+    Job(bench).propose(at=1000, topic_ids=names, owner_epoch=1000)
+    manifest, _ = await newest_whole(await bench.context(), Nowhere())
+    assert manifest is not None
+    assert manifest.snapshot_id == then.second

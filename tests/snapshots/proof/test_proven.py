@@ -1,5 +1,7 @@
 """What an earlier audit has proved: how it is recorded, where the next one begins, and when it counts for nothing."""
 
+import json
+
 import msgspec
 import pytest
 
@@ -13,6 +15,12 @@ from tests.snapshots.proof.faults import another_value
 from tests.snapshots.proof.test_partition import OWN_DECISION, begin_anew
 from tests.support.audited_log import Fault, Story, batch_of, flipped
 from tests.support.audited_topics import MemoryLogs, MemoryTopics
+
+
+def one_proof(**changed):
+    """As it is recorded."""
+    proof = {"level": "changes", "batch": 5, "offset": 24, **changed}
+    return json.dumps({"v": 1, "proofs": [proof]})
 
 
 def told(fault=None):
@@ -202,6 +210,10 @@ def test_the_record_is_small_and_readable() -> None:
         ("<script>" * 50, "is no record of an audit"),
         ('{"v":1,"proofs":[{"level":"absolute"}]}', "is no record of an audit"),
         ('{"v":"x"}', "is no record of an audit"),
+        ("[" * 4000, "is no record of an audit"),
+        (one_proof(batch=-1), "is no record of an audit"),
+        (one_proof(offset=-1), "is no record of an audit"),
+        (one_proof(at_ms=10**18), "is no record of an audit"),
         ('{"v":2,"proofs":[]}', "a newer build recorded it (version 2)"),
     ],
 )
