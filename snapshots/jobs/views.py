@@ -267,10 +267,13 @@ VIEWS: dict[str, View] = {
 """By name. A type that is None is that of what is stored."""
 
 
+_TIME_MS_END = 253_402_300_800_000  # the year 10000; a state of one's own may hold any bytes
+
+
 def _touched(stored: bytes | None) -> int | None:
-    """When an entry was touched last, in microseconds; None: its value does not say."""
+    """When an entry was touched last, in microseconds; None: its value does not say, or names no time that Spark has."""
     touched_ms = None if stored is None else touched_at(stored)
-    return None if touched_ms is None else touched_ms * 1000
+    return touched_ms * 1000 if touched_ms is not None and 0 <= touched_ms < _TIME_MS_END else None
 
 
 def as_json(stored: bytes | None) -> str | None:

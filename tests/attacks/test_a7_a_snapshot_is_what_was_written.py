@@ -40,7 +40,9 @@ async def test_a7_an_image_that_differs_from_the_running_digest_stops(
         await here.feed(40)
         await here.all_processed(service)
         real = ChunkWriter.packing
-        monkeypatch.setattr(ChunkWriter, "packing", lambda self, slices: real(self, spoil(slices)))
+        monkeypatch.setattr(
+            ChunkWriter, "packing", lambda self, slices, store: real(self, spoil(slices), store)
+        )
         service.control.trigger_snapshot([0], "test")
         status = await phase(service, "failed")
         assert status.error.kind == "ImageDiffers"

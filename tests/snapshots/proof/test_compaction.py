@@ -99,9 +99,9 @@ def test_a_state_that_is_no_map_is_compacted_up_to_its_last_digest():
 def test_an_increment_that_cannot_be_read_is_bridged():
     """As in a recovery: the next one names it, and its digest shows that no change is missing. The result has its
     offset, and the audit still reports it."""
-    story = told({0: Fault("batch4", values=lambda v: [*v[:-1], flipped(v[-1])])})
+    story = told({0: Fault("batch3", values=lambda v: [*v[:-1], flipped(v[-1])])})
     result = compacted(story)[0]
-    damaged = story.partitions[0].written["batch4"][-1]
+    damaged = story.partitions[0].written["batch3"][-1]
     assert (result.outcome, result.bridged) == (Outcome.PROPOSED, [damaged])
     assert_good(story)
     assert [each.offset for each in audited(story).findings] == [damaged]

@@ -70,7 +70,8 @@ def ended(story, batch):
 def entries_at(story, logs, at):
     state = state_at(now(story), logs, at)
     assert state is not None
-    return state.after.increment.batch, state.entries.stores.get("default", {})
+    stores = state.entries.stores.values()
+    return state.after.increment.batch, {k: v for each in stores for k, v in each.items()}
 
 
 def test_the_state_after_every_batch_is_the_fold_of_all_before_it() -> None:
