@@ -271,7 +271,7 @@ _TIME_MS_END = 253_402_300_800_000  # the year 10000; a state of one's own may h
 
 
 def _touched(stored: bytes | None) -> int | None:
-    """When an entry was touched last, in microseconds; None: its value does not say, or names no time that Spark has."""
+    """When an entry was touched last, in microseconds; None: its value does not say, or names no time of Spark."""
     touched_ms = None if stored is None else touched_at(stored)
     return touched_ms * 1000 if touched_ms is not None and 0 <= touched_ms < _TIME_MS_END else None
 
