@@ -68,8 +68,7 @@ class MapStore(Generic[K, V]):
         self.stream_time_ms = -1
         self.live: dict[K, V | Literal[Missing.DELETED]] = {}
         self.added = 0
-        self._keys = keys
-        self._values = values
+        self._keys, self._values = keys, values
         self._entry_bytes_max = entry_bytes_max
         # One per key of `live`, in the same order, with the value below `live`.
         self._places: list[Slot] = []

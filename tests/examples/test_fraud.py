@@ -59,6 +59,7 @@ def test_a_payment_leaves_the_window_exactly_when_it_is_over() -> None:
 
 
 def test_a_limit_counts_from_its_event_on() -> None:
+    """As a block does."""
     harness = Harness(app)
     pay(harness, 0, 50_000)
     harness.feed(account_events, key="c", value=LimitChanged(40_000))
@@ -93,6 +94,7 @@ def test_the_fold_by_hand_gives_the_same_alerts(seed: int) -> None:
 
 
 def test_it_is_deterministic() -> None:
+    """Whatever the batches and crashes."""
     check(app, [raw(sent) for sent in generate(7, 200)])
 
 

@@ -99,6 +99,7 @@ def test_the_fold_by_hand_says_the_same(seed: int) -> None:
 
 
 def test_it_is_deterministic() -> None:
+    """Whatever the batches and crashes."""
     check(app, [raw(sent) for sent in generate(7, 200)])
 
 
