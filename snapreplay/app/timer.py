@@ -43,8 +43,9 @@ class Timer(msgspec.Struct, Generic[K], frozen=True, gc=False):
 
     @property
     def output_key(self) -> bytes | None:
-        """The key as `utf8`, `raw` and `i64` write it: an output of this key goes where those of its records go."""
-        key: object = self.key
+        """The key, of a tuple the first part, as `utf8`, `raw` and `i64` write it: an output with this key stays in the
+        partition of the state."""
+        key: object = self.key[0] if isinstance(self.key, tuple) else self.key
         if isinstance(key, str):
             return key.encode(errors="surrogatepass")
         if isinstance(key, int):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from msgspec import MsgspecError
 
 from snapreplay.state.keys import K, KeyCodec
 from snapreplay.state.shards import Shards
+from snapreplay.state.sorted_keys import Bounds
 from snapreplay.state.values import ValueCodec
 
 V = TypeVar("V")
@@ -22,7 +23,15 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
     raises KeyError.
     """
 
-    def __init__(self, keys: KeyCodec[K], values: ValueCodec[V], shards: Shards) -> None:
+    def __init__(
+        self,
+        keys: KeyCodec[K],
+        values: ValueCodec[V],
+        shards: Shards,
+        between: Callable[..., Iterator[K]] | None = None,
+    ) -> None:
+        """`between(bounds, reverse=…)`: the keys of an ordered map in order, and some that are not committed."""
+        self._between = between
         self._keys = keys
         self._values = values
         self._shards = shards
@@ -31,6 +40,28 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
         stored = self._stored(key)
         if stored is None:
             raise KeyError(key)
+        return self._value(key, stored)
+
+    def range(
+        self, *, prefix: Any = None, start: Any = None, end: Any = None, reverse: bool = False
+    ) -> Iterator[tuple[K, V]]:
+        """As `MapState.range`. It covers the keys that are committed at the call; values are read on the way.
+
+        Raises:
+            RecordError: a bound of another type than the keys.
+            UsageError: the map is not ordered.
+        """
+        bounds, between = Bounds(prefix, start, end), self._between
+        self._keys.check_bounds(bounds, is_ordered=between is not None)
+        return self._pairs(between(bounds, reverse=reverse)) if between else iter(())
+
+    def _pairs(self, keys: Iterator[K]) -> Iterator[tuple[K, V]]:
+        for key in keys:
+            stored = self._stored(key)
+            if stored is not None:
+                yield key, self._value(key, stored)
+
+    def _value(self, key: K, stored: bytes) -> V:
         try:
             return self._values.unpack(stored)
         except MsgspecError as error:

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar, get_args, get_origin
 import msgspec
 
 from snapreplay.errors import RecordError, UsageError
+from snapreplay.state.sorted_keys import Bounds
 from snapreplay.state.tuple_keys import is_tuple_key, tuple_packer, unpack_tuple
 from snapreplay.state.values import UNREADABLE_HINT, StoredValueUnreadable
 
@@ -65,12 +66,23 @@ class KeyCodec(Generic[K]):
             return
         raise self.refusal(key)
 
-    def check_bound(self, bound: object, *, is_prefix: bool) -> None:
-        """Of a range: a key, the first parts of one, or as a prefix a part of a text.
+    def check_bounds(self, bounds: Bounds, *, is_ordered: bool) -> None:
+        """Of a range: each is a key, the first parts of one, or as a prefix a part of a text.
 
         Raises:
-            RecordError: neither of them.
+            RecordError: one is neither of them.
+            UsageError: the map is not ordered.
         """
+        if not is_ordered:
+            raise UsageError(
+                f"{self.place}.range(): the map does not keep its keys in order",
+                hint="declare it: `MapState(…, ordered=True)`",
+            )
+        for name, bound in bounds._asdict().items():
+            if bound is not None:
+                self._check_bound(bound, is_prefix=name == "prefix")
+
+    def _check_bound(self, bound: object, *, is_prefix: bool) -> None:
         if self._parts and type(bound) is tuple:
             if tuple(map(type, bound)) == self._parts[: len(bound)]:
                 return

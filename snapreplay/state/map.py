@@ -12,7 +12,7 @@ from snapreplay.state.contract import ENTRY_BYTES_MAX
 from snapreplay.state.keys import K, KeyCodec
 from snapreplay.state.mapstore import MapStore
 from snapreplay.state.scheduled import ExpiringStore, check_expiry
-from snapreplay.state.sorted_keys import keys_between
+from snapreplay.state.sorted_keys import Bounds
 from snapreplay.state.staging import Touched, encoding
 from snapreplay.state.steps import all_of
 from snapreplay.state.timers import Scheduler
@@ -235,15 +235,9 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
             RecordError: a bound of another type than the keys.
             UsageError: the map is not ordered.
         """
-        if not self._ordered:
-            raise UsageError(
-                f"{self._keys.place}.range(): the map does not keep its keys in order",
-                hint="declare it: `MapState(…, ordered=True)`",
-            )
-        for bound in (prefix, start, end):
-            if bound is not None:
-                self._keys.check_bound(bound, is_prefix=bound is prefix)
-        return self._pairs(keys_between(self._store.index, prefix, start, end, reverse=reverse))
+        bounds = Bounds(prefix, start, end)
+        self._keys.check_bounds(bounds, is_ordered=self._ordered)
+        return self._pairs(self._store.index.within(bounds, reverse=reverse))
 
     def _pairs(self, keys: Iterator[K]) -> Iterator[tuple[K, V]]:
         live, touch = self._live, self._touch

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
+from itertools import groupby
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from snapreplay.state.steps import Steps
@@ -26,6 +28,14 @@ class Place(NamedTuple):
 
     block: int
     at: int
+
+
+class Bounds(NamedTuple):
+    """Of a range: keys that begin with `prefix`, and with `start <= key < end`. None bounds nothing."""
+
+    prefix: Any = None
+    start: Any = None
+    end: Any = None
 
 
 class SortedKeys(Generic[K]):
@@ -83,6 +93,19 @@ class SortedKeys(Generic[K]):
     def end(self) -> Place:
         return Place(len(self._blocks), 0)
 
+    def within(self, bounds: Bounds, *, reverse: bool = False) -> Iterator[K]:
+        """As `between`, by values."""
+        first, behind = self.start, self.end
+        if bounds.prefix is not None:
+            length = len(bounds.prefix)
+            first = self.before(bounds.prefix)
+            behind = self.behind(bounds.prefix, lambda key: key[:length])
+        if bounds.start is not None:
+            first = max(first, self.before(bounds.start))
+        if bounds.end is not None:
+            behind = min(behind, self.before(bounds.end))
+        return self.between(first, behind, reverse=reverse) if first < behind else iter(())
+
     def between(self, start: Place, end: Place, *, reverse: bool = False) -> Iterator[K]:
         """Iterate over the keys between two places as they are now, whatever comes or goes meanwhile."""
         self._reads += 1
@@ -113,19 +136,16 @@ class SortedKeys(Generic[K]):
             self._made_at[number : number + 1] = [self._reads] * 2
 
 
-def keys_between(
-    keys: SortedKeys[K], prefix: Any, start: Any, end: Any, *, reverse: bool
+def with_keys(
+    keys: SortedKeys[K], more: Iterable[K], bounds: Bounds, *, reverse: bool
 ) -> Iterator[K]:
-    """Returns the keys with this prefix and `start <= key < end`; None bounds nothing."""
-    first, behind = keys.start, keys.end
-    if prefix is not None:
-        length = len(prefix)
-        first, behind = keys.before(prefix), keys.behind(prefix, lambda key: key[:length])
-    if start is not None:
-        first = max(first, keys.before(start))
-    if end is not None:
-        behind = min(behind, keys.before(end))
-    return keys.between(first, behind, reverse=reverse) if first < behind else iter(())
+    """Iterate over a range of `keys` as they are now and of a few more, in order, each key once."""
+    others = sorted(more)
+    found = keys.within(bounds, reverse=reverse)
+    if not others:
+        return found
+    also = SortedKeys([others]).within(bounds, reverse=reverse)
+    return (key for key, _ in groupby(merge(found, also, reverse=reverse)))
 
 
 def _keys(

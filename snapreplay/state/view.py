@@ -49,6 +49,22 @@ class MapView(View[MapState[K, V]], Mapping[K, V]):
     def __iter__(self) -> Iterator[K]:
         return iter(self._look())
 
+    def range(
+        self, *, prefix: Any = None, start: Any = None, end: Any = None, reverse: bool = False
+    ) -> Iterator[tuple[K, V]]:
+        """Entries of a map with `ordered=True` in the order of their keys; arguments and cost as of `MapState.range`.
+
+        Without an `await` between the entries, all of them are of the same batch.
+
+        Raises:
+            RecordError: a bound of another type than the keys.
+            UsageError: the map is not ordered.
+        """
+        found: Iterator[tuple[K, V]] = self._look().range(
+            prefix=prefix, start=start, end=end, reverse=reverse
+        )
+        return found
+
     def __repr__(self) -> str:
         return f"<MapView of partition {self.partition}>"
 

@@ -94,11 +94,12 @@ def test_a_state_that_is_no_map_has_no_timers():
         (b"\x00", b"\x00"),
         (-1, b"\xff" * 8),
         (5, b"\0" * 7 + b"\x05"),
-        ((1,), None),
+        (("ada", 1), b"ada"),
+        ((5, "ada"), b"\0" * 7 + b"\x05"),
     ],
 )
 def test_an_output_with_the_key_of_the_timer_stays_in_its_partition(key, data):
-    """The bytes are those that `utf8`, `raw` and `i64` write; a key of parts has none."""
+    """The bytes are those that `utf8`, `raw` and `i64` write; of a key of parts those of the first."""
     timer = Timer("app", 3, "ring", "default", key, 7)
     assert timer.output_key == data
     assert timer.id == f"ring of default[{key!r}] at 7"
@@ -108,6 +109,27 @@ def test_an_output_with_the_key_of_the_timer_stays_in_its_partition(key, data):
         == again.random.random()
         != Timer("app", 3, "ring", "default", key, 8).random.random()
     )
+
+
+def test_an_output_of_the_first_part_of_a_tuple_stays():
+    """Whatever the key of the record that brings the time. Another key is partitioned by its hash: it may be sent to be
+    counted elsewhere."""
+    app = App("parts", inputs=[steps], outputs=[told], state=lambda: MapState(tuple[str, int], int))
+
+    @app.handler(steps)
+    def on_step(record, state, out):
+        state.schedule((record.key, 1), 5)
+
+    @app.timer("ring")
+    def on_ring(timer, state, out):
+        for key in (timer.key[0], "all"):
+            out.send(told, key=key, value=1)
+
+    harness = Harness(app)
+    harness.feed(steps, key="ada", value=1, timestamp_ms=1)
+    harness.feed(steps, key="bob", value=1, timestamp_ms=5)
+    sent = [(one.key, one.same_key) for one in harness.all_outputs]
+    assert sent[:2] == [(b"ada", True), (b"all", False)]
 
 
 def test_an_output_of_a_timer_says_that_it_has_its_key():

@@ -74,6 +74,20 @@ class OrderedMachine(Machine):
         index = self.store.index
         assert list(index.between(index.start, index.end)) == sorted(self.live)
 
+    @rule(start=KEYS | st.none(), end=KEYS | st.none(), reverse=st.booleans())
+    def read_a_committed_range(self, start: str | None, end: str | None, reverse: bool) -> None:
+        """Whatever the batch in progress, and the one that waits, add and delete."""
+        found = self.store.committed_view().range(start=start, end=end, reverse=reverse)
+        assert list(found) == [
+            (key, self.committed[key])
+            for key in sorted(self.committed, reverse=reverse)
+            if (start is None or start <= key) and (end is None or key < end)
+        ]
+
+    @invariant()
+    def the_committed_view_is_in_order(self) -> None:
+        assert list(self.store.committed_view().range()) == sorted(self.committed.items())
+
     @invariant()
     def the_replica_is_in_order(self) -> None:
         assert list(self.replicated) == sorted(self.committed)

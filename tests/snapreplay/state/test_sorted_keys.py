@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state import sorted_keys as module
 from snapreplay.state.map import MapState
-from snapreplay.state.sorted_keys import SortedKeys, keys_between, sorting
+from snapreplay.state.sorted_keys import Bounds, SortedKeys, sorting
 from snapreplay.state.steps import all_of
 
 STEPS = st.lists(st.tuples(st.integers(0, 30), st.booleans(), st.booleans()), max_size=80)
@@ -42,7 +42,7 @@ def test_bounds_are_half_open(given_keys: set[int], start: int, end: int, revers
     """Also where they are not among the keys, or the wrong way round."""
     with patch.object(module, "BLOCK_KEYS", 4):
         keys: SortedKeys[int] = all_of(sorting([[key] for key in given_keys]))
-        found = list(keys_between(keys, None, start, end, reverse=reverse))
+        found = list(keys.within(Bounds(None, start, end), reverse=reverse))
     assert found == sorted((k for k in given_keys if start <= k < end), reverse=reverse)
 
 
@@ -51,8 +51,8 @@ def test_a_prefix_is_the_first_parts(given_keys: set[tuple[str, int]], first: st
     """Of a tuple; together with a bound, both hold."""
     with patch.object(module, "BLOCK_KEYS", 4):
         keys: SortedKeys[tuple[str, int]] = all_of(sorting([list(given_keys)]))
-        found = list(keys_between(keys, (first,), (first, 3), None, reverse=False))
-        everything = list(keys_between(keys, (first,), None, None, reverse=False))
+        found = list(keys.within(Bounds((first,), (first, 3))))
+        everything = list(keys.within(Bounds((first,))))
     assert found == sorted(key for key in given_keys if key[0] == first and key[1] >= 3)
     assert everything == sorted(key for key in given_keys if key[0] == first)
 
