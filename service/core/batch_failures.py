@@ -8,7 +8,13 @@ from dataclasses import dataclass, field, replace
 from snapreplay.app.record import InputRecord, id_of
 from snapreplay.app.ways import look_again
 from snapreplay.errors import RecordError, RecordId, RetryableError, StopError
-from snapreplay.service.core.bisection import BatchBisection, only_record, records_in
+from snapreplay.service.core.bisection import (
+    NO_EVENTS,
+    BatchBisection,
+    Events,
+    only_record,
+    records_in,
+)
 from snapreplay.service.core.kafka_errors import RefusedRecord, RefusedTopic
 from snapreplay.service.core.topic_changes import changes
 from snapreplay.snapshots.format.records import Increment
@@ -48,7 +54,7 @@ class BatchFailures:
 
     Attributes:
         bisection: how the next batches are cut.
-        record: the one that the broker refused alone.
+        record: the record or timer that the broker refused alone.
         topic_ids: of the inputs, when it was refused.
     """
 
@@ -63,35 +69,54 @@ class BatchFailures:
             return replace(self, record=None)
         return self
 
-    def doubted(self, failed: Increment) -> BatchFailures:
+    def doubted(self, failed: Increment, events: Events = NO_EVENTS) -> BatchFailures:
         """The batch ended in doubt."""
-        return replace(self, bisection=self.bisection.doubted(failed))
+        return replace(self, bisection=self.bisection.doubted(failed, events.event_count))
 
     def refused(
-        self, failed: Increment, error: RefusedRecord
+        self, failed: Increment, error: RefusedRecord, events: Events = NO_EVENTS
     ) -> tuple[BatchFailures, StopError | None]:
-        """The batch was refused: it is cut down to the record to blame. That one then counts as a record that cannot be
-        applied, and the policy decides. The second value is the final error, if there is one."""
-        cut = replace(self, bisection=self.bisection.refused(failed))
-        blameless = isinstance(error, RefusedTopic) or records_in(failed) == 0
-        if self._is_known(failed) or (blameless and cut.bisection.times >= REFUSED_MAX):
+        """The batch was refused: it is cut down to the record or timer to blame. That one then counts as one that cannot
+        be applied, and the policy decides. The second value is the final error, if there is one."""
+        cut = replace(self, bisection=self.bisection.refused(failed, events.event_count))
+        record_id, timer_id = self._to_blame(failed, events)
+        alone = record_id is not None or timer_id is not None
+        several = records_in(failed) + events.event_count > 1
+        blameless = isinstance(error, RefusedTopic) or not (alone or several)
+        if self._is_known(failed, record_id, timer_id) or (blameless and cut.bisection.times >= REFUSED_MAX):
             return cut, RefusedAgain(
                 f"batch {failed.batch} was refused repeatedly: {error.message}",
                 hint=f"{error.hint}; then {look_again(self.partition)}",
                 **error.facts,
             )
-        record_id = only_record(failed, self.partition)
-        if record_id is None or blameless:
+        if not alone or blameless:
             return cut, None
+        of = record_id or f"timer {timer_id}"
         record = RecordError(
-            f"the broker refuses the records that the handler made of {record_id}: {error.message}",
+            f"the broker refuses the records that the handler made of {of}: {error.message}",
             record_id=record_id,
             hint=error.hint,
             **error.facts,
         )
+        record.timer_id = timer_id
         return replace(cut, record=record, topic_ids=failed.topic_ids), None
 
-    def _is_known(self, failed: Increment) -> bool:
-        """Whether the batch holds only the record that was refused before: then its dead letter is refused, too."""
+    def _to_blame(self, failed: Increment, events: Events) -> tuple[RecordId | None, str | None]:
+        """What the batch consists of, if it is one record, or one timer."""
+        if events.event_count == 0:
+            return only_record(failed, self.partition), None
+        alone = events.event_count == 1 and records_in(failed) == 0
+        return None, events.timer_id if alone else None
+
+    def _is_known(
+        self, failed: Increment, record_id: RecordId | None, timer_id: str | None
+    ) -> bool:
+        """Whether the batch holds only what was refused before: then its dead letter is refused, too."""
         known = self.record
-        return known is not None and known.record_id == only_record(failed, self.partition)
+        if known is None:
+            return False
+        if timer_id is not None and known.timer_id is not None:
+            # The time of a periodic timer that fires by the clock is another one each time.
+            same = known.timer_id.rpartition(" at ")[0] == timer_id.rpartition(" at ")[0]
+            return same and failed.batch == self.bisection.batch
+        return record_id is not None and known.record_id == record_id

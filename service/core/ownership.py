@@ -13,6 +13,7 @@ from typing import assert_never
 from snapreplay.errors import AccessError, Reaction, ReleaseError, SnapreplayError
 from snapreplay.service.core.backoff import RetryPauses
 from snapreplay.service.core.batch_failures import BatchFailures, HalfApplied
+from snapreplay.service.core.bisection import NO_EVENTS, Events
 from snapreplay.service.core.custody import (
     DoubtUnresolved,
     IncrementsMissing,
@@ -60,13 +61,14 @@ class Stage(StrEnum):
 @dataclass(frozen=True)
 class Ended:
     """An ownership ended: `error` is None when it was stopped. `owner_epoch` and `batch` are the last ones known;
-    `failed` is the batch that was not answered OK. `at` is the loop's time in seconds."""
+    `failed` is the batch that was not answered OK, `failed_events` what was due in it. `at` is the loop's time in seconds."""
 
     error: Exception | None
     at: float = 0.0
     owner_epoch: int | None = None
     batch: int | None = None
     failed: Increment | None = None
+    failed_events: Events = NO_EVENTS
 
 
 @dataclass(frozen=True)
@@ -215,6 +217,7 @@ class Ownership:
     owner_epoch: int | None = None
     batch: int | None = None
     failed: Increment | None = None
+    failed_events: Events = NO_EVENTS
     stop_at: HalfApplied | None = None
     pauses: RetryPauses = field(default_factory=RetryPauses)
     takeovers: Takeovers = field(default_factory=Takeovers)
@@ -244,7 +247,11 @@ def step(ownership: Ownership, outcome: Outcome) -> tuple[Ownership, Next]:
 def _ended(before: Ownership, ended: Ended) -> tuple[Ownership, Next]:
     """Decides by the error's type."""
     ownership = replace(
-        before, owner_epoch=ended.owner_epoch, batch=ended.batch, failed=ended.failed
+        before,
+        owner_epoch=ended.owner_epoch,
+        batch=ended.batch,
+        failed=ended.failed,
+        failed_events=ended.failed_events,
     )
     match ended.error:
         case None:
@@ -290,7 +297,9 @@ def _refused(ownership: Ownership, error: RefusedRecord) -> tuple[Ownership, Nex
     """A deterministic failure is not doubt: the batch is cut down to the record that the broker does not take."""
     if ownership.failed is None:
         return _react(ownership, error)
-    failures, final = ownership.failures.refused(ownership.failed, error)
+    failures, final = ownership.failures.refused(
+        ownership.failed, error, ownership.failed_events
+    )
     return _react(replace(ownership, failures=failures), final or error)
 
 
@@ -308,7 +317,8 @@ def _owner_answered(ownership: Ownership, newer: Claim | None, at: float) -> tup
         return _own(ownership)
     cause = _cause(ownership)
     if ownership.failed is not None and isinstance(cause, Fenced | CommitInDoubt):
-        ownership = replace(ownership, failures=ownership.failures.doubted(ownership.failed))
+        failures = ownership.failures.doubted(ownership.failed, ownership.failed_events)
+        ownership = replace(ownership, failures=failures)
     reacted, following = _react(ownership, cause)
     return replace(reacted, stage=Stage.PAUSED_IN_DOUBT), following
 

@@ -12,6 +12,7 @@ from snapreplay.app.batch import Applied
 from snapreplay.app.record import Output
 from snapreplay.errors import RetryableError
 from snapreplay.service.clock import wall_ms
+from snapreplay.service.core.bisection import NO_EVENTS, Events
 from snapreplay.service.core.chain import Chain
 from snapreplay.service.core.custody import IncrementsReplaced
 from snapreplay.service.core.kafka_errors import CommitInDoubt
@@ -54,6 +55,7 @@ class Committer:
     Attributes:
         chain: up to the last increment whose commit was answered OK.
         doubtful: the increment whose commit was not. Its batch stays sealed: the log will show what became of it.
+        doubtful_events: what was due in that batch.
         replaced: the newest increment lies in another log than the chain, or in one that was cut.
         last_began: when the last commit that was answered OK began, by the loop's clock; -inf before the first.
     """
@@ -65,6 +67,7 @@ class Committer:
         self._pending: _Pending | None = None
         self.chain = chain
         self.doubtful: Increment | None = None
+        self.doubtful_events = NO_EVENTS
         self._doubtful_outputs: tuple[Output, ...] = ()
         self._ending: Ending | None = None
         self._is_cut = self._is_begun = False
@@ -207,6 +210,9 @@ class Committer:
 
     def _doubt(self, applied: Applied | None, increment: Increment, ending: Ending) -> None:
         self.doubtful, self._ending = increment, ending
+        if applied is not None:
+            count = applied.timers_count + applied.expired_count
+            self.doubtful_events = Events(count, applied.last_timer_id)
         self._doubtful_outputs = (*applied.outputs, *applied.dead_letters) if applied else ()
 
     def _records(

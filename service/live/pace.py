@@ -27,19 +27,21 @@ class Pace:
         """No transaction is to be under way beside a handler."""
         return self._alone_batches > 0
 
-    def careful(self, caution: BatchBisection, positions: Mapping[str, int]) -> None:
+    def careful(
+        self, caution: BatchBisection, positions: Mapping[str, int], next_batch: int
+    ) -> None:
         """After a commit that failed, perhaps because of the batch."""
         self._alone_batches = ALONE_BATCHES
         self._caution = caution
-        self.records_max = caution.limit_at(positions) or self.records_max
+        self.records_max = caution.limit_at(positions, next_batch) or self.records_max
 
     def applied(self, seconds: float) -> None:
         """A batch, in this time."""
         if seconds > SLOW_SECONDS:
             self._alone_batches = max(self._alone_batches, 2)
 
-    def committed(self, positions: Mapping[str, int]) -> None:
-        """A batch; the next one begins at `positions`."""
+    def committed(self, positions: Mapping[str, int], next_batch: int) -> None:
+        """A batch; the next one has this number and begins at `positions`."""
         self._alone_batches = max(0, self._alone_batches - 1)
-        careful_limit = self._caution.limit_at(positions)
+        careful_limit = self._caution.limit_at(positions, next_batch)
         self.records_max = careful_limit or min(2 * self.records_max, self._limit)

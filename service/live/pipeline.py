@@ -16,7 +16,7 @@ from snapreplay.app.record import InputRecord, id_of
 from snapreplay.app.ways import go_on
 from snapreplay.errors import RecordError, SnapreplayError
 from snapreplay.service.core.batch_failures import HalfApplied, HandlerFailed
-from snapreplay.service.core.bisection import BatchBisection
+from snapreplay.service.core.bisection import BatchBisection, Events
 from snapreplay.service.core.lineage import Lineage
 from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.live.audit_watch import AuditWatch
@@ -99,14 +99,14 @@ class Live:
 
     def careful(self, caution: BatchBisection, refused: RecordError | None) -> None:
         """After a commit that failed, perhaps because of the batch: no transaction is under way beside a handler, and
-        batches are as small as `caution` says. `refused`: the broker does not take what comes of this record."""
-        self._pace.careful(caution, self._positions)
+        batches are as small as `caution` says. `refused`: the broker does not take what comes of this record or timer."""
+        self._pace.careful(caution, self._positions, self.last.batch + 1)
         self._refused = refused
 
     @property
-    def doubtful(self) -> Increment | None:
-        """After `close`: the increment whose commit was not answered OK."""
-        return self._committer.doubtful
+    def doubtful(self) -> tuple[Increment | None, Events]:
+        """After `close`: the increment whose commit was not answered OK, and what was due in its batch."""
+        return self._committer.doubtful, self._committer.doubtful_events
 
     @property
     def last_commit(self) -> tuple[int, float]:
@@ -244,8 +244,11 @@ class Live:
                     await self._pass_time()
             return
         self._idle_time.heard()
-        portion = Portion(records, events_max=self._pace.records_max)
-        await self._apply_and_commit(portion)
+        await self._apply_and_commit(self._portion(records))
+
+    def _portion(self, records: Sequence[InputRecord], to_ms: int | None = None) -> Portion:
+        room = self._pace.records_max
+        return Portion(records, to_ms, events_max=room, refused=self._refused)
 
     async def _apply_and_commit(self, portion: Portion) -> None:
         failure = await self._apply(portion)
@@ -264,7 +267,7 @@ class Live:
             return
         to_ms = await self._idle_time.reached()
         if to_ms is not None:
-            await self._apply_and_commit(Portion(to_ms=to_ms, events_max=self._pace.records_max))
+            await self._apply_and_commit(self._portion((), to_ms))
 
     async def _pass_markers(self) -> None:
         """Only markers and aborted records lie between the last record and the reader: a batch of none moves the
@@ -312,8 +315,7 @@ class Live:
             if failure.record_id is None:
                 raise AssertionError("the fold names the record")
             raise HalfApplied(self._handler_failed(failure), failure.record_id)
-        steps = self._fold.isolating(self._positions, portion, self._refused)
-        return await run_cooperatively(steps)
+        return await run_cooperatively(self._fold.isolating(self._positions, portion))
 
     async def _commit(self, applied: Applied) -> None:
         if not applied.is_empty:
@@ -341,7 +343,7 @@ class Live:
         self._count(committed)
         self.report()
         if applied is not None:
-            self._pace.committed(self._positions)
+            self._pace.committed(self._positions, committed.increment.batch + 1)
             self._dead_letters.committed(applied.errors)
             for entries in applied.sealed.changes.values():
                 self._reporter.entries(largest_entry_bytes(entries))

@@ -10,6 +10,7 @@ from contextlib import suppress
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import refusals
 from snapreplay.service.core.batch_failures import HalfApplied
+from snapreplay.service.core.bisection import NO_EVENTS
 from snapreplay.service.core.owners import Superseded
 from snapreplay.service.core.ownership import Ended
 from snapreplay.service.core.retained import RetainedState
@@ -57,6 +58,7 @@ class Incarnation:
         self._owner_epoch = lifecycle.ownership.owner_epoch
         self._batch = lifecycle.ownership.batch  # the newest that is known to be committed
         self._failed: Increment | None = None  # its batch that was not answered OK
+        self._failed_events = NO_EVENTS
         self._standstill = Standstill(context, reporter, self._taken, self._end_with)
         self._topics_seen = TopicsSeen(context, self._inputs_changed, self._own_topics_changed)
 
@@ -99,6 +101,7 @@ class Incarnation:
             self._owner_epoch,
             self._batch,
             self._failed,
+            self._failed_events,
         )
 
     async def _recover_and_process(self) -> None:
@@ -187,8 +190,8 @@ class Incarnation:
             try:
                 await live.close()
             finally:  # cancelled or not: it is the state that counts
-                self._memory.kept, self._failed = live.kept(), live.doubtful
-                self._batch = live.last.batch
+                self._memory.kept, self._batch = live.kept(), live.last.batch
+                self._failed, self._failed_events = live.doubtful
 
     def _end_with(self, found: SnapreplayError) -> None:
         """The batch under way is finished, then this ends it."""

@@ -40,6 +40,7 @@ class Applied:
         fired_count: timers fired and entries expired after the last record.
         skipped_timers: which of the batch's timers were dead-lettered, counted from 0.
         timers_count, expired_count: in the whole batch.
+        last_timer_id: of the last timer of the batch, as in messages.
         is_full: there was no room for what is due before the record after `ranges`; that record and those
             after it are not covered.
         failure: with policy FAIL, why the record after `ranges`, or a timer before it, could not be
@@ -61,6 +62,7 @@ class Applied:
     skipped_timers: Sequence[int] = ()
     timers_count: int = 0
     expired_count: int = 0
+    last_timer_id: str | None = None
     is_full: bool = False
     failure: RecordError | None = None
 
@@ -78,8 +80,9 @@ class Portion:
         records: in this order.
         to_ms: after them stream time moves up to this time; None: no further than they move it.
         fired_count: what happens on that way at most; of a replay, what did.
-        events_max: how many timers and entries the batch has room for.
+        events_max: how many timers and entries the batch has room for; without room it takes no record either.
         skipped, skipped_timers: of a replay, what was dead-lettered. A skipped record moves stream time.
+        refused: the record or timer that it names fails with it: the broker does not take what comes of it.
     """
 
     records: Sequence[InputRecord] = ()
@@ -88,3 +91,4 @@ class Portion:
     events_max: int = sys.maxsize
     skipped: Sequence[SkippedRange] = ()
     skipped_timers: Sequence[int] = ()
+    refused: RecordError | None = None

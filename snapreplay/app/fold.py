@@ -32,7 +32,7 @@ from snapreplay.app.out import DEFAULT_LIMIT_BYTES, Out
 from snapreplay.app.output_hash import hashing
 from snapreplay.app.record import InputRecord, Output, Record, id_of
 from snapreplay.app.timer import Timer
-from snapreplay.app.turns import OnFailure, Turns
+from snapreplay.app.turns import NO_PORTION, OnFailure, Turns
 from snapreplay.errors import RecordError, StopError, UsageError
 from snapreplay.state.contract import Store
 from snapreplay.state.steps import Steps, all_of
@@ -131,7 +131,7 @@ class Fold:
         for record in portion.records:
             if turns is not None and not turns.is_quiet(record.timestamp):
                 yield from turns.passing(record.timestamp)
-                if turns.is_full:
+                if turns.ends_batch():
                     return
             if skipped and (record.topic, record.offset) in skipped:
                 self._skip(record)
@@ -197,16 +197,11 @@ class Fold:
         """Run all of `isolating` at once."""
         return all_of(self.isolating(positions, Portion(records)))
 
-    def isolating(
-        self,
-        positions: Mapping[str, int],
-        portion: Portion,
-        refused: RecordError | None = None,
-    ) -> Steps[Applied]:
+    def isolating(self, positions: Mapping[str, int], portion: Portion) -> Steps[Applied]:
         """Apply what an abandoned batch was to apply again, from the same positions; what fails is found and left out.
 
         A failing record or timer changes nothing. With DEAD_LETTER it is skipped; with FAIL the batch ends
-        before it, and `failure` says why. `refused`: an error to fail the record that it names with instead.
+        before it, and `failure` says why.
 
         Raises:
             UsageError: the store cannot roll back; restore it, then apply only what is before the failing one.
@@ -214,7 +209,7 @@ class Fold:
         if not self._store.can_roll_back:
             raise UsageError(f"{self._app.app_id}: the state cannot undo a single record")
         self._start(positions, portion)
-        failure = yield from self._isolating(portion, refused)
+        failure = yield from self._isolating(portion)
         self._outputs_xxh64 = yield from hashing(self._out.staged)
         return (yield from self._applied(failure))
 
@@ -234,11 +229,9 @@ class Fold:
                 raise
         return (yield from self.isolating(positions, portion))
 
-    def _isolating(
-        self, portion: Portion, refused: RecordError | None
-    ) -> Steps[RecordError | None]:
+    def _isolating(self, portion: Portion) -> Steps[RecordError | None]:
         skipped, turns = offsets_of(portion.skipped), self._turns
-        trying = partial(self._trying, refused)
+        trying = partial(self._trying, portion.refused)
         for is_skipped, run in groupby(
             portion.records, lambda each: (each.topic, each.offset) in skipped
         ):
@@ -246,7 +239,7 @@ class Fold:
             for records in [list(run)] if turns is None else ([each] for each in run):
                 if turns is not None and not turns.is_quiet(records[0].timestamp):
                     failure = yield from turns.passing(records[0].timestamp, alone=self._without)
-                    if failure is not None or turns.is_full:
+                    if failure is not None or turns.ends_batch():
                         return failure
                 if is_skipped:
                     for record in records:
@@ -295,10 +288,8 @@ class Fold:
         self._outputs_xxh64 = {}
         self._dead_letters: list[Output] = []
         self._errors: list[RecordError] = []
-        if self._turns is not None and portion is not None:
-            self._turns.begin(portion.events_max, portion.skipped_timers)
-        elif self._turns is not None:
-            self._turns.begin()
+        if self._turns is not None:
+            self._turns.begin(portion or NO_PORTION)
 
     def _apply_run(self, run: Sequence[InputRecord]) -> None:
         """The hot loop: at least one record, all of one input."""

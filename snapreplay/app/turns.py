@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import MsgspecError
 
 from snapreplay.app.app import App
+from snapreplay.app.batch import Portion
 from snapreplay.app.failure import NEVER_HANDLER_ERRORS, answered, timer_error
 from snapreplay.app.out import Out
 from snapreplay.app.timer import Timer, TimerSpec
@@ -21,6 +22,8 @@ from snapreplay.state.contract import Store
 from snapreplay.state.steps import Steps, all_of
 from snapreplay.state.timers import TimerKey
 from snapreplay.state.timetable import Event, Kind, Timetable
+
+NO_PORTION = Portion()
 
 OnFailure = Callable[["Timer[Any]", RecordError], bool]
 """Called for a timer that cannot be handled. Returns whether to go on without it."""
@@ -50,13 +53,15 @@ class Turns:
         self._new: list[bytes] = []
         self.begin()
 
-    def begin(self, events_max: int = sys.maxsize, skipped: Collection[int] = ()) -> None:
-        """`skipped`: timers that a replay must not fire."""
+    def begin(self, portion: Portion = NO_PORTION) -> None:
+        """Of a batch that is to apply `portion`."""
         self.fired_count = self.timers_count = self.expired_count = 0
         self.skipped_timers: list[int] = []
         self.is_full = False
-        self._events_left = events_max
-        self._skipped = skipped
+        self._events_left = portion.events_max
+        self._skipped: Collection[int] = portion.skipped_timers
+        self._refused = portion.refused
+        self._last: Timer[Any] | None = None
         periods = self._timetable.periods
         self._new = [
             key for key, _ in self._periodic if periods is not None and periods.at_ms(key) is None
@@ -69,6 +74,7 @@ class Turns:
             "skipped_timers": tuple(self.skipped_timers),
             "timers_count": self.timers_count,
             "expired_count": self.expired_count,
+            "last_timer_id": None if self._last is None else self._last.id,
             "is_full": self.is_full,
         }
 
@@ -111,6 +117,11 @@ class Turns:
             most -= 1
             yield
         return None
+
+    def ends_batch(self) -> bool:
+        """Whether the batch has no room for the next record, or for what is due before it."""
+        self.is_full = self.is_full or not self._events_left
+        return self.is_full
 
     def _new_period(self, up_to_ms: int) -> Event | None:
         """A periodic timer that never fired is due at once, as in Kafka Streams."""
@@ -161,6 +172,7 @@ class Turns:
             return
         timer, spec = self._timer(event, up_to_ms), self._spec(event)
         self._take(event, up_to_ms)
+        self._last = timer
         if self.timers_count in self._skipped or (spec is None and event.kind is Kind.PERIOD):
             return
         self._out.input_key = timer.output_key
@@ -168,6 +180,8 @@ class Turns:
         if scheduler is not None:
             scheduler.firing_ms = event.at_ms
         try:
+            if self._refused is not None and self._refused.timer_id == timer.id:
+                raise self._refused
             if spec is None:
                 raise _no_handler(timer)
             answer: object = spec.function(timer, self._store.view, self._out)

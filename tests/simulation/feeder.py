@@ -9,7 +9,9 @@ from tests.simulation import program
 from tests.simulation.broker import Broker
 from tests.simulation.log import Transaction, TxnState
 from tests.simulation.loop import VirtualLoop
-from tests.simulation.scenario import Scenario
+from tests.simulation.scenario import EPOCH_SECONDS, Scenario
+
+YEAR_MS = 365 * 86_400_000
 
 
 class Feeder:
@@ -18,6 +20,7 @@ class Feeder:
     def __init__(self, broker: Broker, scenario: Scenario, rng: random.Random) -> None:
         self._broker, self._scenario, self._rng = broker, scenario, rng
         self._now_ms = 1_000_000
+        self._loop: VirtualLoop | None = None
         self.closed: set[str] = set()
         """Inputs that are being replaced: nobody writes to them."""
         self._left = {
@@ -28,6 +31,7 @@ class Feeder:
 
     def schedule(self, loop: VirtualLoop, seconds: float) -> None:
         """Bursts at random times within `seconds`."""
+        self._loop = loop
         for partition, count in self._left.items():
             for _ in range(max(2, count // 4)):
                 loop.call_later(seconds * self._rng.random(), self._burst, partition)
@@ -60,12 +64,25 @@ class Feeder:
         transaction.state = TxnState.COMMITTED if commit else TxnState.ABORTED
         self._broker.logs[partition].mark(transaction)
 
+    def _next_ms(self) -> int:
+        """The timestamp of the next record; where something follows the time there are jumps."""
+        rng, scenario = self._rng, self._scenario
+        next_ms = self._now_ms + rng.randrange(3)
+        if not scenario.timed:
+            return next_ms
+        if scenario.idle_advance_ms and self._loop is not None:
+            now_ms = int((EPOCH_SECONDS + self._loop.time()) * 1000)
+            return max(next_ms, now_ms) + rng.choice(
+                (0, 0, 5, 20, -200)
+            )  # seldom ahead of the clock
+        return next_ms + rng.choices((0, 40, 400, -200, YEAR_MS), (60, 25, 10, 4, 1))[0]
+
     def _append(self, partition: TopicPartition, transaction: Transaction | None) -> int:
         rng = self._rng
         poison = rng.random() < self._scenario.poison
         bad = rng.choice((program.POISON, program.BULKY))
         text = bad if poison else str(rng.randrange(1000))
-        self._now_ms += rng.randrange(3)
+        self._now_ms = self._next_ms()
         key = rng.choice(program.KEYS).encode()
         log = self._broker.logs[partition]
         return log.append(key, text.encode(), (), self._now_ms, transaction)

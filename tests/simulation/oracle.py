@@ -6,7 +6,7 @@ is judged, from the genesis on.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -16,11 +16,12 @@ from snapreplay.app import names
 from snapreplay.app.record import RawRecord
 from snapreplay.service.ports import TopicPartition
 from snapreplay.snapshots.format.records import Claim, Increment, Pointer
-from snapreplay.state.digest import digest_of, digest_of_stores
+from snapreplay.state.digest import DEFAULT_STORE, digest_of, digest_of_stores
 from tests.simulation import program, told
 from tests.simulation.broker import Broker
+from tests.simulation.by_time import Due, PlainInTime
 from tests.simulation.log import Log, Transaction
-from tests.simulation.program import Plain, Produced
+from tests.simulation.program import Produced
 from tests.simulation.scenario import Scenario
 
 _pack = msgspec.msgpack.encode
@@ -35,13 +36,97 @@ class History:
     """One state partition as its logs tell it: the states after each batch, and which snapshots were pointed to."""
 
     number: int
-    plain: Plain
+    plain: PlainInTime
     states: dict[int, dict[str, dict[str, str]]] = field(default_factory=dict)
+    stored: dict[int, dict[str, dict[bytes, bytes]]] = field(default_factory=dict)
+    met: Counter[str] = field(default_factory=Counter)
     positions: dict[str, int] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     pointed: set[str] = field(default_factory=set)
     last: Increment | None = None
     last_offset: int = -1
+
+
+class Batch:
+    """What happens in one batch, one after the other.
+
+    Attributes:
+        skipped: records by topic and offset, timers by name and time.
+    """
+
+    def __init__(self, story: History, increment: Increment, produced: list[Produced]) -> None:
+        self._story, self._plain, self._increment = story, story.plain, increment
+        self._where = f"partition {story.number} batch {increment.batch}"
+        self._produced = iter(produced)
+        self._timers = 0
+        self.skipped: list[tuple[str, int]] = []
+
+    def takes(self, record: RawRecord, *, is_skipped: bool) -> None:
+        """A record, after everything that is due before it."""
+        plain = self._plain
+        plain.now_ms = max(plain.now_ms, record.timestamp)
+        if is_skipped:
+            self.skipped.append((record.topic, record.offset))
+            return
+        output = self._next_output(record)
+        text, key = (record.value or b"").decode(), (record.key or b"").decode()
+        _require(not program.refused(output.version, text), f"{self._where}: poison was applied")
+        result = plain.apply(output.version, key, text, record.timestamp)
+        self._check(output, Produced(output.version, record.topic, record.offset, result))
+
+    def happens(self, due: Due) -> None:
+        """A timer fires, or an entry expires."""
+        self._plain.passes(due)
+        if due.kind == 1:
+            self._story.met["entry expired"] += 1
+            return
+        number, self._timers = self._timers, self._timers + 1
+        if number in self._increment.skipped_timers:
+            bad = due.kind == 0 and program.trapped(
+                program.GOOD, due.at_ms, may_fail=self._plain.may_fail
+            )
+            _require(bad, f"{self._where}: a good timer was skipped: {due}")
+            self.skipped.append((program.RING, due.at_ms))
+            self._story.met["timer skipped"] += 1
+            return
+        self._story.met["timer fired" if due.kind == 0 else "period passed"] += 1
+        output = self._next_output(due)
+        fails = due.kind == 0 and program.trapped(
+            output.version, due.at_ms, may_fail=self._plain.may_fail
+        )
+        _require(not fails, f"{self._where}: a failing timer was applied: {due}")
+        self._check(output, Produced(output.version, *self._plain.fire(output.version, due)))
+
+    def ends(self, *, idle: bool) -> None:
+        """What is counted behind the last record, and how far stream time has come."""
+        plain, increment = self._plain, self._increment
+        for _ in range(increment.fired_count):
+            due = plain.due(increment.stream_time_ms)
+            if due is None:
+                raise Violation(f"{self._where}: nothing more is due at {increment.stream_time_ms}")
+            self.happens(due)
+        if increment.fired_count:
+            self._story.met["batch ended between two timers"] += 1
+        if idle and increment.fired_count and not increment.ranges:
+            later = increment.stream_time_ms - plain.now_ms
+            _require(later >= 0, f"{self._where}: stream time is set back by {-later} ms")
+            self._story.met["time passed on quiet input"] += later > 0
+            plain.now_ms = increment.stream_time_ms
+        same = increment.stream_time_ms == plain.now_ms
+        _require(same, f"{self._where}: stream time {increment.stream_time_ms}, not {plain.now_ms}")
+        unknown = [each for each in increment.skipped_timers if each >= self._timers]
+        _require(not unknown, f"{self._where}: skipped timers {unknown} of {self._timers}")
+        more = next(self._produced, None)
+        _require(more is None, f"{self._where}: {more} is of nothing")
+
+    def _next_output(self, of: object) -> Produced:
+        output = next(self._produced, None)
+        if output is None:
+            raise Violation(f"{self._where}: no output of {of}")
+        return output
+
+    def _check(self, found: Produced, expected: Produced) -> None:
+        _require(found == expected, f"{self._where}: output {found}, expected {expected}")
 
 
 class Oracle:
@@ -59,7 +144,7 @@ class Oracle:
         topic = names.increments_topic(program.APP_ID)
         outputs = _by_transaction(self._log(program.OUTPUT, number))
         letters = _by_transaction(self._log(names.dead_letters_topic(program.APP_ID), number))
-        story = History(number, Plain(self._scenario.fat, self._scenario.named))
+        story = History(number, _plain(**self._scenario.variant))
         logs = [(each, self._broker.by_id[each][number]) for each in self._broker.ids_of[topic]]
         found = [(name, its, each) for name, its in logs for each in _increments(its)]
         for topic_id, log, (increment, offset, owner) in found:
@@ -139,6 +224,7 @@ class Oracle:
         story.positions = dict(increment.positions)
         if increment.batch == before + 2:
             story.states[before + 1] = story.states[before]
+            story.stored[before + 1] = story.stored[before]
 
     def _check_same_input(self, story: History, topic: str, increment: Increment) -> None:
         """Another topic of the name is gone on with only if it holds all that was processed, where it was."""
@@ -156,33 +242,28 @@ class Oracle:
     def _check_batch(
         self, story: History, increment: Increment, produced: list[RawRecord]
     ) -> list[tuple[str, int]]:
-        """Outputs: one per applied record, in order, with the right result. Returns the skipped records."""
+        """Outputs: one per applied record and timer, in order, with the right result. Returns what it skipped."""
         where = f"partition {story.number} batch {increment.batch}"
-        found = [program.parse(record.value or b"") for record in produced]
-        applied, skipped = self._records(story, increment)
-        _require(len(applied) == increment.record_count, f"{where}: record count")
-        expected = []
-        for record, output in zip(applied, found, strict=False):
-            text, key = (record.value or b"").decode(), (record.key or b"").decode()
-            _require(not program.refused(output.version, text), f"{where}: poison was applied")
-            result = story.plain.apply(output.version, key, text)
-            expected.append(Produced(output.version, record.topic, record.offset, result))
-        same = found == expected and len(applied) == len(found)
-        _require(same, f"{where}: outputs {found}, expected {expected} of {len(applied)} records")
-        return skipped
+        records = self._records(story, increment)
+        batch = Batch(story, increment, [program.parse(each.value or b"") for each in produced])
+        for record, is_skipped in records:
+            while (due := story.plain.due(record.timestamp)) is not None:
+                batch.happens(due)
+            batch.takes(record, is_skipped=is_skipped)
+        batch.ends(idle=self._scenario.idle_advance_ms > 0)
+        applied = sum(not is_skipped for _, is_skipped in records)
+        _require(applied == increment.record_count, f"{where}: record count")
+        return batch.skipped
 
-    def _records(
-        self, story: History, increment: Increment
-    ) -> tuple[list[RawRecord], list[tuple[str, int]]]:
-        """The input records of a batch in the order applied, and those it skipped."""
+    def _records(self, story: History, increment: Increment) -> list[tuple[RawRecord, bool]]:
+        """The input records of a batch in the order applied, and whether it skipped them."""
         where = f"partition {story.number} batch {increment.batch}"
         skip = {
             (part.topic, offset)
             for part in increment.skipped
             for offset in range(part.start_offset, part.end_offset)
         }
-        applied: list[RawRecord] = []
-        skipped: list[tuple[str, int]] = []
+        found: list[tuple[RawRecord, bool]] = []
         for part in increment.ranges:
             at = story.positions[part.topic]
             _require(part.start_offset == at, f"{where}: {part} does not begin at {at}")
@@ -193,24 +274,24 @@ class Oracle:
             records = [record for record in seen if record is not None]
             _require(len(records) == part.record_count, f"{where}: {part} holds {len(records)}")
             for record in records:
-                if (record.topic, record.offset) in skip:
+                is_skipped = (record.topic, record.offset) in skip
+                found.append((record, is_skipped))
+                if is_skipped:
                     bad = program.refused(program.GOOD, (record.value or b"").decode())
                     _require(bad, f"{where}: a good record was skipped: {record}")
-                    skipped.append((record.topic, record.offset))
-                else:
-                    applied.append(record)
         same = increment.positions == story.positions
         _require(same, f"{where}: positions {increment.positions}, ranges say {story.positions}")
-        return applied, skipped
+        return found
 
     def _check_state(self, story: History, increment: Increment) -> None:
         where = f"partition {story.number} batch {increment.batch}"
-        entries = story.plain.entries()
-        story.states[increment.batch] = entries
-        digests = {store: digest_of(inner.items()) for store, inner in encoded(entries).items()}
+        stored = story.plain.stored()
+        story.states[increment.batch] = story.plain.entries()
+        story.stored[increment.batch] = stored
+        digests = {store: digest_of(inner.items()) for store, inner in stored.items()}
         digest = digest_of_stores(digests)
         _require(increment.digest == digest, f"{where}: digest {increment.digest}, not {digest}")
-        said = digests if self._scenario.named else {}
+        said = digests if digests.keys() - {DEFAULT_STORE} else {}
         found = increment.store_digests
         _require(found == said, f"{where}: stores {found}, not {said}")
         for pointer in increment.pointers:
@@ -233,7 +314,7 @@ class Oracle:
         for chunk in found:
             for part in chunk.slices:
                 entries.setdefault(chunk.store, {}).update(part.entries)
-        expected = encoded(story.states[pointer.batch])
+        expected = story.stored[pointer.batch]
         _require(entries == expected, f"{where}: holds {entries}, not {expected}")
 
     def _log(self, topic: str, number: int) -> Log:
@@ -246,6 +327,10 @@ def encoded(entries: dict[str, dict[str, str]]) -> dict[str, dict[bytes, bytes]]
         store: {_pack(key): _pack(value) for key, value in inner.items()}
         for store, inner in entries.items()
     }
+
+
+def _plain(*, fat: bool, named: bool, timed: bool, may_fail: bool) -> PlainInTime:
+    return PlainInTime(fat, named, timed=timed, may_fail=may_fail)
 
 
 def _increments(log: Log) -> Iterator[tuple[Increment, int, int]]:
@@ -271,11 +356,13 @@ def _check_letters(
     skipped: list[tuple[str, int]],
     letters: list[RawRecord],
 ) -> None:
-    """One dead letter per skipped record, in order."""
+    """One dead letter per skipped record and timer, in order."""
     found = []
     for letter in letters:
         headers = {name.rpartition(".")[2]: value.decode() for name, value in letter.headers}
-        found.append((headers["topic"], int(headers["offset"])))
+        is_timer = "timer" in headers
+        name, at = ("timer", "at_ms") if is_timer else ("topic", "offset")
+        found.append((headers[name], int(headers[at])))
     where = f"partition {story.number} batch {increment.batch}"
     _require(found == skipped, f"{where}: dead letters {found}, skipped {skipped}")
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from functools import lru_cache
+from datetime import timedelta
+from functools import lru_cache, partial
 from typing import Any
 
 from snapreplay.app.app import App
@@ -27,6 +28,10 @@ POISON = "poison"
 BULKY = "bulky"
 """The broker refuses what the handler sends."""
 KEYS = tuple(f"k{number}" for number in range(6))
+
+TTL_MS, EVERY_MS, AGAIN_MS = 300, 250, 121
+"""Of the entries, of the periodic timer, and after which a timer may set itself again."""
+RING, TICK = "ring", "tick"
 
 GOOD = 1
 """Cannot process poison, and sends bulky outputs."""
@@ -76,6 +81,43 @@ def stored(result: int, *, fat: bool) -> str:
     return f"{result}:{_NOISE[start : start + 4000]}"
 
 
+def ring_at(result: int, timestamp_ms: int, *, may_fail: bool) -> int | None:
+    """For when a record sets the timer of its key; None: it does not. Some fail, if any may."""
+    at_ms = timestamp_ms + result % 400
+    return None if result % 3 else at_ms + (0 if may_fail or not is_trap(at_ms) else 1)
+
+
+def cancels(result: int) -> bool:
+    """Whether a record that sets no timer cancels that of its key."""
+    return result % 5 == 0
+
+
+def is_trap(at_ms: int) -> bool:
+    """Whether the handler of a timer for this time fails, or what it sends is refused."""
+    return at_ms % 4 == 0
+
+
+def trapped(version: int, at_ms: int, *, may_fail: bool) -> bool:
+    return may_fail and is_trap(at_ms) and version != TOLERANT
+
+
+def ring_result(version: int, old: int, at_ms: int) -> int:
+    return (old * 37 + at_ms + (1 if version == CHANGED else 0)) % 1_000_003
+
+
+def ring_writes(result: int) -> bool:
+    """Else the timer leaves the entry alone, and does not touch it."""
+    return result % 3 != 0
+
+
+def ring_again(result: int) -> bool:
+    return result % 4 == 0
+
+
+def tick_result(version: int, entry_count: int, at_ms: int) -> int:
+    return entry_count + at_ms % 1000 + (1 if version == CHANGED else 0)
+
+
 def store_of(result: int, *, named: bool) -> str:
     """The store that holds the result: with named stores a key moves between them."""
     return ("even", "odd")[result % 2] if named else DEFAULT_STORE
@@ -107,12 +149,13 @@ class Plain:
         return found
 
 
-def one_map() -> MapState[str, str]:
-    return MapState(str, str)
+def new_state(*, named: bool, timed: bool) -> Any:
+    """One map, or two stores."""
 
+    def one_map() -> MapState[str, str]:
+        return MapState(str, str, ttl_ms=TTL_MS if timed else None)
 
-def two_stores() -> Stores:
-    return Stores(odd=one_map(), even=one_map())
+    return Stores(odd=one_map(), even=one_map()) if named else one_map()
 
 
 def shown(view: Any) -> dict[str, dict[str, str]]:
@@ -122,15 +165,29 @@ def shown(view: Any) -> dict[str, dict[str, str]]:
 
 
 @lru_cache(maxsize=32)
-def app_of(version: int, input_count: int, *, fat: bool, named: bool) -> App[Any]:
-    """Made once per variant: what a process deploys. `named`: its state has two stores."""
+def app_of(
+    version: int,
+    input_count: int,
+    *,
+    fat: bool,
+    named: bool,
+    timed: bool = False,
+    may_fail: bool = False,
+) -> App[Any]:
+    """Made once per variant: what a process deploys.
+
+    Args:
+        named: its state has two stores.
+        timed: its entries expire, and it has timers.
+        may_fail: some timers do.
+    """
     inputs = [Topic(name, value=utf8) for name in INPUTS[:input_count]]
     output = Topic(OUTPUT, value=utf8)
     app: App[Any] = App(
         APP_ID,
         inputs=inputs,
         outputs=[output],
-        state=two_stores if named else one_map,
+        state=partial(new_state, named=named, timed=timed),
         version="1",  # as given once, and never again
     )
 
@@ -143,12 +200,10 @@ def app_of(version: int, input_count: int, *, fat: bool, named: bool) -> App[Any
         stores = maps_of(state)
         old = next((s[record.key] for s in stores.values() if record.key in s), None)
         result = result_of(version, int(old.partition(":")[0]) if old else 0, record.value)
-        chosen = store_of(result, named=True) if named else ""
-        for name, store in stores.items():
-            if removes(result) or name != chosen:
-                store.pop(record.key, None)
-            else:
-                store[record.key] = stored(result, fat=fat)
+        put(stores, record.key, result, fat=fat)
+        if timed:
+            at_ms = ring_at(result, record.timestamp_ms, may_fail=may_fail)
+            _set(first_store(stores), record.key, result, at_ms)
         value = f"{version}|{record.topic}|{record.offset}|{result}"
         if refused(version, record.value):
             value += BULKY
@@ -156,4 +211,57 @@ def app_of(version: int, input_count: int, *, fat: bool, named: bool) -> App[Any
 
     for topic in inputs:
         app.handler(topic)(handle)
+    if timed:
+        _add_timers(app, version, fat=fat, may_fail=may_fail)
     return app
+
+
+def _add_timers(app: App[Any], version: int, *, fat: bool, may_fail: bool) -> None:
+    (output,) = app.outputs
+
+    @app.timer(RING)
+    def ring(timer: Any, state: Any, out: Any) -> None:
+        stores = maps_of(state)
+        olds = (store.get(timer.key) for store in stores.values())
+        old = next((each for each in olds if each is not None), None)
+        result = ring_result(version, int(old.partition(":")[0]) if old else 0, timer.at_ms)
+        fails = trapped(version, timer.at_ms, may_fail=may_fail)
+        bulky = BULKY if fails and timer.at_ms % 8 else ""
+        if fails and not bulky:
+            first_store(stores)[timer.key] = POISON
+            first_store(stores).schedule(timer.key, timer.at_ms + 1)
+            out.send(output, key=timer.key, value=POISON)
+            raise ValueError(POISON)
+        if ring_writes(result):
+            put(stores, timer.key, result, fat=fat)
+        if ring_again(result):
+            first_store(stores).schedule(timer.key, timer.at_ms + AGAIN_MS)
+        out.send(output, key=timer.key, value=f"{version}|{RING}|{timer.at_ms}|{result}{bulky}")
+
+    @app.timer(every=timedelta(milliseconds=EVERY_MS))
+    def tick(timer: Any, state: Any, out: Any) -> None:
+        count = sum(map(len, maps_of(state).values()))
+        value = f"{version}|{TICK}|{timer.at_ms}|{tick_result(version, count, timer.at_ms)}"
+        out.send(output, key=TICK, value=value, partition=timer.partition)
+
+
+def put(stores: Any, key: str, result: int, *, fat: bool) -> None:
+    """Into its store, and out of the other one."""
+    chosen = store_of(result, named=True) if "" not in stores else ""
+    for name, store in stores.items():
+        if removes(result) or name != chosen:
+            store.pop(key, None)
+        else:
+            store[key] = stored(result, fat=fat)
+
+
+def _set(store: Any, key: str, result: int, at_ms: int | None) -> None:
+    if at_ms is not None:
+        store.schedule(key, at_ms)
+    elif cancels(result):
+        store.cancel(key)
+
+
+def first_store(stores: Any) -> Any:
+    """Whose keys have the timers."""
+    return stores["even" if "even" in stores else ""]

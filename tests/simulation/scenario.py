@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 from snapreplay.service.config.settings import Settings
+
+EPOCH_SECONDS = 1_700_000_000.0
+"""What the clocks show when a history begins."""
 
 Epilogue = Literal["none", "restart", "changed code"]
 
@@ -56,7 +59,16 @@ class Event:
     """How long it lasts, where it lasts."""
 
 
-KNOBS = ("changes", "mode", "dead_letter", "every_records", "kept", "records_max", "linger_ms")
+KNOBS = (
+    "changes",
+    "mode",
+    "dead_letter",
+    "every_records",
+    "kept",
+    "records_max",
+    "linger_ms",
+    "idle_advance_ms",
+)
 """What differs in the settings of two scenarios."""
 
 
@@ -78,6 +90,8 @@ class Scenario:
     linger_ms: int
     fat: bool
     named: bool  # the state has two stores instead of one map
+    timed: bool  # its entries expire, and there are timers
+    idle_advance_ms: int
     poison: float  # share of the records
     slow_markers: bool
     chaos_seconds: float
@@ -88,6 +102,12 @@ class Scenario:
     begins_late: bool = (
         False  # the processes are there before the genesis; topics are not exchanged meanwhile
     )
+
+    @property
+    def variant(self) -> dict[str, bool]:
+        """Of the app."""
+        may_fail = self.timed and self.poison > 0
+        return {"fat": self.fat, "named": self.named, "timed": self.timed, "may_fail": may_fail}
 
     def settings(self, instance_id: str) -> Settings:
         return _settings(instance_id, **{name: getattr(self, name) for name in KNOBS})
@@ -115,7 +135,7 @@ def draw(rng: random.Random) -> Scenario:
         slice_records=rng.choice((1, 3, 5000, 5000)),
         linger_ms=rng.choice((0, 2)),
         fat=fat,
-        named=_apart(rng).random() < 0.25,
+        **_drawn_apart(_apart(rng)),
         poison=rng.choice((0.0, 0.0, 0.03, 0.1)),
         slow_markers=rng.random() < 0.6,
         chaos_seconds=chaos_seconds,
@@ -131,6 +151,14 @@ def begun_late(scenario: Scenario) -> Scenario:
     """The same, but `init` comes when the processes are there."""
     events = tuple(each for each in scenario.events if each.kind in BEFORE_THE_GENESIS)
     return replace(scenario, begins_late=True, events=events)
+
+
+def _drawn_apart(rng: random.Random) -> dict[str, Any]:
+    return {
+        "named": rng.random() < 0.25,
+        "timed": (timed := rng.random() < 0.3),
+        "idle_advance_ms": rng.choice((0, 50)) if timed else 0,
+    }
 
 
 def _apart(rng: random.Random) -> random.Random:
@@ -164,6 +192,7 @@ def _settings(
     kept: int,
     records_max: int,
     linger_ms: int,
+    idle_advance_ms: int,
 ) -> Settings:
     """Checking them takes longer than a small history."""
     return Settings.model_validate(
@@ -172,6 +201,7 @@ def _settings(
             "instance_id": instance_id,
             "changelog": {"enabled": changes},
             "batch": {"records_max": records_max, "linger_ms": linger_ms},
+            "stream_time": {"idle_advance_ms": idle_advance_ms},
             "snapshot": {
                 "every_records": every_records,
                 "every_seconds": 0,

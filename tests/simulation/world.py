@@ -38,7 +38,7 @@ from tests.simulation.network import Network
 from tests.simulation.oracle import History, Oracle, Violation
 from tests.simulation.process import Process, seeded_uuid
 from tests.simulation.replacing import LEADS_NOWHERE, REFUSED, Replacement, create_own, fill
-from tests.simulation.scenario import Scenario
+from tests.simulation.scenario import EPOCH_SECONDS, Scenario
 from tests.simulation.watch import Watch
 
 # Virtual: an owner that lost its partition several times in a row stands back for up to a minute.
@@ -46,7 +46,6 @@ HEALED_SECONDS = 150.0
 # Virtual: by then the last transactions are ended, those that were left open by their timeout.
 MARKERS_SECONDS = 3.0
 
-EPOCH_SECONDS = 1_700_000_000.0
 NEED_A_FIX = ("HandlerFailed", "CodeChanged")
 """Why a partition may be FAILED while a hotfix is rolled out; any other reason is a violation."""
 SMALL = (8,)  # shards of a map, instead of 1024: a snapshot visits each of them
@@ -137,7 +136,7 @@ class World:
 
     def deployed(self, version: int | None = None) -> App[Any]:
         drawn, version = self.scenario, version or self.version
-        return program.app_of(version, drawn.inputs, fat=drawn.fat, named=drawn.named)
+        return program.app_of(version, drawn.inputs, **drawn.variant)
 
     def replace(self, process: Process) -> None:
         """Unless somebody of its name is back already."""
@@ -180,6 +179,7 @@ class World:
             raise Violation("; ".join(self.network.violations))
         stories = [self.oracle.history(number) for number in range(self.scenario.partitions)]
         for story in stories:
+            self.network.faults.counts.update(story.met)
             if story.number not in self.refused:
                 self.oracle.check_end(story, self.targets(story.number))
         pointed = {(s.number, snapshot_id) for s in stories for snapshot_id in s.pointed}

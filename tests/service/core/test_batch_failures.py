@@ -12,6 +12,7 @@ from snapreplay.service.core.batch_failures import (
     HandlerFailed,
     RefusedAgain,
 )
+from snapreplay.service.core.bisection import Events
 from snapreplay.service.core.kafka_errors import RefusedRecord, RefusedTopic
 from tests.support.entries import increment
 
@@ -55,3 +56,21 @@ def test_a_half_applied_record_is_known_by_topic_and_offset():
     assert not half.is_another(record)
     for other in ({"offset": 6}, {"offset": 4}, {"topic": "refunds"}):
         assert half.is_another(msgspec.structs.replace(record, **other))
+
+
+def test_a_timer_is_to_blame_when_it_was_alone():
+    """With a record or another timer beside it, nothing is named yet; an entry that expired is not a timer."""
+    for failed, events in (
+        (batch(1), Events(1, "ring at 5")),
+        (batch(0), Events(2, "ring at 5")),
+        (batch(0), Events(1, None)),
+    ):
+        failures, final = BatchFailures(0).refused(failed, TOO_LARGE, events)
+        assert (failures.record, final) == (None, None)
+    failures, final = failures.refused(batch(0), TOO_LARGE, Events(1, "ring at 5"))
+    assert final is None
+    assert failures.record is not None
+    assert (failures.record.timer_id, failures.record.record_id) == ("ring at 5", None)
+    assert "made of timer ring at 5: too large" in failures.record.message
+    _, final = failures.refused(batch(0), TOO_LARGE, Events(1, "ring at 6"))
+    assert isinstance(final, RefusedAgain), "its dead letter is refused, too"

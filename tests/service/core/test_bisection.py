@@ -73,3 +73,15 @@ def test_the_only_record_of_a_batch_is_named_by_where_its_range_ends():
     assert only_record(increment(3), 2) is None
     several = increment(3, ranges=[InputRange("payments", 4, 9, 1), InputRange("refunds", 0, 1, 1)])
     assert (only_record(several, 2), records_in(several)) == (None, 2)
+
+
+def test_timers_are_cut_down_like_records():
+    """They have no positions: the limit holds for as many batches as they fill."""
+    at = increment(3).positions
+    caution = BatchBisection().refused(increment(3), 100)
+    assert [caution.limit_at(at, batch) for batch in (3, 6, 7)] == [25, 25, None]
+    one = caution.refused(increment(3), 2)
+    assert [one.limit_at(at, batch) for batch in (3, 4, 5)] == [1, 1, None]
+    assert (
+        BatchBisection().refused(failed(3, 0, 4)).limit_at({"payments": 4, "refunds": 7}, 3) is None
+    )

@@ -89,3 +89,18 @@ async def test_what_the_reader_has_passed_is_told() -> None:
         InputStatus("left", 1, 2),
         InputStatus("right", 7, None),
     )
+
+
+@pytest.mark.parametrize(
+    ("ends", "is_quiet"),
+    [((0, 9), True), ((1, 9), False), ((0, 10), False), ((0, None), False), ((None, 9), False)],
+)
+async def test_input_is_quiet_when_all_of_it_was_read(
+    ends: tuple[int | None, int | None], is_quiet: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each input up to an end that is known: else a record may be there that comes before what is due."""
+    reader = Reader(0)
+    fetcher = await opened(reader)
+    known = dict(zip((LEFT, RIGHT), ends, strict=True))
+    monkeypatch.setattr(reader, "end_offset", known.get)
+    assert fetcher.is_quiet() == is_quiet

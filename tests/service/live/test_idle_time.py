@@ -11,6 +11,7 @@ from snapreplay.app import codecs
 from snapreplay.service.live import idle_time
 from snapreplay.state.store import store_of
 from snapreplay.state.stores import Stores
+from tests.simulation import program
 from tests.support import timed_bench
 from tests.support.in_memory import virtual
 from tests.support.stage import until
@@ -203,6 +204,52 @@ async def test_on_a_real_broker_timers_fire_once_and_entries_expire(stage, uniqu
     assert told == {
         (f"{m}-{n}", n): c for m, c in (("changes", 1), ("replay", 2)) for n in range(50)
     }
+
+
+def alarms():
+    """Of the 40 timers of one moment, one sends what the broker refuses."""
+    rings, out = Topic("steps", value=codecs.json()), Topic(program.OUTPUT, value=codecs.utf8)
+    app = App("alarms", inputs=[rings], outputs=[out], state=lambda: MapState(str, int))
+
+    @app.handler(rings)
+    def on_record(record, state, out):
+        state.schedule(record.key, 50)
+
+    @app.timer("ring")
+    def ring(timer, state, sent):
+        state[timer.key] = 1
+        sent.send(out, key=timer.key, value=program.BULKY if timer.key == "k27" else "fine")
+
+    return app
+
+
+@pytest.mark.parametrize("policy", ["fail", "dead_letter"])
+@virtual
+async def test_a_timer_whose_output_the_broker_refuses_is_found_among_many(bench, policy):
+    """Alone it is named, and the policy decides; all others happen once."""
+    errors = {"policy": policy, "dead_letters_percent_max": 100}
+    await bench.prepare(alarms(), errors=errors, batch={"records_max": 64, "linger_ms": 0})
+    log = bench.log("steps")
+    for number in range(40):
+        log.append(b"k%02d" % number, b"0", (), number, None)
+    log.append(b"last", b"0", (), 100, None)
+    found = "timer ring of default['k27'] at 50"
+    if policy == "fail":
+        error = (await bench.failure()).error
+        assert (error.kind, found in error.message) == ("HandlerFailed", True)
+        done = 27
+    else:
+        async with bench.live() as one:
+            await one.position(41)
+            assert one.status.restore.proof.equal
+            assert one.runner.store.timetable.pending_timers == 1
+        (letter,) = bench.log(bench.dead_letters).committed()
+        headers = {name.rpartition(".")[2]: value.decode() for name, value in letter.headers}
+        assert (headers["timer"], headers["key"]) == ("ring", "'k27'")
+        async with bench.live(restore={"mode": "replay"}) as one:
+            assert one.status.restore.proof.equal
+        done = 39
+    assert len(bench.log(program.OUTPUT).committed()) == done
 
 
 def test_its_state_has_a_timetable():

@@ -116,7 +116,7 @@ START = {"payments-x": 0}
 
 
 async def isolate(fold, positions, records, refused=None):
-    return await run_cooperatively(fold.isolating(positions, Portion(records), refused))
+    return await run_cooperatively(fold.isolating(positions, Portion(records, refused=refused)))
 
 
 def refusing(policy=ErrorPolicy.DEAD_LETTER):

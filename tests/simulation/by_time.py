@@ -1,0 +1,108 @@
+"""What stream time does to the state of the program, by hand: everything is searched as a whole, no line of the
+product's."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from tests.simulation import program
+from tests.simulation.program import EVERY_MS, RING, TICK, TTL_MS, Plain
+
+_pack = msgspec.msgpack.encode
+
+
+class Due(NamedTuple):
+    """In the order in which they happen; `kind`: 0 a timer, 1 an entry that expires, 2 the periodic timer."""
+
+    at_ms: int
+    kind: int
+    store: str
+    key: str
+
+
+@dataclass
+class PlainInTime(Plain):
+    """`Plain`, with the times of its entries and its timers; without `timed` nothing is ever due."""
+
+    timed: bool = False
+    may_fail: bool = False
+    now_ms: int = -1
+    touched_ms: dict[str, int] = field(default_factory=dict)
+    timers: dict[str, int] = field(default_factory=dict)
+    next_tick_ms: int | None = None
+
+    def due(self, to_ms: int) -> Due | None:
+        """What happens next on the way to a time."""
+        up_to_ms = max(to_ms, self.now_ms)
+        found = [Due(at_ms, 0, "", key) for key, at_ms in self.timers.items()]
+        for key, at_ms in self.touched_ms.items():
+            store = program.store_of(self.results[key], named=self.named)
+            found.append(Due(at_ms + TTL_MS, 1, store, key))
+        first = min((each for each in found if each.at_ms <= up_to_ms), default=None)
+        if first is not None or not self.timed or up_to_ms < (self.next_tick_ms or 0):
+            return first
+        return Due(up_to_ms, 2, "", "")
+
+    def passes(self, due: Due) -> None:
+        """It happens now; what a timer does is another matter."""
+        self.now_ms = max(self.now_ms, due.at_ms)
+        if due.kind == 0:
+            del self.timers[due.key]
+        elif due.kind == 1:
+            del self.results[due.key], self.touched_ms[due.key]
+        else:
+            self.next_tick_ms = (due.at_ms // EVERY_MS + 1) * EVERY_MS
+
+    def fire(self, version: int, due: Due) -> tuple[str, int, int]:
+        """What a handler of this version tells of a timer: its name, its time, the result."""
+        if due.kind == 2:
+            at_ms = due.at_ms - due.at_ms % EVERY_MS
+            return TICK, at_ms, program.tick_result(version, len(self.results), at_ms)
+        result = program.ring_result(version, self.results.get(due.key, 0), due.at_ms)
+        if program.ring_writes(result):
+            self._put(due.key, result)
+        if program.ring_again(result):
+            self.timers[due.key] = due.at_ms + program.AGAIN_MS
+        return RING, due.at_ms, result
+
+    def apply(self, version: int, key: str, text: str, timestamp_ms: int = 0) -> int:
+        result = program.result_of(version, self.results.get(key, 0), text)
+        self._put(key, result)
+        if self.timed:
+            at_ms = program.ring_at(result, timestamp_ms, may_fail=self.may_fail)
+            if at_ms is not None:
+                self.timers[key] = at_ms
+            elif program.cancels(result):
+                self.timers.pop(key, None)
+        return result
+
+    def _put(self, key: str, result: int) -> None:
+        if program.removes(result):
+            self.results.pop(key, None)
+            self.touched_ms.pop(key, None)
+        else:
+            self.results[key] = result
+            if self.timed:
+                self.touched_ms[key] = self.now_ms
+
+    def stored(self) -> dict[str, dict[bytes, bytes]]:
+        """By store, as the log has it: entries with their stamps, and the timers."""
+        found = {
+            store: {_pack(key): self._stamp(key) + _pack(value) for key, value in inner.items()}
+            for store, inner in self.entries().items()
+        }
+        first = "even" if self.named else "default"
+        if self.timers:
+            found["_timers"] = {
+                _pack([first, RING, _pack(key)]): _pack(at_ms) for key, at_ms in self.timers.items()
+            }
+        if self.next_tick_ms is not None:
+            found["_periods"] = {_pack(["", TICK, b""]): _pack(self.next_tick_ms)}
+        return found
+
+    def _stamp(self, key: str) -> bytes:
+        return struct.pack(">cq", b"\xc1", self.touched_ms[key]) if self.timed else b""
