@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from snapreplay.errors import RecordError, StopError
+from snapreplay.errors import RecordError, StopError, UsageError
 from snapreplay.state.map import MapState
 from snapreplay.state.steps import all_of
 
@@ -38,6 +38,39 @@ def test_only_committed_batches_are_seen(state: State) -> None:
     assert view["b"] == {"n": 3}
     assert len(view) == 3
     assert list(view) == ["aa", "b", "c"]
+
+
+def test_a_range_has_what_the_batches_in_progress_delete() -> None:
+    """In its order: deleted in the sealed batch, staged, or a moment ago; not what they add."""
+    state = MapState(str, int, ordered=True)
+    store = state.__snapreplay_store__()
+    view = store.committed_view()
+    state.update(dict.fromkeys("abcde", 1))
+    assert list(view.range()) == []
+    all_of(store.staging())
+    all_of(store.sealing())
+    store.merge()
+    for key, new in zip("abc", "xyz", strict=True):
+        del state[key]
+        state[new] = 2
+        assert [key for key, _ in view.range()] == [*"abcde"]
+        assert [key for key, _ in view.range(start="b", end="e", reverse=True)] == [*"dcb"]
+        all_of(store.staging())
+        if key == "a":
+            all_of(store.sealing())
+        assert list(view.range(prefix="c")) == [("c", 1)]
+    store.merge()
+    assert [key for key, _ in view.range()] == [*"bcdex"]
+
+
+def test_a_range_of_a_map_without_order_is_refused(state: State) -> None:
+    """As that of the state; bounds are checked alike."""
+    with pytest.raises(UsageError, match="does not keep its keys in order"):
+        state.__snapreplay_store__().committed_view().range()
+    ordered = MapState(str, int, ordered=True).__snapreplay_store__().committed_view()
+    wrong: Any = 5
+    with pytest.raises(RecordError, match="5 is no bound of a str"):
+        ordered.range(start=wrong)
 
 
 def test_it_is_seen_also_during_a_snapshot(state: State) -> None:
