@@ -104,7 +104,7 @@ BENCH ?= state stall pipeline restore
 .PHONY: bench
 bench: jars ## Measure (BENCH=state for one of them); results belong in docs/benchmarks.md
 	@for name in $(BENCH); do \
-	  test -e benchmarks/$$name.py || { echo "make bench: there is no benchmark $$name: memory, pipeline, restore, spark, stall, state" >&2; exit 1; }; \
+	  test -e benchmarks/$$name.py || { echo "make bench: there is no benchmark $$name: memory, pipeline, restore, spark, stall, state, timers" >&2; exit 1; }; \
 	  $(BIN)/python -m benchmarks.$$name $(ARGS); done
 
 SECONDS ?= 300

@@ -150,10 +150,10 @@ class Turns:
             store.rollback()
             store.stream_time_ms = time_before_ms
             del staged[outputs_before:]
-            if not on_failure(self._timer(event, up_to_ms), error):
+            if not on_failure(self._timer(event, up_to_ms, self._spec(event)), error):
                 return error
             self._move_time(event, up_to_ms)
-            self._take(event, up_to_ms)
+            self._take(event, up_to_ms, self._spec(event))
             all_of(store.staging())
             self.skipped_timers.append(self.timers_count)
         return None
@@ -162,7 +162,8 @@ class Turns:
         try:
             all_of(self._store.staging())
         except RecordError as error:
-            timer, spec = self._timer(event, up_to_ms), self._spec(event)
+            spec = self._spec(event)
+            timer = self._timer(event, up_to_ms, spec)
             raise timer_error(timer, spec and spec.function, error) from error.__cause__
 
     def _happen(self, event: Event, up_to_ms: int) -> None:
@@ -170,8 +171,9 @@ class Turns:
         if event.kind is Kind.EXPIRY:
             self._timetable.expire(event)
             return
-        timer, spec = self._timer(event, up_to_ms), self._spec(event)
-        self._take(event, up_to_ms)
+        spec = self._spec(event)
+        timer = self._timer(event, up_to_ms, spec)
+        self._take(event, up_to_ms, spec)
         self._last = timer
         if self.timers_count in self._skipped or (spec is None and event.kind is Kind.PERIOD):
             return
@@ -200,9 +202,9 @@ class Turns:
         at_ms = up_to_ms if event.kind is Kind.PERIOD else event.at_ms
         self._store.stream_time_ms = max(self._store.stream_time_ms, at_ms)
 
-    def _take(self, event: Event, up_to_ms: int) -> None:
+    def _take(self, event: Event, up_to_ms: int, spec: TimerSpec | None) -> None:
         """The timer is not pending any more; a periodic one is set again, and periods that were missed are left out."""
-        timetable, spec = self._timetable, self._spec(event)
+        timetable = self._timetable
         if event.kind is Kind.TIMER and timetable.timers is not None:
             timetable.timers.set(event.key, None)
         elif timetable.periods is not None:
@@ -216,11 +218,10 @@ class Turns:
         periodic = spec is not None and spec.every_ms is not None
         return spec if periodic == (event.kind is Kind.PERIOD) else None
 
-    def _timer(self, event: Event, up_to_ms: int) -> Timer[Any]:
+    def _timer(self, event: Event, up_to_ms: int, spec: TimerSpec | None) -> Timer[Any]:
         store, name, encoded = TimerKey.decoded(event.key)
         key, at_ms = None, event.at_ms
         if event.kind is Kind.PERIOD:
-            spec = self._spec(event)
             at_ms = up_to_ms if spec is None else up_to_ms - up_to_ms % (spec.every_ms or 1)
         else:
             key = self._key(store, encoded)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from snapreplay.state.agenda import Agenda
-from snapreplay.state.scheduled import ExpiringStore
+from snapreplay.state.scheduled import ExpiringStore, ScheduledStore
 from snapreplay.state.steps import Steps
 from snapreplay.state.timers import TimerStore
 
@@ -54,11 +53,13 @@ class Timetable:
         self.timers = timers
         self.periods = periods
         self._expiring = dict(sorted(expiring.items()))
+        stores = (timers, periods, *self._expiring.values())
+        self._stores: list[ScheduledStore[Any, Any]] = [each for each in stores if each is not None]
 
     @property
     def not_before_ms(self) -> int | None:
         """Nothing is due before this time, which is up to a second too early; None: nothing at all."""
-        times = [agenda.not_before_ms for agenda in self._agendas]
+        times = [store.agenda.not_before_ms for store in self._stores]
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
     @property
@@ -67,9 +68,9 @@ class Timetable:
 
     def finding(self, up_to_ms: int) -> Steps[Event | None]:
         """Return the first event at or before `up_to_ms`. The state must not change before the last step."""
-        for agenda in self._agendas:
-            if not agenda.is_ordered(up_to_ms):
-                yield from agenda.ordering(up_to_ms)
+        for store in self._stores:
+            if not store.agenda.is_ordered(up_to_ms):
+                yield from store.agenda.ordering(up_to_ms)
         return self._first(up_to_ms)
 
     def _first(self, up_to_ms: int) -> Event | None:
@@ -92,8 +93,3 @@ class Timetable:
     def expire(self, event: Event) -> None:
         """Delete the entry."""
         self._expiring[event.store].expire(event.key)
-
-    @property
-    def _agendas(self) -> list[Agenda]:
-        stores = (self.timers, self.periods, *self._expiring.values())
-        return [store.agenda for store in stores if store is not None]

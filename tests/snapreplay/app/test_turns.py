@@ -1,6 +1,6 @@
 """What stream time does: against the same by hand, in every cut into batches, and in every recovery."""
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.timed_bench import ByHand, TimedBench, step
@@ -23,6 +23,7 @@ def built(drawn):
 
 
 @given(STEPS, st.lists(st.integers(1, 6), max_size=12), st.integers(1, 6), st.integers(0, 60))
+@example([("a", "set", 20, -1), ("a", "get", 0, 25)], [2], 6, 0)  # a timer that sets its own past
 @settings(max_examples=60, deadline=None)
 def test_every_cut_and_every_recovery_is_the_same_by_hand(drawn, sizes, events_max, idle_ms):
     """Outputs, dead letters, entries, timers and stream time: one by one, in batches of any size with room for any
