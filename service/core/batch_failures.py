@@ -76,14 +76,16 @@ class BatchFailures:
     def refused(
         self, failed: Increment, error: RefusedRecord, events: Events = NO_EVENTS
     ) -> tuple[BatchFailures, StopError | None]:
-        """The batch was refused: it is cut down to the record or timer to blame. That one then counts as one that cannot
-        be applied, and the policy decides. The second value is the final error, if there is one."""
+        """The batch was refused: it is cut down to the record or timer to blame. That one then counts as one that
+        cannot be applied, and the policy decides. The second value is the final error, if there is one."""
         cut = replace(self, bisection=self.bisection.refused(failed, events.event_count))
         record_id, timer_id = self._to_blame(failed, events)
         alone = record_id is not None or timer_id is not None
         several = records_in(failed) + events.event_count > 1
         blameless = isinstance(error, RefusedTopic) or not (alone or several)
-        if self._is_known(failed, record_id, timer_id) or (blameless and cut.bisection.times >= REFUSED_MAX):
+        if self._is_known(failed, record_id, timer_id) or (
+            blameless and cut.bisection.times >= REFUSED_MAX
+        ):
             return cut, RefusedAgain(
                 f"batch {failed.batch} was refused repeatedly: {error.message}",
                 hint=f"{error.hint}; then {look_again(self.partition)}",

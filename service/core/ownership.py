@@ -61,7 +61,8 @@ class Stage(StrEnum):
 @dataclass(frozen=True)
 class Ended:
     """An ownership ended: `error` is None when it was stopped. `owner_epoch` and `batch` are the last ones known;
-    `failed` is the batch that was not answered OK, `failed_events` what was due in it. `at` is the loop's time in seconds."""
+    `failed` is the batch that was not answered OK, `failed_events` what was due in it. `at` is the loop's time, in
+    seconds."""
 
     error: Exception | None
     at: float = 0.0
@@ -297,9 +298,7 @@ def _refused(ownership: Ownership, error: RefusedRecord) -> tuple[Ownership, Nex
     """A deterministic failure is not doubt: the batch is cut down to the record that the broker does not take."""
     if ownership.failed is None:
         return _react(ownership, error)
-    failures, final = ownership.failures.refused(
-        ownership.failed, error, ownership.failed_events
-    )
+    failures, final = ownership.failures.refused(ownership.failed, error, ownership.failed_events)
     return _react(replace(ownership, failures=failures), final or error)
 
 
