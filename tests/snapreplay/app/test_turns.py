@@ -54,3 +54,12 @@ def test_every_cut_and_every_recovery_is_the_same_by_hand(drawn, sizes, events_m
         digest = bench.done[count - 1][2].sealed.digest if count else None
         for store in (bench.replayed(count), bench.changed(count)):
             assert digest is None or store.digest == digest
+
+
+def test_a_batch_without_room_takes_no_record():
+    """What was due filled it: so a batch of one thing is a record or a timer, and a refused one has a name."""
+    bench = TimedBench()
+    bench.feed([step(0, "a", "put", 1, 1)], 9)
+    left = bench.batch([step(1, "a", "put", 1, 16)], 1)
+    applied = bench.done[-1][2]
+    assert (len(left), applied.record_count, applied.timers_count) == (1, 0, 1)
