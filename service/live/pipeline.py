@@ -99,7 +99,7 @@ class Live:
 
     def careful(self, caution: BatchBisection, refused: RecordError | None) -> None:
         """After a commit that failed, perhaps because of the batch: no transaction is under way beside a handler, and
-        batches are as small as `caution` says. `refused`: of a record or timer whose outputs the broker does not take."""
+        batches are as small as `caution` says. `refused`: of a record or timer that the broker does not take."""
         self._pace.careful(caution, self._positions, self.last.batch + 1)
         self._refused = refused
 
