@@ -54,13 +54,14 @@ class BatchFailures:
 
     Attributes:
         bisection: how the next batches are cut.
-        record: the record or timer that the broker refused alone.
+        record: the record or timer that the broker refused alone, in batch `record_batch`.
         topic_ids: of the inputs, when it was refused.
     """
 
     partition: int
     bisection: BatchBisection = field(default_factory=BatchBisection)
     record: RecordError | None = None
+    record_batch: int = -1
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     def recovered(self, topic_ids: Mapping[str, str]) -> BatchFailures:
@@ -101,7 +102,8 @@ class BatchFailures:
             **error.facts,
         )
         record.timer_id = timer_id
-        return replace(cut, record=record, topic_ids=failed.topic_ids), None
+        blamed = replace(cut, record=record, record_batch=failed.batch, topic_ids=failed.topic_ids)
+        return blamed, None
 
     def _to_blame(self, failed: Increment, events: Events) -> tuple[RecordId | None, str | None]:
         """What the batch consists of, if it is one record, or one timer."""
@@ -118,7 +120,8 @@ class BatchFailures:
         if known is None:
             return False
         if timer_id is not None and known.timer_id is not None:
-            # The time of a periodic timer that fires by the clock is another one each time.
+            # The time of a periodic timer that fires by the clock is another one each time. In a later batch it is the
+            # timer's next time, not the one that was refused.
             same = known.timer_id.rpartition(" at ")[0] == timer_id.rpartition(" at ")[0]
-            return same and failed.batch == self.bisection.batch
+            return same and failed.batch == self.record_batch
         return record_id is not None and known.record_id == record_id

@@ -74,3 +74,14 @@ def test_a_timer_is_to_blame_when_it_was_alone():
     assert "made of timer ring at 5: too large" in failures.record.message
     _, final = failures.refused(batch(0), TOO_LARGE, Events(1, "ring at 6"))
     assert isinstance(final, RefusedAgain), "its dead letter is refused, too"
+
+
+def test_a_timer_that_is_refused_at_its_next_time_is_to_blame_again():
+    """Its dead letter was taken: the partition must not stop at it. Simulator, seed 843."""
+    failures, _ = BatchFailures(0).refused(batch(0), TOO_LARGE, Events(1, "ring at 5"))
+    later = msgspec.structs.replace(batch(0), batch=9)
+    failures, _ = failures.refused(later, TOO_LARGE, Events(2, "ring at 9"))
+    failures, final = failures.refused(later, TOO_LARGE, Events(1, "ring at 9"))
+    assert final is None
+    assert failures.record is not None
+    assert failures.record.timer_id == "ring at 9"
