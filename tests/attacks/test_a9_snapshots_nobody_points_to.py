@@ -50,18 +50,19 @@ async def test_a9_orphans_push_out_nothing(stage, unique):
     the two and what is between them, and a recovery starts from the newest pointed one."""
     here = await stage(apps.ledger(unique("a9")), retention={"snapshots_kept": 2})
     topic = f"{here.app.app_id}-snapshots"
-    taken, wanted = [], 0
+    taken, kept, wanted = [], [], 0
     async with here.running() as service:
         for _ in range(3):
             await here.feed(10)
             await processed(service, {0: here.sent})
             taken.append(await snapshot(service))
-            last = service._supervisor.runners[0]._live._committer.chain.last
-            wanted = last.pointers[-1].first_chunk_offset
+            pointers = service._supervisor.runners[0]._live._committer.chain.last.pointers
+            wanted = pointers[-1].first_chunk_offset
             await until_async(lambda: log_start(here), wanted.__eq__)
             (records,) = await here.read(topic)  # nothing trims it now
             await asyncio.to_thread(orphans, here.bootstrap_servers, topic, records, 3)
-        assert [pointer.snapshot_id for pointer in last.pointers] == taken[:0:-1]
+            kept = [pointer.snapshot_id for pointer in pointers]
+        assert kept == taken[:0:-1]
     restore = await here.restored()
     assert restore.snapshot.snapshot_id == taken[-1]
     assert await log_start(here) == wanted
