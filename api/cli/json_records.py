@@ -107,7 +107,7 @@ def _bytes_of(side: str, codec: Codec[Any], given: object) -> bytes | None:
         ) from error
     try:
         codec.decode(data)
-    except Exception as error:  # as above
+    except Exception as error:  # what it has encoded, it may still refuse to read
         raise _Refused(f"{side} cannot be read as {codec.name}: {error}") from error
     return data
 

@@ -77,7 +77,7 @@ class LastAct:
             before = ends()
             while job.runs and ends() == before:
                 self.story.look()
-                time.sleep(LOOK_S)
+                time.sleep(LOOK_S)  # between two looks at the topic
             delay_s = random.Random(self.told.seed).uniform(0.0, LONGEST_AFTER_CHUNK_S)
             self.story.strike(Kill(self.story.committed, "Spark compacting", delay_s, "changes"))
             self.told.killed_in_time = job.runs

@@ -64,6 +64,7 @@ def answered(
             ]
             if not proposed or time.monotonic() >= deadline:
                 return list(answers.values())
+            # Between two questions to the owner or the log.
             time.sleep(min(_PAUSE_SECONDS, max(0.0, deadline - time.monotonic())))
 
 

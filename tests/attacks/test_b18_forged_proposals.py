@@ -264,7 +264,7 @@ async def test_nothing_forged_is_adopted(bench, name):
         assert counted(bench, reason) == len(remembered)
         assert await answer(asked(one, offset)) == (state, snapshot_id, detail)
         one.runner._live.snapshots._watch.look_at_once()  # what is remembered is not judged again
-        await asyncio.sleep(1)
+        await asyncio.sleep(1)  # virtual time: the look has come and gone
         assert counted(bench, reason) == len(remembered)
         await fed(bench, one)
         assert one.status.phase == "live"

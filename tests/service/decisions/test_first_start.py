@@ -29,7 +29,7 @@ class Start:
         self.task = asyncio.create_task(work)
 
     async def waits(self) -> bool:
-        await asyncio.sleep(30)
+        await asyncio.sleep(30)  # virtual time
         return not self.task.done()
 
 

@@ -247,7 +247,7 @@ async def test_an_owner_that_takes_its_own_adopts_nothing(bench):
         state, _, detail = await answer(asked(one, Job(bench).propose()))
         assert state == "failed"
         assert "snapshot.by" in detail
-        await asyncio.sleep(130)
+        await asyncio.sleep(130)  # virtual time: two looks
         assert one.status.snapshot is None
         assert one.status.rejected_proposals == ()
 

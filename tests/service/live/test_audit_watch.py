@@ -78,5 +78,5 @@ async def test_a_proof_of_a_batch_that_the_log_has_not_counts_for_nothing(
         await until_true(lambda: one.status.audited, "the proofs", 100.0)
         assert [each.batch for each in one.status.audited] == [1]
         assert one.status.unaudited_batches == one.status.batch - 1
-        await asyncio.sleep(300 * audit_watch.WATCH_SECONDS)
+        await asyncio.sleep(300 * audit_watch.WATCH_SECONDS)  # virtual time
     assert caplog.text.count("an audit has proven batch 50, but") == 1
