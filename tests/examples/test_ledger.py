@@ -1,4 +1,4 @@
-"""The ledger of the README."""
+"""The ledger of docs/introduction.md and docs/writing-apps.md."""
 
 from examples.ledger import app, balances, payments
 from snapreplay.testing import Harness, check, record
