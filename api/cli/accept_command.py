@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from snapreplay.api.cli.options import (
+    OPERATE,
     AppName,
     BootstrapServers,
     Config,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    app.command("accept")(accept)
+    app.command("accept", rich_help_panel=OPERATE)(accept)
 
 
 def accept(  # noqa: PLR0913 - an argument is an option of the command
@@ -35,9 +36,12 @@ def accept(  # noqa: PLR0913 - an argument is an option of the command
         int, typer.Option("--partition", "-p", min=0, help="The FAILED partition.")
     ],
     finding: Annotated[
-        str, typer.Option("--finding", metavar="ID", help="As printed in the hint of the failure.")
+        str,
+        typer.Option(
+            "--finding", metavar="ID", help="Id of the finding, from the hint of the failure."
+        ),
     ],
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept for ever.")],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; the log keeps it.")],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be done; write nothing.")
     ] = False,
@@ -46,7 +50,9 @@ def accept(  # noqa: PLR0913 - an argument is an option of the command
     overrides: Overrides = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Accept what a recovery found, and continue from there. The log keeps who decided it and why."""
+    """Accept what a recovery found, and let the partition continue from there.
+
+    The log keeps who decided it, when and why. Run `snapreplay retry` afterwards."""
     import asyncio
 
     from snapreplay.app.load import load_app

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from snapreplay.api.cli.exits import ExitCode, refused_unless_it_runs
-from snapreplay.api.cli.options import BootstrapServers, Config, Output, Overrides, settings_from
+from snapreplay.api.cli.options import (
+    SPARK,
+    BootstrapServers,
+    Config,
+    Output,
+    Overrides,
+    settings_from,
+)
 from snapreplay.api.cli.output import (
     Format,
     console,
@@ -30,12 +37,13 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    app.command("audit")(audit)
+    app.command("audit", rich_help_panel=SPARK)(audit)
 
 
 def audit(  # noqa: PLR0913 - an argument is an option of the command
     app: Annotated[
-        str | None, typer.Argument(metavar="[APP]", help="module:app or a path; or use --app-id.")
+        str | None,
+        typer.Argument(metavar="[APP]", help="module:app or path/to/file.py; or use --app-id."),
     ] = None,
     *,
     app_id: Annotated[
@@ -43,7 +51,7 @@ def audit(  # noqa: PLR0913 - an argument is an option of the command
     ] = None,
     level: Annotated[
         Level,
-        typer.Option("--level", help="How much is proved: integrity; changes too; by replay too."),
+        typer.Option("--level", help="What is proved. Each level includes those before it."),
     ] = Level.INTEGRITY,
     since_last: Annotated[
         bool,
@@ -54,20 +62,20 @@ def audit(  # noqa: PLR0913 - an argument is an option of the command
     ] = False,
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="Write the report as a page, too."),
+        typer.Option("--html", metavar="FILE", help="Also write the report as an HTML page."),
     ] = None,
     master: Annotated[
         str | None,
-        typer.Option(
-            "--master", metavar="URL", help="A Spark cluster; the default is this process."
-        ),
+        typer.Option("--master", metavar="URL", help="Spark cluster. Default: this process."),
     ] = None,
     bootstrap_servers: BootstrapServers = None,
     config: Config = None,
     overrides: Overrides = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Prove with Spark, from the topics alone, that what was written is whole."""
+    """Prove with Spark, from the topics alone, that the log is whole.
+
+    Exit code 0: no findings; 1: findings; 2: could not run; 4: the proof could not be recorded."""
     from snapreplay.spark import audit as run_audit
 
     audited = _app_id(app, app_id, level)

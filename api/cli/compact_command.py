@@ -11,6 +11,7 @@ import typer
 
 from snapreplay.api.cli.exits import refused_unless_it_runs
 from snapreplay.api.cli.options import (
+    SPARK,
     BootstrapServers,
     Config,
     Output,
@@ -28,12 +29,13 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    app.command("compact")(compact)
+    app.command("compact", rich_help_panel=SPARK)(compact)
 
 
 def compact(  # noqa: PLR0913 - the options of a command
     app: Annotated[
-        str | None, typer.Argument(metavar="[APP]", help="module:app or a path; or use --app-id.")
+        str | None,
+        typer.Argument(metavar="[APP]", help="module:app or path/to/file.py; or use --app-id."),
     ] = None,
     *,
     app_id: Annotated[
@@ -45,22 +47,30 @@ def compact(  # noqa: PLR0913 - the options of a command
             "--wait",
             metavar="SECONDS",
             min=0.0,
-            help="How long to wait until the owners have adopted or rejected the proposals.",
+            help="Longest wait for the owners to adopt or reject the proposals.",
         ),
     ] = 0.0,
     url: Annotated[
         str | None,
-        typer.Option("--url", metavar="URL", help="Running service to tell of the proposals."),
+        typer.Option(
+            "--url",
+            metavar="URL",
+            help="Running service to tell of the proposals. Default: the owners find them.",
+        ),
     ] = None,
     master: Annotated[
-        str | None, typer.Option("--master", metavar="URL", help="Of a Spark cluster.")
+        str | None,
+        typer.Option("--master", metavar="URL", help="Spark cluster. Default: this process."),
     ] = None,
     bootstrap_servers: BootstrapServers = None,
     config: Config = None,
     overrides: Overrides = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Fold with Spark what was committed since the newest snapshots into new ones, and propose them to the owners."""
+    """Make new snapshots with Spark, and propose them to the owners.
+
+    A new snapshot is the newest one with all changes since then. Exit code 0: proposed, adopted or nothing to do;
+    1: a partition got no proposal, or one was not adopted; 2: could not run."""
     from snapreplay.spark import compact as run
 
     compacted = _app_id(app, app_id)

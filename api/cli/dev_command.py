@@ -9,6 +9,7 @@ import typer
 
 from snapreplay.api.cli.logs import Level, configure
 from snapreplay.api.cli.options import (
+    DEVELOP,
     AppName,
     Config,
     HttpPort,
@@ -19,11 +20,18 @@ from snapreplay.api.cli.options import (
 from snapreplay.api.cli.service_commands import announced_http
 
 Partitions = Annotated[
-    int, typer.Option("--partitions", min=1, max=1000, help="Partitions of the topics it creates.")
+    int,
+    typer.Option(
+        "--partitions", min=1, max=1000, help="Partitions of the topics that are created."
+    ),
 ]
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", metavar="DIR", help="Keep the topics there; default: nowhere."),
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        help="Keep topics and state there. Default: a temporary directory.",
+    ),
 ]
 KafkaPort = Annotated[
     int,
@@ -32,7 +40,7 @@ KafkaPort = Annotated[
         metavar="PORT",
         min=0,
         max=65535,
-        help="Port of the local broker; default: a free one, with --data-dir that of the last time.",
+        help="Port of the local broker. Default: the last one of --data-dir, or a free one.",
     ),
 ]
 Reload = Annotated[
@@ -45,7 +53,7 @@ OnBroker = Annotated[str | None, typer.Option("--on-broker", hidden=True)]
 
 
 def register(app: typer.Typer) -> None:
-    app.command("dev")(dev)
+    app.command("dev", rich_help_panel=DEVELOP)(dev)
 
 
 def dev(  # noqa: PLR0913 - an argument is an option of the command
@@ -61,7 +69,7 @@ def dev(  # noqa: PLR0913 - an argument is an option of the command
     overrides: Overrides = None,
     log_level: LogLevel = Level.INFO,
 ) -> None:
-    """Run a local broker, the topics, the service and the HTTP API in one, until Ctrl-C, to develop an app."""
+    """Run an app with a local broker and its topics, until Ctrl-C."""
     from snapreplay.api.cli import dev as local
     from snapreplay.app.load import load_app
 

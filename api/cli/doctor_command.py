@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from snapreplay.api.cli.exits import ExitCode, refused_unless_it_runs
-from snapreplay.api.cli.options import BootstrapServers, Config, Output, Overrides, settings_from
+from snapreplay.api.cli.options import (
+    OPERATE,
+    BootstrapServers,
+    Config,
+    Output,
+    Overrides,
+    settings_from,
+)
 from snapreplay.api.cli.output import Format, console, print_json, table
 
 if TYPE_CHECKING:
@@ -15,13 +22,16 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    app.command("doctor")(doctor)
+    app.command("doctor", rich_help_panel=OPERATE)(doctor)
 
 
 def doctor(
     app: Annotated[
         str | None,
-        typer.Argument(metavar="[APP]", help="module:app or a path; without it, only the cluster."),
+        typer.Argument(
+            metavar="[APP]",
+            help="module:app or path/to/file.py. Without it, only the cluster is examined.",
+        ),
     ] = None,
     *,
     bootstrap_servers: BootstrapServers = None,
@@ -29,7 +39,9 @@ def doctor(
     overrides: Overrides = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Look at brokers, topics, permissions, open transactions and state, and say what to repair."""
+    """Examine brokers, topics, permissions, open transactions and state, and say what to repair.
+
+    Exit code 0: no findings; 1: findings; 2: could not run."""
     with refused_unless_it_runs():
         report = _run(app, bootstrap_servers, config, overrides)
     print_report(report, output)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from snapreplay.api.cli.options import (
+    DEVELOP,
     AppName,
     BootstrapServers,
     Config,
@@ -29,7 +30,7 @@ TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="One of the app'
 
 
 def register(app: typer.Typer) -> None:
-    app.command("feed")(feed)
+    app.command("feed", rich_help_panel=DEVELOP)(feed)
 
 
 def feed(
@@ -41,9 +42,10 @@ def feed(
     overrides: Overrides = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Read JSON lines from standard input, encode them as the app's topic says, and write all of them or none.
+    """Write JSON lines from standard input to an input topic, all of them or none.
 
-    A line is {"key": …, "value": …, "timestamp_ms": …, "headers": {…}, "partition": …}; only value must be there."""
+    A line is {"key": …, "value": …, "timestamp_ms": …, "headers": {…}, "partition": …}; only value is required. The
+    codecs of the topic encode key and value."""
     import asyncio
 
     from snapreplay.api.cli.topics_of import input_of

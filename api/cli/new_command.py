@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from snapreplay.api.cli.options import DEVELOP
 from snapreplay.errors import UsageError
 
 NAME_MAX = 100
@@ -26,15 +27,15 @@ FILES = {
 
 
 def register(app: typer.Typer) -> None:
-    app.command("new")(new)
+    app.command("new", rich_help_panel=DEVELOP)(new)
 
 
 def new(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Of the folder, the app id and the module.")
+        str, typer.Argument(metavar="NAME", help="Name of the folder, the app id and the module.")
     ],
 ) -> None:
-    """Make a project in a new folder: an app, tests without and with a broker, pyproject.toml, Dockerfile, README."""
+    """Make a project in a new folder: an app, its tests, pyproject.toml, Dockerfile, README."""
     made = make_project(name, Path.cwd())
     for path in made:
         print(f"created {path}")

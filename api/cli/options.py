@@ -14,17 +14,23 @@ from snapreplay.errors import UsageError
 if TYPE_CHECKING:
     from snapreplay.service.config.settings import Settings
 
+DEVELOP = "Develop an app"
+RUN = "Run an app on a cluster"
+OPERATE = "Operate a running app"
+SPARK = "Prove and compact with Spark"
+"""Panels of `snapreplay --help`, in the order in which a user needs them."""
+
 AppName = Annotated[
     str,
     typer.Argument(
         metavar="APP",
-        help="module:app, or path/to/file.py; without a name, the attribute 'app'.",
+        help="module:app, path/to/file.py or path/to/file.py:app. Default attribute: app.",
     ),
 ]
 Config = Annotated[
     Path | None,
     typer.Option(
-        "--config", metavar="FILE", help="Settings file; default snapreplay.toml, if it exists."
+        "--config", metavar="FILE", help="Settings file. Default: snapreplay.toml, if it exists."
     ),
 ]
 BootstrapServers = Annotated[
@@ -36,7 +42,7 @@ Overrides = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="Any setting of docs/settings.md, such as kafka.security.protocol=SSL; repeatable.",
+        help="Any setting, such as kafka.security.protocol=SSL; repeatable.",
     ),
 ]
 HttpPort = Annotated[
@@ -52,7 +58,7 @@ Url = Annotated[
     typer.Option(
         "--url",
         metavar="URL",
-        help="URL of a running service; default: http.host and http.port of the settings.",
+        help="URL of the running service. Default: http.host and http.port of the settings.",
     ),
 ]
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from snapreplay.api.cli.options import (
+    OPERATE,
     AppName,
     BootstrapServers,
     Config,
@@ -19,7 +20,7 @@ from snapreplay.counted import counted
 
 
 def register(app: typer.Typer) -> None:
-    app.command("redrive")(redrive)
+    app.command("redrive", rich_help_panel=OPERATE)(redrive)
 
 
 def redrive(
@@ -33,7 +34,7 @@ def redrive(
     overrides: Overrides = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Send the app's dead letters back to the input partitions that they came from, each exactly once."""
+    """Send the dead letters back to the inputs that they came from, each exactly once."""
     import asyncio
 
     from snapreplay.app.load import load_app

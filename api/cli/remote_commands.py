@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from snapreplay.api.cli.exits import ExitCode, OperationRefused
-from snapreplay.api.cli.options import AskedPort, Config, Output, Url, service_url
+from snapreplay.api.cli.options import OPERATE, AskedPort, Config, Output, Url, service_url
 from snapreplay.api.cli.output import Format, note, print_json
 from snapreplay.errors import SnapreplayError
 
@@ -18,19 +18,27 @@ if TYPE_CHECKING:
 
 POLL_S = 0.2
 
-Partitions = Annotated[
+LivePartitions = Annotated[
     list[int] | None,
-    typer.Option("--partition", "-p", min=0, help="Repeatable; default: see above."),
+    typer.Option(
+        "--partition", "-p", min=0, help="State partition; repeatable. Default: all live."
+    ),
+]
+FailedPartitions = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--partition", "-p", min=0, help="State partition; repeatable. Default: all failed."
+    ),
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until the operation has ended.")]
 
 
 def register(app: typer.Typer) -> None:
-    app.command("restore-status")(restore_status)
-    app.command("trigger-snapshot")(trigger_snapshot)
-    app.command("adopt")(adopt)
-    app.command("retry")(retry)
-    app.command("health", cls=_ZeroOrOne)(health)
+    app.command("restore-status", rich_help_panel=OPERATE)(restore_status)
+    app.command("trigger-snapshot", rich_help_panel=OPERATE)(trigger_snapshot)
+    app.command("adopt", rich_help_panel=OPERATE)(adopt)
+    app.command("retry", rich_help_panel=OPERATE)(retry)
+    app.command("health", cls=_ZeroOrOne, rich_help_panel=OPERATE)(health)
 
 
 class _ZeroOrOne(TyperCommand):
@@ -59,8 +67,9 @@ def restore_status(
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show how far each partition of a running service is on its way to live. Exit code 0: all are live; 1: a partition
-    failed; 5: not all are live yet, or none is assigned."""
+    """Show how far each partition of a running service is on its way to live.
+
+    Exit code 0: all are live; 1: a partition failed; 5: not all are live yet, or none is assigned."""
     from snapreplay.api.cli import restore_view
     from snapreplay.api.cli.client import Client
     from snapreplay.api.cli.watch import follow
@@ -78,15 +87,15 @@ def restore_status(
 
 def trigger_snapshot(
     *,
-    partition: Partitions = None,
-    reason: Annotated[str, typer.Option("--reason", help="Kept with the snapshot.")] = "",
+    partition: LivePartitions = None,
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept with the operation.")] = "",
     wait: Wait = False,
     url: Url = None,
     http_port: AskedPort = None,
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Write full snapshots of the named partitions, or of all live ones; processing continues meanwhile."""
+    """Write full snapshots; processing continues meanwhile."""
     from snapreplay.api.cli.client import Client
 
     with Client(service_url(url, http_port, config)) as client:
@@ -102,7 +111,10 @@ def adopt(
     *,
     partition: Annotated[int, typer.Option("--partition", "-p", min=0, help="State partition.")],
     manifest_offset: Annotated[
-        int, typer.Option("--manifest-offset", min=0, help="In the snapshots topic.")
+        int,
+        typer.Option(
+            "--manifest-offset", min=0, help="Offset of the manifest in the snapshots topic."
+        ),
     ],
     wait: Wait = False,
     url: Url = None,
@@ -110,7 +122,9 @@ def adopt(
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Let the owner of a partition judge a snapshot that a job proposes; processing continues meanwhile."""
+    """Let the owner of a partition judge a snapshot that a job proposes.
+
+    Processing continues meanwhile. Exit code with --wait: 0 adopted, 1 rejected."""
     from snapreplay.api.cli.client import Client
 
     with Client(service_url(url, http_port, config)) as client:
@@ -124,14 +138,14 @@ def adopt(
 
 def retry(
     *,
-    partition: Partitions = None,
+    partition: FailedPartitions = None,
     wait: Wait = False,
     url: Url = None,
     http_port: AskedPort = None,
     config: Config = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Let the named partitions, or all failed ones, recover again, after the cause was repaired or accepted."""
+    """Let failed partitions recover again, after the cause was repaired or accepted."""
     from snapreplay.api.cli.client import Client
 
     with Client(service_url(url, http_port, config)) as client:
@@ -204,13 +218,15 @@ def _print_operation(operation: Json, output: Format) -> None:
 def health(
     *,
     ready: Annotated[
-        bool, typer.Option("--ready", help="Ask whether it is ready, not whether it is alive.")
+        bool, typer.Option("--ready", help="Ask /readyz instead of /healthz.")
     ] = False,
     url: Url = None,
     http_port: AskedPort = None,
     config: Config = None,
 ) -> None:
-    """Check the health, for a container. Exit code 0: healthy; 1: not healthy, or nothing answers."""
+    """Check the health of a running service, for a container.
+
+    Exit code 0: healthy; 1: not healthy, or nothing answers."""
     from snapreplay.api.cli.client import Client
 
     try:

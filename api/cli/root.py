@@ -57,22 +57,23 @@ def _root(
     summarise_client_log()
 
 
-@app.command()
+# In the order of `--help`.
+new_command.register(app)
+dev_command.register(app)
+feed_command.register(app)
+tail_command.register(app)
+service_commands.register(app)
+remote_commands.register(app)
+accept_command.register(app)
+redrive_command.register(app)
+doctor_command.register(app)
+audit_command.register(app)
+compact_command.register(app)
+
+
+@app.command(rich_help_panel="Other")
 def version() -> None:
     """Print the version."""
     from snapreplay import __version__
 
     print(f"snapreplay {__version__}")
-
-
-service_commands.register(app)
-accept_command.register(app)
-remote_commands.register(app)
-audit_command.register(app)
-compact_command.register(app)
-doctor_command.register(app)
-dev_command.register(app)
-feed_command.register(app)
-new_command.register(app)
-tail_command.register(app)
-redrive_command.register(app)

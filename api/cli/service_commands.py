@@ -1,4 +1,4 @@
-"""Commands around the service itself: run, init, topics ensure."""
+"""Commands that bring an app into service: topics ensure, init, run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import typer
 
 from snapreplay.api.cli.logs import Level, configure
 from snapreplay.api.cli.options import (
+    RUN,
     AppName,
     BootstrapServers,
     Config,
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    app.command("run")(run)
-    app.command("init")(init)
-    topics = typer.Typer(help="The topics of an app.", no_args_is_help=True)
+    topics = typer.Typer(
+        help="`topics ensure`: create or check the topics of an app.", no_args_is_help=True
+    )
     topics.command("ensure")(topics_ensure)
-    app.add_typer(topics, name="topics")
+    app.add_typer(topics, name="topics", rich_help_panel=RUN)
+    app.command("init", rich_help_panel=RUN)(init)
+    app.command("run", rich_help_panel=RUN)(run)
 
 
 def run(  # noqa: PLR0913 - an argument is an option of the command
@@ -45,13 +48,15 @@ def run(  # noqa: PLR0913 - an argument is an option of the command
     ] = False,
     start: Annotated[
         Literal["earliest", "latest"] | None,
-        typer.Option("--from", help="With --init: where to begin in the input topics."),
+        typer.Option(
+            "--from", help="With --init: where to begin in the inputs. Default: earliest."
+        ),
     ] = None,
     wait: Annotated[
         bool,
         typer.Option(
             "--wait/--no-wait",
-            help="For an app without a genesis: wait for it, or end with exit code 4.",
+            help="If the app has no genesis: wait for `init`, or end with exit code 4.",
         ),
     ] = True,
     bootstrap_servers: BootstrapServers = None,
@@ -102,15 +107,15 @@ StateOf = Annotated[
     typer.Option(
         "--state-of",
         metavar="APP_ID",
-        help="Begin with the state of another app of this cluster as of its last committed batch.",
+        help="Begin with the state of another app of this cluster, after its last committed batch.",
     ),
 ]
 StateIsLost = Annotated[
     bool,
     typer.Option(
         "--state-is-lost",
-        help="Give up the state of an app that has run, if no process has it in memory any more. Refused while a"
-        " process is a member of the group.",
+        help="Also initialise an app that has run and lost its state. Refused while a process is a member of its"
+        " group.",
     ),
 ]
 
@@ -122,8 +127,8 @@ def init(  # noqa: PLR0913 - an argument is an option of the command
         Literal["earliest", "latest", "positions"] | None,
         typer.Option(
             "--from",
-            help="Where to begin in the input topics: earliest (default) or latest; with --state-of also positions"
-            " (then the default), which is where that app stands.",
+            help="Where to begin in the inputs: earliest (default) or latest. With --state-of also positions (then the"
+            " default): the next records of that app.",
         ),
     ] = None,
     state_of: StateOf = None,
@@ -133,7 +138,7 @@ def init(  # noqa: PLR0913 - an argument is an option of the command
     overrides: Overrides = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Write the beginning of a new app, once for each partition: empty, or with the state of another app."""
+    """Write the genesis of a new app, once for each partition: empty, or with the state of another app."""
     import asyncio
 
     from snapreplay.app.load import load_app
@@ -175,7 +180,7 @@ def topics_ensure(
         bool,
         typer.Option(
             "--replace-lost",
-            help="Create the increments or snapshots topic anew, empty, although the other one exists.",
+            help="Create the increments or the snapshots topic, empty, although the other one exists.",
         ),
     ] = False,
     bootstrap_servers: BootstrapServers = None,
@@ -183,7 +188,7 @@ def topics_ensure(
     overrides: Overrides = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Create the app's own topics if all of them are absent; otherwise check them."""
+    """Create the app's own topics if all of them are absent, otherwise check them."""
     import asyncio
 
     from snapreplay.app.load import load_app

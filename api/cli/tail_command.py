@@ -13,6 +13,7 @@ import typer
 from snapreplay.api.cli.exits import ExitCode
 from snapreplay.api.cli.feed_command import TopicName
 from snapreplay.api.cli.options import (
+    DEVELOP,
     AppName,
     BootstrapServers,
     Config,
@@ -34,7 +35,7 @@ POLL_MS = 200
 
 
 def register(app: typer.Typer) -> None:
-    app.command("tail")(tail)
+    app.command("tail", rich_help_panel=DEVELOP)(tail)
 
 
 def tail(  # noqa: PLR0913 - an argument is an option of the command
@@ -42,14 +43,14 @@ def tail(  # noqa: PLR0913 - an argument is an option of the command
     topic: TopicName,
     *,
     count: Annotated[
-        int, typer.Option("-n", "--lines", min=0, help="So many of each partition's last records.")
+        int, typer.Option("-n", "--lines", min=0, help="Number of records from each partition.")
     ] = 10,
     start: Annotated[
         Literal["earliest"] | None,
-        typer.Option("--from", help="All records, from the start of the log, instead of the last."),
+        typer.Option("--from", help="Begin at the start of the log."),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what is written, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Also print what is written later, until Ctrl-C.")
     ] = False,
     partition: Annotated[
         int | None, typer.Option("--partition", "-p", min=0, help="Only this partition.")
@@ -59,8 +60,9 @@ def tail(  # noqa: PLR0913 - an argument is an option of the command
     overrides: Overrides = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Print the last committed records of an input, an output, or one of the app's own topics (increments, snapshots,
-    dead-letters), partition by partition, decoded."""
+    """Print the last committed records of a topic of the app, decoded.
+
+    TOPIC is an input, an output, or one of increments, snapshots and dead-letters."""
     import asyncio
 
     from snapreplay.api.cli.topics_of import readable_of
