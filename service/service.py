@@ -45,7 +45,10 @@ LEAVE_SECONDS_MIN = 1.0  # all the same, when cutting off took longer
 
 
 class Service(Generic[S]):
-    """One app in this process. `start` once, `stop` once, both in the loop that is to run the handlers."""
+    """One app in this process. `running` makes, starts and stops one.
+
+    Without `running`: `start` once, then `stop` once, both in the loop that is to run the handlers.
+    """
 
     def __init__(
         self,
@@ -114,11 +117,11 @@ class Service(Generic[S]):
     @overload
     def view(self, partition: int) -> View[S]: ...
     def view(self, partition: int) -> View[Any]:
-        """The state of a LIVE partition, typed and read-only, as of the last committed batch. It may be kept and always
-        shows the newest one. For the service's loop only.
+        """The state of a LIVE partition, read-only, as of the last committed batch. You may keep it: each access shows
+        the newest batch. For the service's loop only.
 
         Raises:
-            PartitionNotLive: another process has it, or it is on its way.
+            PartitionNotLive: another process owns the partition, or it is not LIVE yet.
             UnknownPartition: the app has no such partition.
             ServiceClosed: not started yet, or stopped.
             UsageError: the state is no map, or this is another thread.
@@ -132,7 +135,7 @@ class Service(Generic[S]):
     @overload
     def views(self) -> dict[int, View[S]]: ...
     def views(self) -> Mapping[int, View[Any]]:
-        """Partition → view, of all partitions that are LIVE here, by number.
+        """The views of all partitions that are LIVE here, by partition, in the order of the numbers. May be empty.
 
         Raises:
             ServiceClosed, UsageError: as `view`.
@@ -149,7 +152,7 @@ class Service(Generic[S]):
         self._failures.add(callback)
 
     async def start(self) -> None:
-        """HTTP is up when this returns; the cluster may still be unreachable (see `wait_live`).
+        """Start HTTP, then the rest in the background: the cluster may still be unreachable when this returns.
 
         Raises:
             UsageError: the HTTP port is taken.

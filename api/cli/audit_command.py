@@ -77,12 +77,7 @@ def audit(  # noqa: PLR0913 - an argument is an option of the command
     Exit code 0: no findings; 1: findings; 2: could not run; 4: the proof could not be recorded."""
     from snapreplay.spark import audit as run_audit
 
-    audited = app_id_of("audit", app, app_id)
-    if app is None and level is Level.REPLAY:
-        raise UsageError(
-            f"--level replay runs the handlers of {audited!r}, but --app-id names no code",
-            hint="name the app instead: `snapreplay audit module:app --level replay`",
-        )
+    audited = _audited(app, app_id, level)
     settings = settings_from(config, overrides, bootstrap_servers)
     with refused_unless_it_runs(), written_whole(html) as file:
         report = run_audit(settings, audited, level, app, since_last=since_last, master=master)
@@ -94,6 +89,16 @@ def audit(  # noqa: PLR0913 - an argument is an option of the command
 
             file.write(page(report))
     raise typer.Exit(_exit_code(report))
+
+
+def _audited(app: str | None, app_id: str | None, level: Level) -> str:
+    audited = app_id_of("audit", app, app_id)
+    if app is None and level is Level.REPLAY:
+        raise UsageError(
+            f"--level replay runs the handlers of {audited!r}, but --app-id names no code",
+            hint="name the app instead: `snapreplay audit module:app --level replay`",
+        )
+    return audited
 
 
 def _exit_code(report: AuditReport) -> ExitCode:
