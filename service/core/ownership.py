@@ -1,7 +1,8 @@
 """What follows when an ownership ends, as one pure function: `step(ownership, outcome) -> (ownership, next)`.
 
 An ownership is one fence, one recovery and the processing after it. What ends it is an outcome; so is the answer to
-each question that has to be asked before the next one begins. ARCHITECTURE.md has the table ("What ends an ownership").
+each question that has to be asked before the next one begins (`outcomes.py`). `next_steps.py` has the answers.
+ARCHITECTURE.md has the table ("What ends an ownership").
 """
 
 from __future__ import annotations
