@@ -17,12 +17,10 @@ from snapreplay.service.control.protocol import Control
 
 
 class HttpServer:
-    """One HTTP server over one `Control`. Call `serve` and `close` in the same loop, once each.
-
-    `on_bound` is called with the address as soon as requests are accepted.
-    """
+    """The HTTP API, for `run` and `running`. A service calls `serve` and `close`, once each, in the same loop."""
 
     def __init__(self, on_bound: Callable[[Address], None] | None = None) -> None:
+        """`on_bound`: called with the address as soon as requests are accepted; None: nobody is told."""
         self._on_bound = on_bound
         self._server: _Server | None = None
         self._task: asyncio.Task[None] | None = None

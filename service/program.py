@@ -35,7 +35,13 @@ async def running(
     *,
     first_start: FirstStart = "wait",
 ) -> AsyncIterator[Service[S]]:
-    """A started service for the length of the block; stopped gracefully after it. The arguments are those of `Service`.
+    """Start a service for the length of an `async with` block, then stop it gracefully. Handlers run in this loop.
+
+    Args:
+        settings: None: from the environment and the file.
+        http: serves the HTTP API; None: there is none.
+        first_start: for an app without a genesis: "wait" for it, "refuse", or begin at the "earliest" or "latest"
+            records of its inputs. A refusal is raised by the `wait_…` methods.
 
     Raises:
         UsageError: the app is incomplete, the settings are wrong, or the HTTP port is taken.
@@ -56,8 +62,16 @@ def run(
     *,
     first_start: FirstStart = "wait",
 ) -> int:
-    """Run until SIGTERM or Ctrl-C, then stop gracefully. Returns the process's exit code: 0. The arguments are those of
-    `Service`.
+    """Run an app until SIGTERM or Ctrl-C, then stop gracefully. As `snapreplay run`; logging is the program's.
+
+    Args:
+        settings: None: from the environment and the file.
+        http: serves the HTTP API; None: there is none.
+        first_start: for an app without a genesis: "wait" for it, "refuse", or begin at the "earliest" or "latest"
+            records of its inputs.
+
+    Returns:
+        The exit code for the process: 0.
 
     Raises:
         NotBegun: the app is new, and `first_start` is "refuse".
@@ -76,7 +90,7 @@ async def ensure_topics(
     create_inputs: int | None = None,
     replace_lost: bool = False,
 ) -> list[str]:
-    """Create the app's own topics if all of them are absent; otherwise check them. As `snapreplay topics ensure`.
+    """Create the app's own topics if all of them are absent, otherwise check them. As `snapreplay topics ensure`.
 
     Args:
         settings: None: from the environment and the file.

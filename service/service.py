@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
 
 from snapreplay.app import names
@@ -12,7 +12,7 @@ from snapreplay.app.app import App
 from snapreplay.counted import counted
 from snapreplay.errors import AccessError, RetryableError, SnapreplayError, UsageError
 from snapreplay.service.config.settings import Settings, load_settings
-from snapreplay.service.control.protocol import Control, Http, OnDone, Operation, OperationState
+from snapreplay.service.control.protocol import Control, Http, Operation, OperationState
 from snapreplay.service.control.status import PartitionStatus, StatusBoard
 from snapreplay.service.core.custody import StateUnsaved
 from snapreplay.service.core.refusals import DuplicateInstance
@@ -22,10 +22,11 @@ from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.membership import Membership
 from snapreplay.service.loop_thread import LoopThread
 from snapreplay.service.partition.runner import PartitionRunner
+from snapreplay.service.runner_requests import RunnerRequests
 from snapreplay.service.runtime.context import ClusterView, Identity
 from snapreplay.service.runtime.pulse import Pulse
 from snapreplay.service.runtime.tasks import cancel_and_wait, watched
-from snapreplay.service.service_control import Callbacks, ServiceControl
+from snapreplay.service.service_control import ServiceControl
 from snapreplay.service.supervisor import Supervisor
 from snapreplay.service.waiting import CatchingUp, Readiness
 from snapreplay.state.keys import K
@@ -45,7 +46,10 @@ LEAVE_SECONDS_MIN = 1.0  # all the same, when cutting off took longer
 
 
 class Service(Generic[S]):
-    """One app in this process. `start` once, `stop` once, both in the loop that is to run the handlers."""
+    """One app in this process. `running` makes, starts and stops one.
+
+    Without `running`: `start` once, then `stop` once, both in the loop that is to run the handlers.
+    """
 
     def __init__(
         self,
@@ -77,20 +81,14 @@ class Service(Generic[S]):
         self._supervisor: Supervisor | None = None
         self._membership: Membership | None = None
         self._bringing_up: asyncio.Task[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._waits_for_start = False
         self._pulse = Pulse()
+        self._requests = RunnerRequests()
         self._control = ServiceControl(
             app,
             self._identity,
             self._board,
-            Callbacks(
-                self._request_snapshot,
-                self._request_adoption,
-                self._request_retry,
-                self._membership_trouble,
-                self._standing_aside,
-            ),
+            self._requests.callbacks,
             self._pulse,
         )
         self._readiness = Readiness(self._control, self._board)
@@ -114,11 +112,11 @@ class Service(Generic[S]):
     @overload
     def view(self, partition: int) -> View[S]: ...
     def view(self, partition: int) -> View[Any]:
-        """The state of a LIVE partition, typed and read-only, as of the last committed batch. It may be kept and always
-        shows the newest one. For the service's loop only.
+        """The state of a LIVE partition, read-only, as of the last committed batch. You may keep it: each access shows
+        the newest batch. For the service's loop only.
 
         Raises:
-            PartitionNotLive: another process has it, or it is on its way.
+            PartitionNotLive: another process owns the partition, or it is not LIVE yet.
             UnknownPartition: the app has no such partition.
             ServiceClosed: not started yet, or stopped.
             UsageError: the state is no map, or this is another thread.
@@ -132,7 +130,7 @@ class Service(Generic[S]):
     @overload
     def views(self) -> dict[int, View[S]]: ...
     def views(self) -> Mapping[int, View[Any]]:
-        """Partition → view, of all partitions that are LIVE here, by number.
+        """The views of all partitions that are LIVE here, by partition, in the order of the numbers. May be empty.
 
         Raises:
             ServiceClosed, UsageError: as `view`.
@@ -149,12 +147,12 @@ class Service(Generic[S]):
         self._failures.add(callback)
 
     async def start(self) -> None:
-        """HTTP is up when this returns; the cluster may still be unreachable (see `wait_live`).
+        """Start HTTP, then the rest in the background: the cluster may still be unreachable when this returns.
 
         Raises:
             UsageError: the HTTP port is taken.
         """
-        self._loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         self._background.start()
         if self._http is not None:
             http = self.settings.http
@@ -162,9 +160,9 @@ class Service(Generic[S]):
                 self._http.serve(self._control, http.host, http.port)
             )
         self._views.open(lambda: self._runners)
-        self._bringing_up = self._loop.create_task(self._bring_up(), name="bring-up")
+        self._bringing_up = loop.create_task(self._bring_up(), name="bring-up")
         self._bringing_up.add_done_callback(self._tell_refused)
-        self._control.beat(self._loop)
+        self._control.beat(loop)
 
     async def wait_started(self) -> None:
         """Wait until the app is checked against the cluster and membership has begun.
@@ -321,6 +319,7 @@ class Service(Generic[S]):
         )
         supervisor.group = membership
         supervisor.pulse = self._pulse
+        self._requests.open(supervisor, membership)
         watched(self._background.submit(membership.run()), "the membership of the group")
 
     async def _begun(self) -> ClusterView:
@@ -341,52 +340,6 @@ class Service(Generic[S]):
     def _waiting(self, awaited: SnapreplayError) -> None:
         if self._control.waits_for(awaited):
             log.warning("WAITING: %s (%s)", awaited.message, awaited.hint)
-
-    def _request_snapshot(self, partition: int, reason: str, done: OnDone) -> None:
-        """From any thread."""
-        self._ask_runner(partition, lambda runner: runner.request_snapshot(reason, done), done)
-
-    def _request_adoption(self, partition: int, manifest_offset: int, done: OnDone) -> None:
-        """From any thread."""
-        self._ask_runner(
-            partition, lambda runner: runner.request_adoption(manifest_offset, done), done
-        )
-
-    def _ask_runner(
-        self, partition: int, ask: Callable[[PartitionRunner], bool], done: OnDone
-    ) -> None:
-        """`ask` returns whether the partition is LIVE; else `done` is told."""
-        if self._loop is None or self._supervisor is None:
-            done(OperationState.FAILED, None, "the service is not running")
-            return
-        supervisor = self._supervisor
-
-        def asked() -> None:
-            runner = supervisor.runners.get(partition)
-            if runner is None or not ask(runner):
-                done(OperationState.FAILED, None, "the partition is not LIVE here any more")
-
-        self._loop.call_soon_threadsafe(asked)
-
-    def _request_retry(self, partition: int, done: OnDone) -> None:
-        """From any thread."""
-        aside = self._standing_aside()
-        if self._loop is None or self._supervisor is None:
-            done(OperationState.FAILED, None, "the service is not running")
-        elif aside is not None:  # it would claim what is the other process's
-            done(OperationState.FAILED, None, aside)
-        else:
-            self._loop.call_soon_threadsafe(self._supervisor.retry, partition, done)
-
-    def _membership_trouble(self) -> str | None:
-        """From any thread."""
-        membership = self._membership
-        return membership.trouble if membership is not None else None
-
-    def _standing_aside(self) -> str | None:
-        """From any thread."""
-        membership = self._membership
-        return membership.aside if membership is not None else None
 
     def _duplicate(self, error: DuplicateInstance) -> None:
         """The older process steps down with all its partitions. The membership is the other's now, so no LeaveGroup is

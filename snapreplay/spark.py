@@ -25,11 +25,15 @@ if TYPE_CHECKING:
     from snapreplay.snapshots.jobs.outcomes import CompactionReport
     from snapreplay.snapshots.proof.report import AuditReport
 
-__all__ = ["Level", "audit", "register"]
+__all__ = ["Level", "audit", "compact", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make `spark.read.format("snapreplay")` known; see `snapshots.jobs.source.TopicsSource` for its options."""
+    """Make `spark.read.format("snapreplay")` known to this session. docs/spark.md has its views and options.
+
+    `load()` fixes the moment that all actions on the DataFrame see. A wrong option fails it. An action fails if the log
+    does not prove the state.
+    """
     from snapreplay.snapshots.jobs.source import TopicsSource  # noqa: PLC0415 - Spark is an extra
 
     spark.dataSource.register(
@@ -50,16 +54,23 @@ def compact(
     owner: Owner | None = None,
     master: str | None = None,
 ) -> CompactionReport:
-    """Propose a snapshot of the last batch of each partition; see `snapshots.jobs.compact.compact`.
+    """Make a snapshot of the last batch of each partition, and propose it to the owner. The owners may run meanwhile.
+
+    Uses the Spark session of this process. Without one it starts one (about 5 s) and stops it again.
 
     Args:
         app: `module:app` or a path, as the tasks import it; needed where batches recorded no changes.
-        wait_s: how long to wait for the answers of the owners; 0: not at all.
+        wait_s: how long to wait for the answers of the owners, in seconds; 0: not at all.
         owner: hears of the proposals; None: the owners find them by themselves.
         master: of a Spark cluster, such as `spark://HOST:7077`. None: this process, or what spark-submit has chosen.
 
+    Returns:
+        One outcome per partition, in order. A partition whose state is not proven has no proposal and a reason.
+
     Raises:
-        UsageError: Spark is not installed or does not start.
+        UsageError: Spark is not installed or does not start, or the app is not that of `app_id`.
+        SnapreplayError: the job could not run: a topic is missing, no broker answers, a task failed. What was proposed
+            before is valid.
     """
     with _needing_spark("the compaction"):
         from snapreplay.snapshots.jobs.compact import (  # noqa: PLC0415 - Spark is an extra
@@ -81,15 +92,22 @@ def audit(
     since_last: bool = False,
     master: str | None = None,
 ) -> AuditReport:
-    """Prove what the own topics of `app_id` hold at this moment; see `snapshots.jobs.audit.audit`.
+    """Prove what the app's own two topics hold at this moment. The owners may write and trim meanwhile.
+
+    Uses the Spark session of this process. Without one it starts one (about 5 s) and stops it again.
 
     Args:
+        level: what is proven; each level includes those before it.
         app: `module:app` or a path, as the tasks import it. Level REPLAY needs it.
         since_last: prove only what came after the last recorded proof, and record this one.
         master: of a Spark cluster, such as `spark://HOST:7077`. None: this process, or what spark-submit has chosen.
 
+    Returns:
+        The report; it is clean if `findings` is empty.
+
     Raises:
-        UsageError: Spark is not installed or does not start.
+        UsageError: Spark is not installed or does not start, or the app is not that of `app_id`.
+        SnapreplayError: the audit could not run: a topic is missing, no broker answers, a task failed.
     """
     with _needing_spark("the audit"):
         from snapreplay.snapshots.jobs.audit import audit as run  # noqa: PLC0415 - Spark is an extra

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from snapreplay.errors import UsageError
 
+__all__ = ["Window", "hopping", "session", "tumbling"]
+
 
 class Window(NamedTuple):
     """Milliseconds since the epoch, half-open: `end_ms` is not in it."""

@@ -39,6 +39,18 @@ COVERED_BY: dict[str, tuple[str, str]] = {
         "tests/api/routes/test_operations.py",
         "what these routes take and return",
     ),
+    "service/runner_requests.py": (
+        "tests/service/test_service.py",
+        "snapshots, adoptions and retries of a running service go through it",
+    ),
+    "service/core/next_steps.py": (
+        "tests/service/core/test_ownership.py",
+        "what the machine answers: data without behaviour",
+    ),
+    "service/core/outcomes.py": (
+        "tests/service/core/test_ownership.py",
+        "what the machine is told: data without behaviour",
+    ),
     "service/core/effects.py": (
         "tests/service/core/test_events.py",
         "both are values of a union",

@@ -10,10 +10,12 @@ import typer
 from snapreplay.api.cli.exits import ExitCode, refused_unless_it_runs
 from snapreplay.api.cli.options import (
     SPARK,
+    AppOrId,
     BootstrapServers,
     Config,
     Output,
     Overrides,
+    app_id_of,
     settings_from,
 )
 from snapreplay.api.cli.output import (
@@ -41,10 +43,7 @@ def register(app: typer.Typer) -> None:
 
 
 def audit(  # noqa: PLR0913 - an argument is an option of the command
-    app: Annotated[
-        str | None,
-        typer.Argument(metavar="[APP]", help="module:app or path/to/file.py; or use --app-id."),
-    ] = None,
+    app: AppOrId = None,
     *,
     app_id: Annotated[
         str | None, typer.Option("--app-id", metavar="NAME", help="Audit without the app's code.")
@@ -78,7 +77,7 @@ def audit(  # noqa: PLR0913 - an argument is an option of the command
     Exit code 0: no findings; 1: findings; 2: could not run; 4: the proof could not be recorded."""
     from snapreplay.spark import audit as run_audit
 
-    audited = _app_id(app, app_id, level)
+    audited = _audited(app, app_id, level)
     settings = settings_from(config, overrides, bootstrap_servers)
     with refused_unless_it_runs(), written_whole(html) as file:
         report = run_audit(settings, audited, level, app, since_last=since_last, master=master)
@@ -92,28 +91,20 @@ def audit(  # noqa: PLR0913 - an argument is an option of the command
     raise typer.Exit(_exit_code(report))
 
 
+def _audited(app: str | None, app_id: str | None, level: Level) -> str:
+    audited = app_id_of("audit", app, app_id)
+    if app is None and level is Level.REPLAY:
+        raise UsageError(
+            f"--level replay runs the handlers of {audited!r}, but --app-id names no code",
+            hint="name the app instead: `snapreplay audit module:app --level replay`",
+        )
+    return audited
+
+
 def _exit_code(report: AuditReport) -> ExitCode:
     if report.findings:
         return ExitCode.FINDINGS
     return ExitCode.OPERATOR if report.not_recorded else ExitCode.OK
-
-
-def _app_id(app: str | None, app_id: str | None, level: Level = Level.INTEGRITY) -> str:
-    if (app is None) == (app_id is None):
-        raise UsageError(
-            "audit needs either an app or an app id",
-            hint="run `snapreplay audit module:app` or `snapreplay audit --app-id NAME`",
-        )
-    if app_id is not None and level is Level.REPLAY:
-        raise UsageError(
-            f"--level replay runs the handlers of {app_id!r}, but --app-id names no code",
-            hint="name the app instead: snapreplay audit module:app --level replay",
-        )
-    if app_id is not None:
-        return app_id
-    from snapreplay.app.load import load_app
-
-    return load_app(str(app)).app_id
 
 
 def print_report(report: AuditReport, output: Format) -> None:

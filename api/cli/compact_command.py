@@ -12,16 +12,18 @@ import typer
 from snapreplay.api.cli.exits import refused_unless_it_runs
 from snapreplay.api.cli.options import (
     SPARK,
+    AppOrId,
     BootstrapServers,
     Config,
     Output,
     Overrides,
+    app_id_of,
     service_url,
     settings_from,
 )
 from snapreplay.api.cli.output import Format, console, note, print_json, table
 from snapreplay.counted import counted
-from snapreplay.errors import SnapreplayError, UsageError
+from snapreplay.errors import SnapreplayError
 
 if TYPE_CHECKING:
     from snapreplay.api.cli.client import Client, Json
@@ -33,10 +35,7 @@ def register(app: typer.Typer) -> None:
 
 
 def compact(  # noqa: PLR0913 - the options of a command
-    app: Annotated[
-        str | None,
-        typer.Argument(metavar="[APP]", help="module:app or path/to/file.py; or use --app-id."),
-    ] = None,
+    app: AppOrId = None,
     *,
     app_id: Annotated[
         str | None, typer.Option("--app-id", metavar="NAME", help="Compact without the app's code.")
@@ -73,25 +72,12 @@ def compact(  # noqa: PLR0913 - the options of a command
     1: a partition got no proposal, or one was not adopted; 2: could not run."""
     from snapreplay.spark import compact as run
 
-    compacted = _app_id(app, app_id)
+    compacted = app_id_of("compact", app, app_id)
     settings = settings_from(config, overrides, bootstrap_servers)
     with refused_unless_it_runs(), _owner(url, config) as owner:
         report = run(settings, compacted, app, wait_s=wait, owner=owner, master=master)
     print_report(report, output)
     raise typer.Exit(report.exit_code)
-
-
-def _app_id(app: str | None, app_id: str | None) -> str:
-    if (app is None) == (app_id is None):
-        raise UsageError(
-            "compact needs either an app or an app id",
-            hint="run `snapreplay compact module:app` or `snapreplay compact --app-id NAME`",
-        )
-    if app is None:
-        return str(app_id)
-    from snapreplay.app.load import load_app
-
-    return load_app(app).app_id
 
 
 @contextmanager

@@ -27,6 +27,10 @@ AppName = Annotated[
         help="module:app, path/to/file.py or path/to/file.py:app. Default attribute: app.",
     ),
 ]
+AppOrId = Annotated[
+    str | None,
+    typer.Argument(metavar="[APP]", help="module:app or path/to/file.py; or use --app-id."),
+]
 Config = Annotated[
     Path | None,
     typer.Option(
@@ -103,6 +107,24 @@ def _split(override: str) -> tuple[str, str]:
             hint="write it as in `--set kafka.security.protocol=SSL`",
         )
     return name.strip(), value
+
+
+def app_id_of(command: str, app: str | None, app_id: str | None) -> str:
+    """Return the app id of a job that takes an app or an app id.
+
+    Raises:
+        UsageError: both or neither are given, or the app cannot be loaded.
+    """
+    if (app is None) == (app_id is None):
+        raise UsageError(
+            f"{command} needs either an app or an app id",
+            hint=f"run `snapreplay {command} module:app` or `snapreplay {command} --app-id NAME`",
+        )
+    if app_id is not None:
+        return app_id
+    from snapreplay.app.load import load_app
+
+    return load_app(str(app)).app_id
 
 
 def service_url(url: str | None, http_port: int | None, config: Path | None) -> str:

@@ -14,6 +14,8 @@ from snapreplay.api.cli.output import Format, note, print_json
 from snapreplay.errors import SnapreplayError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from snapreplay.api.cli.client import Client, Json
 
 POLL_S = 0.2
@@ -96,15 +98,8 @@ def trigger_snapshot(
     output: Output = Format.TABLE,
 ) -> None:
     """Write full snapshots; processing continues meanwhile."""
-    from snapreplay.api.cli.client import Client
-
-    with Client(service_url(url, http_port, config)) as client:
-        operation = client.trigger_snapshot(partition or None, reason)
-        if wait:
-            operation = _ended(client, operation)
-    _print_operation(operation, output)
-    if operation["state"] == "failed":
-        raise typer.Exit(ExitCode.FINDINGS)
+    asked = service_url(url, http_port, config)
+    _operate(asked, lambda client: client.trigger_snapshot(partition or None, reason), wait, output)
 
 
 def adopt(
@@ -125,10 +120,16 @@ def adopt(
     """Let the owner of a partition judge a snapshot that a job proposes.
 
     Processing continues meanwhile. Exit code with --wait: 0 adopted, 1 rejected."""
+    asked = service_url(url, http_port, config)
+    _operate(asked, lambda client: client.adopt(partition, manifest_offset), wait, output)
+
+
+def _operate(url: str, begin: Callable[[Client], Json], wait: bool, output: Format) -> None:
+    """Begin an operation, print it, and end with 1 if it failed."""
     from snapreplay.api.cli.client import Client
 
-    with Client(service_url(url, http_port, config)) as client:
-        operation = client.adopt(partition, manifest_offset)
+    with Client(url) as client:
+        operation = begin(client)
         if wait:
             operation = _ended(client, operation)
     _print_operation(operation, output)

@@ -1,7 +1,8 @@
 """What follows when an ownership ends, as one pure function: `step(ownership, outcome) -> (ownership, next)`.
 
 An ownership is one fence, one recovery and the processing after it. What ends it is an outcome; so is the answer to
-each question that has to be asked before the next one begins. ARCHITECTURE.md has the table ("What ends an ownership").
+each question that has to be asked before the next one begins (`outcomes.py`). `next_steps.py` has the answers.
+ARCHITECTURE.md has the table ("What ends an ownership").
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import assert_never
 
-from snapreplay.errors import AccessError, Reaction, ReleaseError, SnapreplayError
+from snapreplay.errors import AccessError, Reaction, SnapreplayError
 from snapreplay.service.core.backoff import RetryPauses
 from snapreplay.service.core.batch_failures import BatchFailures, HalfApplied
 from snapreplay.service.core.bisection import NO_EVENTS, Events
@@ -26,6 +27,27 @@ from snapreplay.service.core.kafka_errors import (
     Fenced,
     RefusedRecord,
     RefusedTopic,
+)
+from snapreplay.service.core.next_steps import (
+    AskForLoss,
+    AskForOwner,
+    Fail,
+    Lose,
+    Next,
+    Own,
+    Pause,
+    StandAside,
+    StandBack,
+)
+from snapreplay.service.core.outcomes import (
+    Done,
+    Ended,
+    Interrupted,
+    LossAnswered,
+    Outcome,
+    OwnerAnswered,
+    OwnerUnknown,
+    Retried,
 )
 from snapreplay.service.core.owners import NotAssigned, Superseded, Takeovers
 from snapreplay.service.core.refusals import (
@@ -53,146 +75,6 @@ class Stage(StrEnum):
     STANDING_BACK = "another process has claimed the partition"
     ASIDE = "another process uses our instance id"
     FAILED = "a person must act"
-
-
-# ------------------------------------------------------------------------------- outcomes
-
-
-@dataclass(frozen=True)
-class Ended:
-    """An ownership ended: `error` is None when it was stopped. `owner_epoch` and `batch` are the last ones known;
-    `failed` is the batch that was not answered OK, `failed_events` what was due in it. `at` is the loop's time, in
-    seconds."""
-
-    error: Exception | None
-    at: float = 0.0
-    owner_epoch: int | None = None
-    batch: int | None = None
-    failed: Increment | None = None
-    failed_events: Events = NO_EVENTS
-
-
-@dataclass(frozen=True)
-class LossAnswered:
-    """Why nothing can be committed to the chain any more; None: nothing has changed, or nobody answers."""
-
-    loss: SnapreplayError | None
-
-
-@dataclass(frozen=True)
-class OwnerAnswered:
-    """The newest claim after ours; None: nobody has claimed. `at` is the loop's time in seconds."""
-
-    newer: Claim | None
-    at: float = 0.0
-
-
-@dataclass(frozen=True)
-class OwnerUnknown:
-    """The log could not be asked."""
-
-    error: SnapreplayError
-
-
-@dataclass(frozen=True)
-class Done:
-    """What was asked for is done, or its wait is over."""
-
-
-@dataclass(frozen=True)
-class Interrupted:
-    """The wait was ended by a stop or a refusal."""
-
-
-@dataclass(frozen=True)
-class Retried:
-    """An operator asked for it. `refused`: why the cluster, as it is now, is still refused."""
-
-    refused: SnapreplayError | None
-
-
-Outcome = Ended | LossAnswered | OwnerAnswered | OwnerUnknown | Done | Interrupted | Retried
-
-
-# ------------------------------------------------------------------------------- what is next
-
-
-@dataclass(frozen=True)
-class Own:
-    """Fence, recover and process, unless stopped or refused."""
-
-
-@dataclass(frozen=True)
-class AskForLoss:
-    """Ask whether the increments topic is still the one that was written to."""
-
-
-@dataclass(frozen=True)
-class AskForOwner:
-    """Ask the log for a claim after ours."""
-
-
-@dataclass(frozen=True)
-class Lose:
-    """The increments topic was deleted or replaced: the state in memory is the only copy. The next recovery waits for
-    the topic and writes the state."""
-
-    error: SnapreplayError
-
-
-@dataclass(frozen=True)
-class Pause:
-    """Back off, and show why."""
-
-    seconds: float
-    error: SnapreplayError
-
-
-@dataclass(frozen=True)
-class StandBack:
-    """Wait until the group gives us the partition. It was taken from us `times` times in a row."""
-
-    newer: Claim
-    error: ReleaseError
-    times: int
-
-
-@dataclass(frozen=True)
-class StandAside:
-    """Wait until an assignment gives us the partition. Meanwhile the process leaves the group.
-
-    Attributes:
-        is_new: nothing was refused yet; an assignment from before does not count.
-        has_claimed: the log shows a claim of the other process.
-    """
-
-    error: DuplicateInstance
-    is_new: bool
-    has_claimed: bool
-
-
-@dataclass(frozen=True)
-class Fail:
-    """Wait until an operator acts.
-
-    Attributes:
-        is_told: the hint was already logged, once for all partitions.
-        is_unproven: the log does not hold the state in memory.
-        is_defect: nobody knows what the state in memory is.
-        may_be_written: another process may still write what this one could not go on from.
-    """
-
-    error: Exception
-    is_told: bool
-    is_unproven: bool
-    is_defect: bool
-    may_be_written: bool
-
-
-Next = Own | AskForLoss | AskForOwner | Lose | Pause | StandBack | StandAside | Fail
-
-
-# ------------------------------------------------------------------------------- the machine
 
 
 @dataclass(frozen=True)

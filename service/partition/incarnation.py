@@ -11,8 +11,8 @@ from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import refusals
 from snapreplay.service.core.batch_failures import HalfApplied
 from snapreplay.service.core.bisection import NO_EVENTS
+from snapreplay.service.core.outcomes import Ended
 from snapreplay.service.core.owners import Superseded
-from snapreplay.service.core.ownership import Ended
 from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.live.pipeline import Live
 from snapreplay.service.live.value_check import ValueChecks, named

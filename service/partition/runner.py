@@ -12,28 +12,28 @@ from snapreplay.errors import SnapreplayError
 from snapreplay.service.control.protocol import OnDone, OperationState
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.custody import IncrementsReplaced
-from snapreplay.service.core.ownership import (
+from snapreplay.service.core.next_steps import (
     AskForLoss,
     AskForOwner,
-    Done,
-    Ended,
     Fail,
-    Interrupted,
     Lose,
-    LossAnswered,
     Next,
-    Outcome,
     Own,
-    OwnerAnswered,
-    Ownership,
-    OwnerUnknown,
     Pause,
-    Retried,
     StandAside,
     StandBack,
-    is_defect,
-    step,
 )
+from snapreplay.service.core.outcomes import (
+    Done,
+    Ended,
+    Interrupted,
+    LossAnswered,
+    Outcome,
+    OwnerAnswered,
+    OwnerUnknown,
+    Retried,
+)
+from snapreplay.service.core.ownership import Ownership, is_defect, step
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.live.pipeline import Live

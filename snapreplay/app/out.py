@@ -30,7 +30,7 @@ _SHOWN_BYTES = 40
 
 
 class Out:
-    """A handler's third argument. Its outputs become visible when the batch commits, all or none.
+    """What a handler sends to. Its outputs become visible when the batch commits, all or none, in the order sent.
 
     Attributes:
         staged: outputs so far, in the order sent; for the fold only.
@@ -58,12 +58,14 @@ class Out:
         headers: Sequence[tuple[str, bytes]] | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
-        """Encode at once: later changes to `value` do not change the output.
+        """Encode an output at once, and stage it. Later changes to `value` do not change it.
 
         Args:
-            partition: None: the input record's, if the keys are the same bytes and the topics have
-                equally many partitions, else by hash of the key.
-            timestamp_ms: since the epoch; None: the time of writing.
+            topic: one of the app's outputs.
+            partition: None: that of the state, if the key is null, or if it is the key of the input record or of the
+                timer and the topics have equally many partitions; otherwise Kafka's hash of the key decides.
+            headers: None: no headers.
+            timestamp_ms: milliseconds since the epoch; None: the time of writing.
 
         Raises:
             RecordError: the topic is not an output of the app, or the record cannot be encoded or is

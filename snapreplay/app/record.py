@@ -56,9 +56,13 @@ class RawRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class Record(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
-    """One decoded input record, as a handler sees it.
+    """One decoded input record, as a handler sees it. All of it is the same in every replay.
 
-    Everything here is the same on the first pass and on every replay.
+    Attributes:
+        topic, partition, offset: its place in Kafka.
+        timestamp_ms: milliseconds since the epoch, as the producer or the broker has set it.
+        key, value: decoded by the codecs of the topic; None only if the codec accepts null.
+        headers: (name, bytes), in order; a name may come twice. Empty if there are none.
     """
 
     app_id: str
@@ -72,7 +76,7 @@ class Record(msgspec.Struct, Generic[K, V], frozen=True, gc=False):
 
     @property
     def id(self) -> str:
-        """Unique and stable name, "payments-3-1042"."""
+        """Topic, partition and offset as one unique name: "payments-3-1042"."""
         return f"{self.topic}-{self.partition}-{self.offset}"
 
     @property

@@ -20,11 +20,10 @@ _LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 class Topic(Generic[K, V]):
-    """`Topic("payments")` has text keys and JSON values; `Topic("payments", key=i64,
-    value=json(Payment))` is a `Topic[int, Payment]`.
+    """An input or output topic: its name, and a codec each for its keys and its values.
 
-    Declared once and used by identity: inputs, outputs, handlers and `out.send` name the same
-    object.
+    `Topic("payments")` has text keys and JSON values. `Topic("payments", key=i64, value=json(Payment))` is a
+    `Topic[int, Payment]`. Declare a topic once: inputs, outputs, handlers and `out.send` must name the same object.
     """
 
     __slots__ = ("key", "name", "value")

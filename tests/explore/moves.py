@@ -8,6 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from snapreplay.errors import SnapreplayError
+from snapreplay.service.core import outcomes
 from snapreplay.service.core import ownership as machine
 from snapreplay.service.core.chain import Chain
 from snapreplay.service.core.lineage import Lineage
@@ -50,9 +51,9 @@ def _ask(turn: Turn) -> Iterator[Move]:
     newer = turn.world.newer_claim(turn.owner.ownership.owner_epoch)
     idle, asks = turn.now(asks=False), "who has claimed since:"
     words = "nobody" if newer is None else newer.instance_id
-    yield f"asks the log {asks} {words}", follow(idle, machine.OwnerAnswered(newer))
+    yield f"asks the log {asks} {words}", follow(idle, outcomes.OwnerAnswered(newer))
     if newer is not None and turn.world.faults:
-        nobody = machine.OwnerAnswered(None)
+        nobody = outcomes.OwnerAnswered(None)
         yield f"asks a stale leader {asks} nobody", follow(idle.faulty(), nobody)
 
 

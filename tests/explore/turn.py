@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from snapreplay.errors import SnapreplayError
+from snapreplay.service.core import next_steps, outcomes
 from snapreplay.service.core import ownership as machine
 from snapreplay.service.core.kafka_errors import CommitInDoubt, Fenced
 from snapreplay.snapshots.format.records import Increment
@@ -56,11 +57,11 @@ def ended(
     owner_epoch: int | None = None,
 ) -> World:
     epoch = owner_epoch if owner_epoch is not None else turn.owner.ownership.owner_epoch
-    outcome = machine.Ended(error, 0.0, epoch, 0, failed)
+    outcome = outcomes.Ended(error, 0.0, epoch, 0, failed)
     return follow(turn.now(recovery=None, doing=None, view=None), outcome)
 
 
-def follow(turn: Turn, outcome: machine.Outcome) -> World:
+def follow(turn: Turn, outcome: outcomes.Outcome) -> World:
     ownership, following = machine.step(turn.owner.ownership, outcome)
     ownership = replace(
         ownership,
@@ -70,15 +71,15 @@ def follow(turn: Turn, outcome: machine.Outcome) -> World:
     )
     turn = turn.now(ownership=ownership)
     match following:
-        case machine.Own():
+        case next_steps.Own():
             return turn.done()
-        case machine.AskForLoss():
-            return follow(turn, machine.LossAnswered(None))
-        case machine.AskForOwner():
+        case next_steps.AskForLoss():
+            return follow(turn, outcomes.LossAnswered(None))
+        case next_steps.AskForOwner():
             return turn.now(asks=True).done()
-        case machine.Pause():
-            return follow(turn, machine.Done())
-        case machine.StandBack():
+        case next_steps.Pause():
+            return follow(turn, outcomes.Done())
+        case next_steps.StandBack():
             back = replace(ownership, stage=machine.Stage.OWNING)
             return turn.now(kept=None, stands_back=True, ownership=back).done()
         case _:

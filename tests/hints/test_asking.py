@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from snapreplay.api import server
 from snapreplay.api.app import create_app
-from snapreplay.api.cli import audit_command, client, compact_command, options
+from snapreplay.api.cli import audit_command, client, options
 from snapreplay.api.cli.root import app as commands
 from snapreplay.errors import SnapreplayError
 from snapreplay.snapshots.proof.level import Level
@@ -110,23 +110,19 @@ OPTIONS: dict[str, tuple[Callable[[], Any], str, Callable[[str], Any]]] = {
         lambda given: options.service_url(given, None, None),
     ),
     "an app or an app id": (
-        lambda: audit_command._app_id(None, None), r"--app-id ([^\s`]+)",
-        lambda given: audit_command._app_id(None, given),
-    ),
-    "an app or an app id to compact": (
-        lambda: compact_command._app_id(None, None), r"--app-id ([^\s`]+)",
-        lambda given: compact_command._app_id(None, given),
+        lambda: options.app_id_of("audit", None, None), r"audit --app-id ([^\s`]+)",
+        lambda given: options.app_id_of("audit", None, given),
     ),
     "the app for a replay": (
-        lambda: audit_command._app_id(None, "ledger", Level.REPLAY), r"audit module:app --level (\w+)",
-        lambda given: audit_command._app_id("examples.ledger:app", None, Level(given)),
+        lambda: audit_command._audited(None, "ledger", Level.REPLAY), r"audit module:app --level (\w+)",
+        lambda given: audit_command._audited("examples.ledger:app", None, Level(given)),
     ),
 }  # fmt: skip
 
 
 @carries_out(
-    "api/cli/audit_command.py::_app_id",
-    "api/cli/compact_command.py::_app_id",
+    "api/cli/audit_command.py::_audited",
+    "api/cli/options.py::app_id_of",
     "api/cli/options.py::_split",
     "api/cli/options.py::service_url",
 )

@@ -11,7 +11,7 @@ from snapreplay.service import supervisor as module
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core.kafka_errors import Unreachable
-from snapreplay.service.core.ownership import Ended, Interrupted
+from snapreplay.service.core.outcomes import Ended, Interrupted
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.refusals import DuplicateInstance
 from snapreplay.service.partition.incarnation import Incarnation

@@ -7,7 +7,7 @@ import pytest
 
 from snapreplay.app.ranges import InputRange
 from snapreplay.errors import RecordId, StopError
-from snapreplay.service.core import ownership as machine
+from snapreplay.service.core import next_steps
 from snapreplay.service.core.batch_failures import (
     BatchFailures,
     HalfApplied,
@@ -21,26 +21,26 @@ from snapreplay.service.core.kafka_errors import (
     RefusedRecord,
     Unreachable,
 )
-from snapreplay.service.core.owners import NotAssigned, Superseded, TakenAgain
-from snapreplay.service.core.ownership import (
-    ASK_AGAIN_SECONDS,
+from snapreplay.service.core.next_steps import (
     AskForLoss,
     AskForOwner,
-    Done,
-    Ended,
     Fail,
-    Interrupted,
-    LossAnswered,
     Own,
-    OwnerAnswered,
-    OwnerUnknown,
     Pause,
-    Retried,
-    Stage,
     StandAside,
     StandBack,
-    step,
 )
+from snapreplay.service.core.outcomes import (
+    Done,
+    Ended,
+    Interrupted,
+    LossAnswered,
+    OwnerAnswered,
+    OwnerUnknown,
+    Retried,
+)
+from snapreplay.service.core.owners import NotAssigned, Superseded, TakenAgain
+from snapreplay.service.core.ownership import ASK_AGAIN_SECONDS, Stage, step
 from snapreplay.service.core.refusals import DuplicateInstance, LogCut, NotInitialised
 from tests.docs.ownerships import BEGINNING, cases
 from tests.docs.recoveries import NAMESAKE, THEIRS
@@ -69,7 +69,7 @@ def test_every_outcome_of_every_stage_has_an_answer():
     assert {before.stage for before, *_ in cases()} == set(Stage)
     for before, _, outcome in cases():
         _, following = step(before, outcome)
-        assert isinstance(following, machine.Next)
+        assert isinstance(following, next_steps.Next)
 
 
 def test_a_doubt_is_asked_about_before_anybody_is_fenced_and_once_more_after_the_pause():

@@ -1,0 +1,69 @@
+"""What HTTP asks of the runners, carried from its thread into their loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from snapreplay.service.control.protocol import OnDone, OperationState
+from snapreplay.service.kafka.membership import Membership
+from snapreplay.service.partition.runner import PartitionRunner
+from snapreplay.service.service_control import Callbacks
+from snapreplay.service.supervisor import Supervisor
+
+
+class RunnerRequests:
+    """To the partitions of one service, from any thread. Before `open` each request fails at once."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._supervisor: Supervisor | None = None
+        self._membership: Membership | None = None
+
+    @property
+    def callbacks(self) -> Callbacks:
+        """What `ServiceControl` calls."""
+        return Callbacks(
+            self._snapshot, self._adoption, self._retry, self._trouble, self._standing_aside
+        )
+
+    def open(self, supervisor: Supervisor, membership: Membership) -> None:
+        """From now on requests reach the runners. To be called in their loop."""
+        self._membership = membership
+        self._supervisor = supervisor
+        self._loop = asyncio.get_running_loop()
+
+    def _snapshot(self, partition: int, reason: str, done: OnDone) -> None:
+        self._ask(partition, lambda runner: runner.request_snapshot(reason, done), done)
+
+    def _adoption(self, partition: int, manifest_offset: int, done: OnDone) -> None:
+        self._ask(partition, lambda runner: runner.request_adoption(manifest_offset, done), done)
+
+    def _ask(self, partition: int, ask: Callable[[PartitionRunner], bool], done: OnDone) -> None:
+        """`ask` returns whether the partition is LIVE; else `done` is told."""
+        if self._loop is None or self._supervisor is None:
+            done(OperationState.FAILED, None, "the service is not running")
+            return
+        supervisor = self._supervisor
+
+        def asked() -> None:
+            runner = supervisor.runners.get(partition)
+            if runner is None or not ask(runner):
+                done(OperationState.FAILED, None, "the partition is not LIVE here any more")
+
+        self._loop.call_soon_threadsafe(asked)
+
+    def _retry(self, partition: int, done: OnDone) -> None:
+        aside = self._standing_aside()
+        if self._loop is None or self._supervisor is None:
+            done(OperationState.FAILED, None, "the service is not running")
+        elif aside is not None:  # it would claim what is the other process's
+            done(OperationState.FAILED, None, aside)
+        else:
+            self._loop.call_soon_threadsafe(self._supervisor.retry, partition, done)
+
+    def _trouble(self) -> str | None:
+        return self._membership.trouble if self._membership is not None else None
+
+    def _standing_aside(self) -> str | None:
+        return self._membership.aside if self._membership is not None else None
