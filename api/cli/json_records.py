@@ -80,7 +80,9 @@ def _record_of(
             f"partition {given.partition} does not exist: there are {partition_count} (0 to {partition_count - 1})"
         )
     if given.timestamp_ms is not None and not is_timestamp(given.timestamp_ms):
-        raise _Refused(f"timestamp_ms {given.timestamp_ms} is no time: before 1970, or beyond 64 bits")
+        raise _Refused(
+            f"timestamp_ms {given.timestamp_ms} is no time: before 1970, or beyond 64 bits"
+        )
     key = _bytes_of("key", topic.key, given.key)
     value = _bytes_of("value", topic.value, given.value)
     headers = given.headers.items() if isinstance(given.headers, dict) else given.headers

@@ -78,7 +78,12 @@ def module_of(name: str) -> str:
     """
     module = name.replace("-", "_")
     legal = name.isascii() and module.isidentifier() and len(name) <= NAME_MAX
-    if not legal or iskeyword(module) or module in sys.stdlib_module_names or module in {"snapreplay", "tests"}:
+    if (
+        not legal
+        or iskeyword(module)
+        or module in sys.stdlib_module_names
+        or module in {"snapreplay", "tests"}
+    ):
         raise UsageError(
             f"{name!r} cannot name a folder, an app id and a module",
             hint='begin with a letter, go on with letters, digits, "-" or "_", and use no keyword and no name of the'

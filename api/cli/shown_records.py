@@ -149,7 +149,9 @@ def _text(document: Document) -> str:
     parts += [document[name] for name in ("key_error", "value_error") if name in document]
     if "dead_letter" in document:
         why = document["dead_letter"]
-        parts.append(f"dead letter: {why['message']}" if "message" in why else "a note, no dead letter")
+        parts.append(
+            f"dead letter: {why['message']}" if "message" in why else "a note, no dead letter"
+        )
     return "  ".join(parts)
 
 
