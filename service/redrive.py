@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from snapreplay.app.app import App
-from snapreplay.app.dead_letter import PREFIX
+from snapreplay.app.dead_letter import PREFIX, Headers
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.record import InputRecord, Output
 from snapreplay.errors import UsageError
@@ -114,8 +114,9 @@ def is_note(record: InputRecord) -> bool:
 
 
 def _note_of(record: InputRecord) -> int | None:
-    for name, data in record.headers:
-        if name == REDRIVEN_HEADER:
+    """A note has one header. A dead letter has more, even if its record had that of a note."""
+    match record.headers:
+        case ((name, data),) if name == REDRIVEN_HEADER:
             return int(data)
     return None
 
@@ -138,7 +139,10 @@ class _Gone(Exception):
 
 async def _original(letter: InputRecord, inputs: Reader, counts: dict[str, int]) -> Output:
     """The record as it was, with its own time."""
-    why = {n.removeprefix(PREFIX): d for n, d in letter.headers if n.startswith(PREFIX)}
+    headers, reasons = _parted(letter.headers)
+    why = {name.removeprefix(PREFIX): data for name, data in reasons}
+    if "timer" in why:
+        raise _Gone(f"{_timer(why)} is no record: a handler may set it again")
     try:
         topic, partition = why["topic"].decode(), int(why["partition"])
         offset, timestamp_ms = int(why["offset"]), int(why["timestamp_ms"])
@@ -146,7 +150,7 @@ async def _original(letter: InputRecord, inputs: Reader, counts: dict[str, int])
         raise _Gone(f"it does not say where it comes from ({error})") from error
     if partition >= counts.get(topic, 0):
         raise _Gone(f"{topic}-{partition} is no input partition of the app")
-    record = letter
+    key, value = letter.key, letter.value
     if "dropped" in why:  # it was too large for the dead-letters topic
         source = TopicPartition(topic, partition)
         bounds = await inputs.bounds(source)
@@ -155,6 +159,21 @@ async def _original(letter: InputRecord, inputs: Reader, counts: dict[str, int])
             raise _Gone(
                 f"its {why['dropped'].decode()} did not fit into the dead letter, and {source}-{offset} is gone"
             )
-        record = whole
-    headers = tuple((n, d) for n, d in record.headers if not n.startswith(PREFIX))
-    return Output(topic, record.key, record.value, partition, False, timestamp_ms, headers)
+        key, value, headers = whole.key, whole.value, tuple(whole.headers)
+    return Output(topic, key, value, partition, False, timestamp_ms, headers)
+
+
+def _parted(headers: Sequence[tuple[str, bytes]]) -> tuple[Headers, Headers]:
+    """The headers that the record had, and the reasons behind them. The record may have reasons of its own, if it was
+    the dead letter of another app."""
+    firsts = (f"{PREFIX}topic", f"{PREFIX}timer")
+    starts = [at for at, (name, _) in enumerate(headers) if name in firsts]
+    start = starts[-1] if starts else len(headers)
+    return tuple(headers[:start]), tuple(headers[start:])
+
+
+def _timer(why: dict[str, bytes]) -> str:
+    name, store, key, at_ms = (
+        why.get(each, b"").decode(errors="replace") for each in ("timer", "store", "key", "at_ms")
+    )
+    return f"timer {name} of {store}[{key}] at {at_ms}"

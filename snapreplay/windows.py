@@ -48,7 +48,8 @@ def hopping(at_ms: int, size_ms: int, every_ms: int) -> list[Window]:
 
 def session(at_ms: int, gap_ms: int, current: Window | None = None) -> Window:
     """Returns the session that `at_ms` belongs to: `current`, made longer if need be, or a new one. A session ends when
-    nothing has come for `gap_ms`.
+    nothing has come for `gap_ms`. If its end is not after stream time, the record is too late: it must not replace
+    `current`, which may be later.
 
     Raises:
         UsageError: a gap below 1.

@@ -109,7 +109,6 @@ COVERED_BY: dict[str, tuple[str, str]] = {
     "snapreplay/__init__.py": ("tests/test_packaging.py", "what it does is being importable"),
     "api/cli/dev_command.py": ("tests/api/cli/test_dev.py", "its options are tried there"),
     "api/cli/topics_of.py": ("tests/api/cli/test_feed_command.py", "feed and tail name topics"),
-    "api/cli/shown_records.py": ("tests/api/cli/test_feed_command.py", "tail shows with it"),
     "api/cli/tail_command.py": ("tests/api/cli/test_feed_command.py", "what is fed is looked at"),
     "api/cli/redrive_command.py": ("tests/api/cli/test_feed_command.py", "what is fed may fail"),
     "snapreplay/testing/real_broker.py": (

@@ -97,3 +97,5 @@ async def _prepare(app: App[Any], settings: Settings, partitions: int) -> None:
         note(f"topic:    {line}")
     for line in await init_app(app, settings, cluster):
         note(f"genesis:  {line}")
+    # A new broker has no coordinator of groups until the first question. Asked by the service, it logs errors.
+    await cluster.member_count(app.app_id)

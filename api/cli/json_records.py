@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from snapreplay.app.codecs import Codec
+from snapreplay.app.made_record import is_timestamp
 from snapreplay.app.out import headers_upper_bound, size_upper_bound
 from snapreplay.app.record import Output
 from snapreplay.app.topic import Topic
@@ -78,8 +79,10 @@ def _record_of(
         raise _Refused(
             f"partition {given.partition} does not exist: there are {partition_count} (0 to {partition_count - 1})"
         )
-    if given.timestamp_ms is not None and given.timestamp_ms < 0:
-        raise _Refused(f"timestamp_ms {given.timestamp_ms} is before 1970")
+    if given.timestamp_ms is not None and not is_timestamp(given.timestamp_ms):
+        raise _Refused(
+            f"timestamp_ms {given.timestamp_ms} is no time: before 1970, or beyond 64 bits"
+        )
     key = _bytes_of("key", topic.key, given.key)
     value = _bytes_of("value", topic.value, given.value)
     headers = given.headers.items() if isinstance(given.headers, dict) else given.headers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib.resources import files
+from keyword import iskeyword
 from pathlib import Path
 from string import Template
 from typing import Annotated
@@ -39,7 +40,8 @@ def new(
     made = make_project(name, Path.cwd())
     for path in made:
         print(f"created {path}")
-    print(f"next: cd {name}; python -m pytest; snapreplay dev {module_of(name)}.py --reload")
+    tests = "pip install pytest pytest-asyncio; python -m pytest"
+    print(f"next: cd {name}; {tests}; snapreplay dev {module_of(name)}.py --reload")
 
 
 def make_project(name: str, parent: Path) -> list[Path]:
@@ -76,9 +78,15 @@ def module_of(name: str) -> str:
     """
     module = name.replace("-", "_")
     legal = name.isascii() and module.isidentifier() and len(name) <= NAME_MAX
-    if not legal or module in sys.stdlib_module_names or module in {"snapreplay", "tests"}:
+    if (
+        not legal
+        or iskeyword(module)
+        or module in sys.stdlib_module_names
+        or module in {"snapreplay", "tests"}
+    ):
         raise UsageError(
             f"{name!r} cannot name a folder, an app id and a module",
-            hint='begin with a letter, go on with letters, digits, "-" or "_", and use no name of the standard library',
+            hint='begin with a letter, go on with letters, digits, "-" or "_", and use no keyword and no name of the'
+            " standard library",
         )
     return module

@@ -55,5 +55,5 @@ def redrive(
     would = "would be sent" if dry_run else "sent"
     for place, count in sorted(done.sent.items()):
         print(f"{would} back to {place}: {counted(count, 'record')}")
-    if not done.sent:
+    if not done.sent and not done.left:
         print("no dead letters to send back")

@@ -22,6 +22,10 @@ from snapreplay.app.topic import Topic
 from snapreplay.errors import SnapreplayError
 from snapreplay.snapshots.format.envelope import MAGIC, decode
 from snapreplay.snapshots.format.records import ChangesRecord, Chunk
+from snapreplay.state.keys import stored_key
+from snapreplay.state.stamp import bare
+from snapreplay.state.timers import TimerKey
+from snapreplay.state.unknown_store import PERIODS_STORE, TIMERS_STORE
 
 Document = dict[str, Any]
 _TEXT_MAX = 2000
@@ -90,27 +94,47 @@ def _own(record: InputRecord) -> Document:
     kind = type(entry).__name__.removesuffix("Record").lower()
     match entry:
         case ChangesRecord(batch, part, stores):
-            changed = {name: _entries(changes) for name, changes in stores.items()}
+            changed = {name: _entries(name, changes) for name, changes in stores.items()}
             return {"kind": kind, "batch": batch, "part": part, "stores": changed}
         case Chunk(snapshot_id, sequence, store, slices):
             entries = {k: v for one in slices for k, v in one.entries.items()}
             found = {"snapshot_id": snapshot_id, "sequence": sequence, "store": store}
-            return {"kind": kind, **found, "entries": _entries(entries)}
+            return {"kind": kind, **found, "entries": _entries(store, entries)}
         case _:
             return {"kind": kind, **builtins_of(entry)}
 
 
-def _entries(entries: dict[bytes, bytes | None] | dict[bytes, bytes]) -> list[list[Any]]:
+def _entries(
+    store: str, entries: dict[bytes, bytes | None] | dict[bytes, bytes]
+) -> list[list[Any]]:
     """Pairs, because keys need not be text. A deleted key has null."""
+    key_of = _timer if store in (TIMERS_STORE, PERIODS_STORE) else _key
     return [
-        [_packed(key), None if value is None else _packed(value)] for key, value in entries.items()
+        [key_of(key), None if value is None else _value(value)] for key, value in entries.items()
     ]
 
 
-def _packed(data: bytes) -> Any:
-    """Keys and values of a map are msgpack; those of another state are the app's own bytes."""
+def _timer(data: bytes) -> Any:
+    """Store, name, key."""
     try:
-        return builtins_of(msgspec.msgpack.decode(data))
+        timer = TimerKey.decoded(data)
+    except msgspec.MsgspecError:
+        return document_of_bytes(data)
+    return [timer.store, timer.name, _key(timer.key) if timer.key else None]
+
+
+def _key(data: bytes) -> Any:
+    """That of a map, or of another state the app's own bytes."""
+    try:
+        return builtins_of(stored_key(data))
+    except (msgspec.MsgspecError, ValueError):
+        return document_of_bytes(data)
+
+
+def _value(data: bytes) -> Any:
+    """As `_key`, without the time of the last touch."""
+    try:
+        return builtins_of(msgspec.msgpack.decode(bare(data)))
     except (msgspec.MsgspecError, ValueError):
         return document_of_bytes(data)
 
@@ -125,7 +149,9 @@ def _text(document: Document) -> str:
     parts += [document[name] for name in ("key_error", "value_error") if name in document]
     if "dead_letter" in document:
         why = document["dead_letter"]
-        parts.append(f"dead letter: {why['message']}" if "message" in why else "no dead letter")
+        parts.append(
+            f"dead letter: {why['message']}" if "message" in why else "a note, no dead letter"
+        )
     return "  ".join(parts)
 
 

@@ -141,6 +141,11 @@ class App(Generic[S]):
         Raises:
             UsageError: the name is taken or not legal, or `every` is no period, or the function cannot be called.
         """
+        if callable(name):
+            raise UsageError(
+                f"{self.app_id}: @app.timer without a name registers nothing: {place_of(name)}",
+                hint='name it, `@app.timer("reminder")`, or give it a period, `@app.timer(every=timedelta(minutes=1))`',
+            )
         every_ms = period_ms(every)
 
         def register(function: TimerHandler[S]) -> TimerHandler[S]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from snapreplay.app.code_version import place_of
@@ -12,6 +13,7 @@ from snapreplay.app.codecs import Codec
 from snapreplay.app.record import InputRecord, id_of
 from snapreplay.app.timer import Timer
 from snapreplay.app.topic import Topic
+from snapreplay.app.user_modules import is_own
 from snapreplay.errors import RecordError, RecordId
 
 NEVER_HANDLER_ERRORS = (MemoryError, ImportError)
@@ -35,7 +37,7 @@ def record_error(
     if undecodable is not None:
         return undecodable
     if isinstance(error, RecordError):
-        return _located(record, error)
+        return _located(record, handler, error)
     return _raised(record, handler, error)
 
 
@@ -46,12 +48,13 @@ def timer_error(
     if isinstance(error, RecordError):
         if error.timer_id is None:
             error.timer_id = timer.id
-            error.message = f"timer {timer.id}: {error.message}"
+            error.message = f"timer {timer.id}: {error.message}{_line_of(error, handler)}"
             error.args = (error.message,)
         return error
     place = "" if handler is None else f" {place_of(handler)}"
+    raised = f"raised {type(error).__name__}: {error}{_line_of(error, handler)}"
     found = RecordError(
-        f"timer {timer.id}: handler{place} raised {type(error).__name__}: {error}",
+        f"timer {timer.id}: handler{place} {raised}",
         exception=type(error).__name__,
         traceback="".join(traceback.format_exception(error)[-_TRACEBACK_LINES:]),
     )
@@ -103,11 +106,13 @@ def _bad_bytes(
     )
 
 
-def _located(record: InputRecord, error: RecordError) -> RecordError:
+def _located(
+    record: InputRecord, handler: Callable[..., object], error: RecordError
+) -> RecordError:
     """Adds the record to an error of `out.send` or of the state, which do not know it."""
     if error.record_id is None:
         error.record_id = id_of(record)
-        error.message = f"{error.record_id}: {error.message}"
+        error.message = f"{error.record_id}: {error.message}{_line_of(error, handler)}"
         error.args = (error.message,)
     return error
 
@@ -115,11 +120,21 @@ def _located(record: InputRecord, error: RecordError) -> RecordError:
 def _raised(record: InputRecord, handler: Callable[..., object], error: Exception) -> RecordError:
     record_id = id_of(record)
     lines = traceback.format_exception(error)
+    raised = f"raised {type(error).__name__}: {error}{_line_of(error, handler)}"
     found = RecordError(
-        f"{record_id}: handler {place_of(handler)} raised {type(error).__name__}: {error}",
+        f"{record_id}: handler {place_of(handler)} {raised}",
         record_id=record_id,
         exception=type(error).__name__,
         traceback="".join(lines[-_TRACEBACK_LINES:]),
     )
     found.__cause__ = error
     return found
+
+
+def _line_of(error: Exception, handler: Callable[..., object] | None) -> str:
+    """The innermost line of the author's own code, " at rules.py:3"; empty if the error comes from none."""
+    tops = {str(getattr(handler, "__module__", "")).partition(".")[0]}
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        if is_own(str(frame.f_globals.get("__name__", "")), tops):
+            return f" at {Path(frame.f_code.co_filename).name}:{line}"
+    return ""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from snapreplay.app.codecs import Codec
+from snapreplay.app.out import TIMESTAMP_MS_MAX
 from snapreplay.app.record import RawRecord
 from snapreplay.app.topic import Topic
 from snapreplay.errors import UsageError
@@ -29,7 +30,7 @@ def record(
     record before it, 1 for the first.
 
     Raises:
-        UsageError: the topic's codec does not encode this key or value.
+        UsageError: the topic's codec does not encode this key or value, or `timestamp_ms` is none.
     """
     return record_raw(
         topic,
@@ -51,8 +52,13 @@ def record_raw(
     """As `record`, with the bytes as they are in Kafka: they need not decode.
 
     Raises:
-        UsageError: key or value is no bytes.
+        UsageError: key or value is no bytes, or `timestamp_ms` is none.
     """
+    if timestamp_ms is not None and not is_timestamp(timestamp_ms):
+        raise UsageError(
+            f"{topic.name}: timestamp_ms={timestamp_ms!r} is not a time in milliseconds since the epoch",
+            hint="use an int from 0 on, such as `int(time.time() * 1000)`",
+        )
     for side, given in (("key", key), ("value", value)):
         if given is not None and type(given) is not bytes:
             raise UsageError(
@@ -86,3 +92,8 @@ def _encoded(topic: str, side: str, codec: Codec[Any], given: object) -> bytes |
             f"{topic}: {side} {given!r} is {type(given).__name__}, which {codec.name} does not encode: {error}",
             topic=topic,
         ) from error
+
+
+def is_timestamp(value: object) -> bool:
+    """Whether a record can have this time: milliseconds since the epoch, in 64 bits."""
+    return type(value) is int and 0 <= value <= TIMESTAMP_MS_MAX

@@ -16,6 +16,9 @@ K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")
 
+PARTITION_MAX, TIMESTAMP_MS_MAX = (1 << 31) - 1, (1 << 63) - 1
+"""What a Kafka record can have."""
+
 DEFAULT_LIMIT_BYTES = 1_048_588
 """Kafka's default for max.message.bytes, for topics whose own value is not known."""
 
@@ -82,8 +85,8 @@ class Out:
         checked: tuple[tuple[str, bytes], ...] = ()
         if headers or partition is not None or timestamp_ms is not None:
             checked = _checked_headers(topic, headers or ())
-            _check_number(topic, "partition", partition)
-            _check_number(topic, "timestamp_ms", timestamp_ms)
+            _check_number(topic, "partition", partition, PARTITION_MAX)
+            _check_number(topic, "timestamp_ms", timestamp_ms, TIMESTAMP_MS_MAX)
             size_bytes += headers_upper_bound(checked)
         if size_bytes > limit_bytes:
             raise _too_large(topic.name, size_bytes, limit_bytes)
@@ -137,10 +140,11 @@ def _checked_headers(
     return checked
 
 
-def _check_number(topic: Topic[Any, Any], name: str, value: int | None) -> None:
-    if value is not None and (type(value) is not int or value < 0):
+def _check_number(topic: Topic[Any, Any], name: str, value: int | None, most: int) -> None:
+    if value is not None and (type(value) is not int or not 0 <= value <= most):
         raise RecordError(
-            f"output to {topic.name}: {name}={value!r} is not an integer ≥ 0", topic=topic.name
+            f"output to {topic.name}: {name}={value!r} is not an integer from 0 to {most}",
+            topic=topic.name,
         )
 
 

@@ -19,6 +19,7 @@ from snapreplay.app.out import Out
 from snapreplay.app.timer import Timer, TimerSpec
 from snapreplay.errors import RecordError, StopError
 from snapreplay.state.contract import Store
+from snapreplay.state.keys import stored_key
 from snapreplay.state.steps import Steps, all_of
 from snapreplay.state.timers import TimerKey
 from snapreplay.state.timetable import Event, Kind, Timetable
@@ -228,12 +229,12 @@ class Turns:
         return Timer(self._app_id, self._partition, name, store, key, at_ms)
 
     def _key(self, store: str, encoded: bytes) -> Any:
-        """Of a store that is gone, or has another key type now, the bytes as they are stored."""
-        decode = self._timetable.keys.get(store)
+        """Of a store that is gone, or has another key type now, the key as it was."""
+        decode = self._timetable.keys.get(store, stored_key)
         try:
-            return encoded if decode is None else decode(encoded)
+            return decode(encoded)
         except MsgspecError:
-            return encoded
+            return stored_key(encoded)
 
 
 def _no_handler(timer: Timer[Any]) -> RecordError:

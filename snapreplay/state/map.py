@@ -95,6 +95,11 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
             UsageError: a key type, value type, default or ttl that cannot work.
         """
         check_expiry(ttl_ms, refresh)
+        if ttl_ms is not None and not isinstance(self, _ExpiringMap):
+            raise UsageError(
+                f"MapState: ttl_ms= in a subclass, {type(self).__name__}, would not see the touches of its entries",
+                hint="use MapState itself, and put your methods into functions",
+            )
         keys, values = KeyCodec(key_type), ValueCodec[V](value_type)
         self._keys, self._values = keys, values
         self._key_type = keys.own_type

@@ -138,8 +138,13 @@ class ExpiringStore(ScheduledStore[K, V], Generic[K, V]):
             self.agenda.set(self._pack_key(key), self._due(before_ms), None)
 
     def expire(self, key: bytes) -> None:
-        """Delete an entry, as a handler would."""
-        del self.view[self._keys.unpack(key)]
+        """Delete an entry, as a handler would.
+
+        Raises:
+            StoredValueUnreadable: the key or the value has another type now.
+        """
+        (known,) = self._unpacked([key])
+        del self.view[known]
 
     def _forget_touched(self) -> None:
         super()._forget_touched()

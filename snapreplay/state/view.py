@@ -71,19 +71,21 @@ class MapView(View[MapState[K, V]], Mapping[K, V]):
 
 class StoresView(View[S]):
     """A state of several maps: `view.items` is the `MapView` of its map `items`. `view.of(lambda s: s.items)` is the
-    same with the types of that map."""
+    same with the types of that map, also where the map is named `of` or `partition`."""
 
     def __getattr__(self, name: str) -> MapView[Any, Any]:
         if name.startswith("_"):
             raise AttributeError(name)
-        getattr(self._look(), name)  # or it has none of this name
-        return MapView(self.partition, lambda: getattr(self._look(), name))
+        return self._map(name)
 
     def of(self, pick: Callable[[S], MapState[K, V]]) -> MapView[K, V]:
         """The map that `pick` returns of the state, typed: `view.of(lambda state: state.items)`."""
         names: Any = _Names()
-        view: MapView[K, V] = getattr(self, str(pick(names)))
-        return view
+        return self._map(str(pick(names)))
+
+    def _map(self, name: str) -> MapView[Any, Any]:
+        getattr(self._look(), name)  # or it has none of this name
+        return MapView(self.partition, lambda: getattr(self._look(), name))
 
 
 class _Names:

@@ -1,5 +1,6 @@
 """Hints about expiry and timers: what is refused, then the same as the hint says, which is taken."""
 
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from snapreplay import App, MapState, Topic
 from snapreplay.errors import SnapreplayError
-from snapreplay.testing import Harness
+from snapreplay.testing import Harness, record
 from tests.hints.registry import carries_out
 
 IN = Topic("in")
@@ -45,6 +46,13 @@ def pending(*names: str) -> None:
     harness.advance_time(9)
 
 
+class Mine(MapState[str, int]):
+    pass
+
+
+NAMELESS: Any = nothing
+
+
 def sets(at_ms: Any, **options: Any) -> Callable[[Any], None]:
     return lambda state: state.schedule("k", at_ms, **options)
 
@@ -60,6 +68,17 @@ CASES: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
     ),
     "a name of a timer": (
         '`@app.timer("reminder")`', lambda: timed().timer("a b")(nothing), lambda: timed().timer("reminder")(nothing),
+    ),
+    "a decorator without a name": (
+        'name it, `@app.timer("reminder")`', lambda: timed().timer(NAMELESS),
+        lambda: timed().timer("reminder")(nothing),
+    ),
+    "a ttl of MapState's own": (
+        "use MapState itself", lambda: Mine(str, int, ttl_ms=5), lambda: MapState(str, int, ttl_ms=5),
+    ),
+    "the time of a made record": (
+        "use an int from 0 on, such as `int(time.time() * 1000)`", lambda: record(IN, timestamp_ms=-ANYTHING),
+        lambda: record(IN, timestamp_ms=int(time.time() * 1000)),
     ),
     "a period": (
         "every=timedelta(minutes=1)", lambda: timed().timer(every=ANYTHING)(nothing),
@@ -78,9 +97,12 @@ CASES: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
 
 
 @carries_out(
+    "snapreplay/app/app.py::App.timer",
     "snapreplay/app/app.py::App.timer.register",
+    "snapreplay/app/made_record.py::record_raw",
     "snapreplay/app/timer.py::period_ms",
     "snapreplay/app/turns.py::_no_handler",
+    "snapreplay/state/map.py::MapState.__init__",
     "snapreplay/state/map.py::MapState._scheduler",
     "snapreplay/state/scheduled.py::check_expiry",
     "snapreplay/state/timers.py::Scheduler._encoded",

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from snapreplay.app.dead_letter import PREFIX, dead_letter
+from snapreplay.app.dead_letter import PREFIX, dead_letter, timer_dead_letter
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.record import Output, RawRecord
+from snapreplay.app.timer import Timer
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.service import redrive as module
 from snapreplay.service.kafka.feeding import KafkaFeeder
 from snapreplay.service.kafka.shutdown import cut_producer
 from snapreplay.service.ports import NewTopic, TopicPartition
-from snapreplay.service.redrive import redrive
+from snapreplay.service.redrive import REDRIVEN_HEADER, redrive
 from tests.support import apps
 from tests.support.kafka import decided
 from tests.support.stage import Stage
@@ -175,6 +176,36 @@ async def test_what_did_not_fit_comes_from_the_input_or_is_named(letters):
     assert "does not say where it comes from" in unmarked
     found = (await letters.here.read(letters.input))[number]
     assert [each.value for each in found][-1] == found[0].value
+
+
+async def test_the_dead_letters_of_an_app_that_reads_dead_letters(letters):
+    """Its records may have a note's header, and the reasons of the app before: they are dead letters like any other,
+    and go back with all the headers that they had."""
+    settings, theirs = (
+        letters.here.settings(),
+        ((REDRIVEN_HEADER, b"99"), (f"{PREFIX}topic", b"of-theirs")),
+    )
+    feeder = KafkaFeeder(settings)
+    await feeder.start()
+    for offset, key in enumerate((None, b"k")):
+        record = RawRecord(letters.input, 0, offset, 1000, key, b"%d" % offset, theirs)
+        letter = dead_letter(letters.app.app_id, "1", record, RecordError("why"), 10_000)
+        await feeder.feed([Output(*letter_fields(letter, 0))])
+    await feeder.close()
+    await redrive(letters.app, settings)
+    assert (await redrive(letters.app, settings)).sent == {}
+    assert (await letters.sent())[0] == [(n, 1000, theirs) for n in range(2)]
+
+
+async def test_the_dead_letter_of_a_timer_is_named(letters):
+    """It is no record of an input."""
+    error, timer = RecordError("why"), Timer(letters.app.app_id, 0, "remind", "default", "ada", 7)
+    feeder = KafkaFeeder(letters.here.settings())
+    await feeder.start()
+    await feeder.feed([Output(*letter_fields(timer_dead_letter("1", timer, error), 0))])
+    await feeder.close()
+    (left,) = (await redrive(letters.app, letters.here.settings())).left
+    assert "timer remind of default['ada'] at 7" in left
 
 
 async def test_an_app_without_dead_letters_has_nothing_to_send(broker, unique):

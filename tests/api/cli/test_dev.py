@@ -40,7 +40,7 @@ def dev(ledger: Path, invoke, *options: str, locale: str) -> str:
         finally:
             process.kill()
         assert process.returncode == 0, "".join(lines) + rest
-    return "".join(lines)
+    return "".join(lines) + rest
 
 
 def test_dev_makes_all_that_is_missing_and_keeps_it(ledger, invoke, tmp_path):
@@ -51,6 +51,7 @@ def test_dev_makes_all_that_is_missing_and_keeps_it(ledger, invoke, tmp_path):
     assert f"in {data}\n" in first
     assert "created payments (2 partitions)" in first
     assert "created ledger-increments (2 partitions)" in first
+    assert "ERROR" not in first, "a new broker that makes its coordinators is no error"
     again = dev(ledger, invoke, "--data-dir", str(data), locale="C.UTF-8")
     assert "ok payments" in again
     assert "created" not in again

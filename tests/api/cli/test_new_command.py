@@ -41,7 +41,9 @@ def test_nothing_is_overwritten(invoke, tmp_path):
     assert list((tmp_path / "ledger").iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["json", "1st", "a b", "../up", "größe", "", "class.x", "x" * 101])
+@pytest.mark.parametrize(
+    "name", ["json", "class", "1st", "a b", "../up", "größe", "", "class.x", "x" * 101]
+)
 def test_a_name_that_cannot_be_imported_is_refused(invoke, tmp_path, name):
     """One that the hint describes is taken."""
     refused = invoke("new", name)

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import json as python_json
 
 import pytest
 
@@ -10,6 +11,7 @@ from snapreplay.app.failure import answered, record_error
 from snapreplay.app.record import RawRecord
 from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError
+from snapreplay.state.map import MapState
 
 payments = Topic("payments", value=json(dict))
 
@@ -35,8 +37,9 @@ def test_handler_errors_name_record_handler_type_and_message():
     cause = raised()
     error = record_error(raw(), payments, handler, cause)
     assert str(error.record_id) == "payments-3-1042"
-    for word in ("payments-3-1042", "handler (test_failure.py:", "KeyError: 'amount'"):
-        assert word in error.message
+    line = handler.__code__.co_firstlineno + 1
+    raised_at = f"handler handler (test_failure.py:{line - 1}) raised KeyError: 'amount' at test_failure.py:{line}"
+    assert error.message == f"payments-3-1042: {raised_at}"
     assert error.__cause__ is cause
     assert error.facts["exception"] == "KeyError"
     assert 'raise KeyError("amount")' in str(error.facts["traceback"])
@@ -74,6 +77,23 @@ def test_errors_of_state_and_output_get_the_record_id_once():
     assert record_error(raw(), payments, handler, error).message.count("payments-3-1042") == 1
     assert str(error) == "payments-3-1042: output to x has 5 bytes (send less)"
     assert error.args == (error.message,)
+
+
+def test_the_line_is_the_innermost_of_the_authors_own():
+    """Of what the handler called: not of the standard library, and not ours."""
+
+    def reads(record, state, out):
+        python_json.loads("{")
+
+    def keeps(record, state, out):
+        state[5] = 1
+
+    for wrong, state in ((reads, None), (keeps, MapState(str, int))):
+        with pytest.raises((ValueError, RecordError)) as caught:
+            wrong(None, state, None)
+        line = wrong.__code__.co_firstlineno + 1
+        of_record = record_error(raw(), payments, wrong, caught.value)
+        assert of_record.message.endswith(f" at test_failure.py:{line}")
 
 
 def test_import_errors_of_a_codec_pass():

@@ -101,6 +101,8 @@ def test_size_limit_is_that_of_the_topic():
         {"partition": "1"},
         {"timestamp_ms": -5},
         {"timestamp_ms": 1.5},
+        {"timestamp_ms": 1 << 63},
+        {"partition": 1 << 31},
         {"headers": [("h", "text")]},
         {"headers": [(b"h", b"x")]},
     ],

@@ -11,6 +11,7 @@ from snapreplay.app.timer import Timer
 from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.map import MapState
+from snapreplay.state.stores import Stores
 from snapreplay.testing import check, record
 
 steps, told = Topic("steps"), Topic("told")
@@ -32,6 +33,7 @@ def nothing(timer, state, out):
         ((), {}, "None cannot be the name of a timer"),
         (("a b",), {}, "'a b' cannot be the name"),
         (("",), {}, "'' cannot be the name"),
+        ((nothing,), {}, r"@app\.timer without a name registers nothing"),
         (("a",), {"every": 5}, "every=5 is no period"),
         (("a",), {"every": timedelta(0)}, "is no period"),
         (("a",), {"every": timedelta(microseconds=1500)}, "is no period"),
@@ -214,3 +216,26 @@ def test_check_knows_timers_and_expiry():
     app.timer("ring")(lambda timer, state, out: out.send(told, key=timer.key, value=timer.at_ms))
     given = [record(steps, key=f"k{n % 3}", value=n * 4) for n in range(40)]
     assert check(app, given).record_count == 40
+
+
+@pytest.mark.parametrize("key", ["ada", 7, b"k", ("ada", 7)])
+@pytest.mark.parametrize(("name", "other_type"), [("new", str), ("old", tuple[int, int])])
+def test_the_timer_of_a_store_that_is_gone_or_changed_has_its_key(key, name, other_type):
+    """Without entries nothing says that the store was renamed, or that its keys were: only the timer fires."""
+    key_type = tuple[str, int] if isinstance(key, tuple) else type(key)
+    before = make(lambda: Stores(old=MapState(key_type, int)))
+    before.handlers[steps] = lambda record, state, out: state.old.schedule(key, 5)
+    before.timer("ring")(nothing)
+
+    def renamed():
+        state = Stores()
+        setattr(state, name, MapState(other_type, int))
+        return state
+
+    after, seen = make(renamed), []
+    after.timer("ring")(lambda timer, state, out: seen.append((timer.store, timer.key)))
+    harness = Harness(before)
+    harness.feed(steps, key="a", value=1, timestamp_ms=1)
+    taken = harness.handed_over(after)
+    taken.feed(steps, key="a", value=1, timestamp_ms=9)
+    assert seen == [("old", key)]

@@ -11,6 +11,8 @@ from snapreplay.state.map import MapState
 from snapreplay.state.stamp import bare, stamped, touched_at
 from snapreplay.state.steps import all_of
 from snapreplay.state.store import store_of
+from snapreplay.state.timetable import Event, Kind
+from snapreplay.state.values import StoredValueUnreadable
 from tests.snapreplay.state.test_agenda import first_of
 
 TTL = 100
@@ -152,6 +154,29 @@ def test_a_ttl_that_cannot_work_is_refused(arguments):
     """When the map is made."""
     with pytest.raises(UsageError, match=r"MapState: (ttl_ms|refresh)="):
         MapState(str, int, **arguments)
+
+
+def test_a_class_of_ones_own_cannot_have_a_ttl():
+    """Its entries would never expire: only our own classes tell the store of each touch."""
+
+    class Mine(MapState[str, int]):
+        pass
+
+    with pytest.raises(UsageError, match="MapState: ttl_ms= in a subclass, Mine"):
+        Mine(str, int, ttl_ms=5)
+    assert Mine(str, int)._store.timetable is None
+
+
+def test_an_entry_whose_key_has_another_type_now_is_named_when_it_expires():
+    """A sample of the entries may have missed it."""
+    before, after = at(expiring(), 1), MapState(int, int, ttl_ms=TTL)
+    before["old"] = 1
+    changes = commit(store_of(before)).changes
+    store_of(after).apply_changes(changes)
+    timetable = store_of(after).timetable
+    assert timetable is not None
+    with pytest.raises(StoredValueUnreadable, match="the stored key 'old' is not of type int"):
+        timetable.expire(Event(1, Kind.EXPIRY, "default", *changes["default"]))
 
 
 KEYS = st.sampled_from("abc")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import assert_type
+from typing import Any, assert_type
 
 import pytest
 
@@ -69,3 +69,6 @@ def test_a_state_of_several_maps_has_a_view_of_each():
     assert len(carts) == 0, "it looks again"
     with pytest.raises(AttributeError, match="offers"):
         len(view.offers)
+    committed.partition = {"p": 1}
+    named: StoresView[Any] = view
+    assert dict(named.of(lambda state: state.partition)) == {"p": 1}
