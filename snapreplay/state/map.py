@@ -170,7 +170,9 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         return len(self._store)
 
     def __iter__(self) -> Iterator[K]:
-        return (key for key in self._store.sorted_keys() if key in self)
+        items, keys = self._store.in_order(), self._keys
+        found = map(keys.decode, items) if keys.sorts_encoded else items
+        return (key for key in found if key in self)
 
     def __repr__(self) -> str:
         value_type = getattr(self._values.type, "__name__", repr(self._values.type))
@@ -240,14 +242,24 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
             RecordError: a bound of another type than the keys.
             UsageError: the map is not ordered.
         """
-        bounds = Bounds(prefix, start, end)
-        self._keys.check_bounds(bounds, is_ordered=self._ordered)
-        return self._pairs(self._store.index.within(bounds, reverse=reverse))
+        bounds = self._keys.bounds(Bounds(prefix, start, end), is_ordered=self._ordered)
+        return self._pairs(self._store.items.within(bounds, reverse=reverse))
 
-    def _pairs(self, keys: Iterator[K]) -> Iterator[tuple[K, V]]:
+    def _pairs(self, items: Iterator[Any]) -> Iterator[tuple[K, V]]:
+        """Entries of items of an index; see there."""
         live, touch = self._live, self._touch
-        for key in keys:
-            value: Any = live.get(key, ABSENT)
+        if self._keys.sorts_encoded:
+            decode = self._keys.decode
+            for encoded in items:
+                key = decode(encoded)
+                value: Any = live.get(key, ABSENT)
+                if value is ABSENT:
+                    value = touch(key, encoded=encoded)
+                if value is not ABSENT and value is not DELETED:
+                    yield key, value
+            return
+        for key in items:
+            value = live.get(key, ABSENT)
             if value is ABSENT:
                 value = touch(key)
             if value is not ABSENT and value is not DELETED:
@@ -306,7 +318,7 @@ class _Items(ItemsView[K, V]):
 
     def __iter__(self) -> Iterator[tuple[K, V]]:
         view: Any = self._mapping
-        pairs: Iterator[tuple[K, V]] = view._pairs(view._store.sorted_keys())  # noqa: SLF001 - of the same module
+        pairs: Iterator[tuple[K, V]] = view._pairs(view._store.in_order())  # noqa: SLF001 - of the same module
         return pairs
 
     def __contains__(self, item: object) -> bool:

@@ -115,9 +115,12 @@ class ExpiringStore(ScheduledStore[K, V], Generic[K, V]):
         return None if stored is None else self._due(touched_at(stored))
 
     def touch(
-        self, key: K, value: V | Literal[Missing.ABSENT] = ABSENT
+        self,
+        key: K,
+        value: V | Literal[Missing.ABSENT] = ABSENT,
+        encoded: bytes | None = None,
     ) -> V | Literal[Missing.ABSENT]:
-        found = super().touch(key, value)
+        found = super().touch(key, value, encoded)
         if found is not ABSENT:
             below = self._places[-1][1]
             self._touched_ms[key] = None if below is None else touched_at(below)
