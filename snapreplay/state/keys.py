@@ -54,7 +54,7 @@ class KeyCodec(Generic[K]):
         self.pack: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
         self.unpack: Callable[[bytes], K] = msgspec.msgpack.Decoder(key_type).decode
         if parts:
-            self.pack, self.unpack = tuple_packer(parts), self._unpacker(parts)
+            self.pack, self.unpack = tuple_packer(parts), tuple_unpacker(parts, self._unpack_tuple)
 
     @property
     def name(self) -> str:
@@ -176,17 +176,15 @@ class KeyCodec(Generic[K]):
             return f"has {len(key)} of {len(self._parts)} parts"
         return f"is of type {type(key).__name__}"
 
-    def _unpacker(self, parts: tuple[type, ...]) -> Callable[[bytes], K]:
-        unpack = tuple_unpacker(parts)
-
-        def unpack_key(encoded: bytes) -> K:
-            try:
-                key: K = unpack(encoded)
-            except (ValueError, IndexError) as error:
-                raise msgspec.ValidationError(f"Expected `{self.name}`: {error}") from error
-            return key
-
-        return unpack_key
+    def _unpack_tuple(self, encoded: bytes) -> K:
+        try:
+            key: Any = unpack_tuple(encoded)
+        except ValueError as error:
+            raise msgspec.ValidationError(f"Expected `{self.name}`: {error}") from error
+        if tuple(map(type, key)) != self._parts:
+            raise msgspec.ValidationError(f"Expected `{self.name}`")
+        made: K = key
+        return made
 
 
 def stored_key(encoded: bytes) -> object:

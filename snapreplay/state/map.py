@@ -6,6 +6,8 @@ from collections.abc import Callable, ItemsView, Iterator, Mapping, MutableMappi
 from types import UnionType
 from typing import Any, Generic, Literal, TypeVar, overload
 
+from msgspec import MsgspecError
+
 from snapreplay.counted import counted
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.contract import ENTRY_BYTES_MAX
@@ -249,12 +251,15 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         """Entries of items of an index; see there."""
         live, touch = self._live, self._touch
         if self._keys.sorts_encoded:
-            decode = self._keys.decode
+            unpack = self._keys.unpack
             for encoded in items:
-                key = decode(encoded)
+                try:
+                    key = unpack(encoded)
+                except MsgspecError as error:
+                    raise self._keys.misfit(encoded, error) from error
                 value: Any = live.get(key, ABSENT)
                 if value is ABSENT:
-                    value = touch(key, encoded=encoded)
+                    value = touch(key, ABSENT, encoded)
                 if value is not ABSENT and value is not DELETED:
                     yield key, value
             return
