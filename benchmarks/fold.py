@@ -1,6 +1,6 @@
 """What the fold costs per record, without Kafka: the program of `benchmarks.pipeline`, batches of 5,000 records.
 
-Run: `python -m benchmarks.fold [--batches 200] [--keys 100000] [--against DIRECTORY]`. Times are CPU time of the thread.
+Run: `python -m benchmarks.fold [--batches 200] [--keys 100000] [--against DIRECTORY]`. Times are CPU time of a thread.
 `--against` compares with the checkout of another version: a process of each, which take turns with every batch, so that
 a slow moment of the machine meets both.
 """
@@ -26,10 +26,10 @@ STAMP_MS = 1_700_000_000_000
 def seconds_of_batches(keys: int) -> Iterator[float]:
     """Each next one applies one batch. Every key is in the state already."""
     # Imported here, because with `--against` this file runs on the other version.
-    from benchmarks.ledger_app import app  # noqa: PLC0415
-    from snapreplay.app.fold import Fold  # noqa: PLC0415
-    from snapreplay.app.record import RawRecord  # noqa: PLC0415
-    from snapreplay.state.store import store_of  # noqa: PLC0415
+    from benchmarks.ledger_app import app
+    from snapreplay.app.fold import Fold
+    from snapreplay.app.record import RawRecord
+    from snapreplay.state.store import store_of
 
     def record(offset: int) -> Any:
         number = offset if offset < keys else random_.randrange(keys)
@@ -87,7 +87,9 @@ def in_turn(trees: list[str], keys: int, batches: int) -> list[list[float]]:
 
 def show(name: str, seconds: list[float]) -> None:
     low, middle, high = (each / BATCH * 1e6 for each in quantiles(seconds, n=4))
-    print(f"{name:18} µs per record: median {middle:.2f}, half of the batches {low:.2f} to {high:.2f}")
+    print(
+        f"{name:18} µs per record: median {middle:.2f}, half of the batches {low:.2f} to {high:.2f}"
+    )
 
 
 def main() -> None:

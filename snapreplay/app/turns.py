@@ -200,8 +200,7 @@ class Turns:
 
     def _move_time(self, event: Event, up_to_ms: int) -> None:
         at_ms = up_to_ms if event.kind is Kind.PERIOD else event.at_ms
-        if at_ms > self._store.stream_time_ms:
-            self._store.stream_time_ms = at_ms
+        self._store.stream_time_ms = max(self._store.stream_time_ms, at_ms)
 
     def _take(self, event: Event, up_to_ms: int, spec: TimerSpec | None) -> None:
         """The timer is not pending any more; a periodic one is set again, and periods that were missed are left out."""

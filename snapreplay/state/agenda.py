@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from itertools import islice
+
 from snapreplay.state.steps import Steps
 
 _BUCKET_BITS = 10
@@ -26,7 +27,7 @@ _Move = tuple[bytes, int | None, int | None]
 """A key, when it was due before and when it is now; None: not in the agenda."""
 
 
-class NotInOrder(Exception):  # noqa: N818 - no error: who asks puts it in order and asks again
+class NotInOrder(Exception):
     """`ordering` comes first."""
 
     def __init__(self, agenda: Agenda) -> None:
@@ -172,6 +173,8 @@ class Agenda:
         while numbers:
             bucket = self._buckets[numbers[0]]
             if bucket.at_ms:
-                return bucket if up_to_ms is None or numbers[0] << _BUCKET_BITS <= up_to_ms else None
+                return (
+                    bucket if up_to_ms is None or numbers[0] << _BUCKET_BITS <= up_to_ms else None
+                )
             del self._buckets[heapq.heappop(numbers)]
         return None

@@ -74,7 +74,9 @@ class KeyIndex(Generic[K]):
         except MsgspecError:
             self.items = None  # the keys have another type now: `checking` names one
 
-    def sorting(self, shards: Iterable[Iterable[bytes]], present: Mapping[bytes, bool]) -> Steps[None]:
+    def sorting(
+        self, shards: Iterable[Iterable[bytes]], present: Mapping[bytes, bool]
+    ) -> Steps[None]:
         """Make them known.
 
         Args:

@@ -7,7 +7,7 @@ kept to undo it). `staging` and `sealing` also give the changes, the digest and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from zlib import crc32
 

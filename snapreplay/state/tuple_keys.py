@@ -115,7 +115,8 @@ def unpack_tuple(encoded: bytes) -> tuple[Part, ...]:
 
 def behind_prefix(encoded: bytes) -> bytes:
     """Returns a bound behind all keys of which the first parts are these, and before those that follow."""
-    return encoded + b"\xff"  # no part begins with it, and behind a zero byte it is a part of the part
+    # Larger than the first byte of any part. A part that goes on with a zero byte has the same two bytes and then more.
+    return encoded + b"\xff"
 
 
 def _pack_bytes(part: bytes) -> bytes:
