@@ -48,7 +48,7 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
         """As `MapState.range`. It covers the keys that are committed at the call; values are read on the way.
 
         Raises:
-            RecordError: a bound of another type than the keys.
+            RecordError: a bound of another type than the keys, or that cannot be encoded.
             UsageError: the map is not ordered.
         """
         items = self._items
