@@ -6,8 +6,6 @@ from collections.abc import Callable, ItemsView, Iterator, Mapping, MutableMappi
 from types import UnionType
 from typing import Any, Generic, Literal, TypeVar, overload
 
-from msgspec import MsgspecError
-
 from snapreplay.counted import counted
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.contract import ENTRY_BYTES_MAX
@@ -250,23 +248,12 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
     def _pairs(self, items: Iterator[Any]) -> Iterator[tuple[K, V]]:
         """Entries of items of an index; see there."""
         live, touch = self._live, self._touch
-        if self._keys.sorts_encoded:
-            unpack = self._keys.unpack
-            for encoded in items:
-                try:
-                    key = unpack(encoded)
-                except MsgspecError as error:
-                    raise self._keys.misfit(encoded, error) from error
-                value: Any = live.get(key, ABSENT)
-                if value is ABSENT:
-                    value = touch(key, ABSENT, encoded)
-                if value is not ABSENT and value is not DELETED:
-                    yield key, value
-            return
-        for key in items:
-            value = live.get(key, ABSENT)
+        decode = self._keys.decode if self._keys.sorts_encoded else None
+        for item in items:
+            key, encoded = (item, None) if decode is None else (decode(item), item)
+            value: Any = live.get(key, ABSENT)
             if value is ABSENT:
-                value = touch(key)
+                value = touch(key, ABSENT, encoded)
             if value is not ABSENT and value is not DELETED:
                 yield key, value
 

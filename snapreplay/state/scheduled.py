@@ -146,8 +146,7 @@ class ExpiringStore(ScheduledStore[K, V], Generic[K, V]):
         Raises:
             StoredValueUnreadable: the key or the value has another type now.
         """
-        (known,) = self._unpacked([key])
-        del self.view[known]
+        del self.view[self._keys.decode(key)]
 
     def _forget_touched(self) -> None:
         super()._forget_touched()
