@@ -1,4 +1,4 @@
-"""What timers cost that are due at once, without Kafka: each batch as the service applies it, in steps.
+"""What timers cost that are due at once, without Kafka: each batch as the service applies it, in steps; and memory.
 
 Run: `python -m benchmarks.timers [--timers 100000] [--rounds 3]`. Times are CPU time of this thread; the figure is the
 median over rounds, the best one behind it.
@@ -7,9 +7,13 @@ median over rounds, the best one behind it.
 from __future__ import annotations
 
 import argparse
+import gc
+import resource
 import time
 from statistics import median
 from typing import Any
+
+import psutil
 
 from benchmarks.harness import machine
 from snapreplay.app.app import App
@@ -43,42 +47,67 @@ def app() -> App[MapState[str, int]]:
     return made
 
 
-def longest(steps: Steps[Any]) -> float:
-    """Seconds of the longest step, on the clock: asking for CPU time costs more than a step."""
-    worst, before = 0.0, time.perf_counter()
-    for _ in steps:
-        now = time.perf_counter()
-        worst, before = max(worst, now - before), now
-    return max(worst, time.perf_counter() - before)
-
-
 class Round:
     """One partition, and its timers."""
 
     def __init__(self, timers: int) -> None:
-        made = app()
+        made, before = app(), resident_bytes()
         self.store = made.new_store()
         self._fold, self._offset = Fold(made, self.store, 0), 0
         for start in range(0, timers, BATCH):
             numbers = range(start, min(start + BATCH, timers))
-            self._batch([_record(number, number % 1000, f"k{number:07}") for number in numbers])
+            for _ in self._batch([_record(n, n % 1000, f"k{n:07}") for n in numbers]):
+                pass
+        self.bytes_per_timer = (resident_bytes() - before) / timers
 
-    def fire(self) -> tuple[float, float, int]:
-        """Seconds, seconds of the longest step, batches."""
-        began, worst, batches, is_full = time.thread_time(), 0.0, 0, True
+    def fire(self) -> tuple[float, int]:
+        """Seconds, and how many batches."""
+        began, batches, is_full = time.thread_time(), 0, True
         while is_full:
-            step, is_full = self._batch([_record(self._offset, DUE_MS, "last")])
-            worst, batches = max(worst, step), batches + 1
-        return time.thread_time() - began, worst, batches
+            is_full, batches = all_of(self._last()), batches + 1
+        return time.thread_time() - began, batches
 
-    def _batch(self, records: list[InputRecord]) -> tuple[float, bool]:
+    def longest_step(self) -> float:
+        """Seconds. A clock of the thread is slow, so this is no measure of all of them together."""
+        worst, is_full = 0.0, True
+        while is_full:
+            steps = self._last()
+            while True:
+                before = time.thread_time()
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    is_full = end.value
+                    break
+                finally:
+                    worst = max(worst, time.thread_time() - before)
+        return worst
+
+    def _last(self) -> Steps[bool]:
+        return self._batch([_record(self._offset, DUE_MS, "last")])
+
+    def _batch(self, records: list[InputRecord]) -> Steps[bool]:
+        """Apply one batch, in the steps between which other tasks of a service may run."""
         fold, portion = self._fold, Portion(records, events_max=BATCH)
         fold.begin({"ticks": self._offset}, portion)
-        worst = max(longest(fold.applying(portion)), longest(fold.staging()))
-        applied = all_of(fold.sealing())
+        yield
+        yield from fold.applying(portion)
+        yield from fold.staging()
+        applied = yield from fold.sealing()
+        yield
         self.store.merge()
         self._offset = applied.positions["ticks"]
-        return worst, applied.is_full
+        return applied.is_full
+
+
+def resident_bytes() -> int:
+    resident: int = psutil.Process().memory_info().rss
+    return resident
+
+
+def peak_bytes() -> int:
+    """The most since the start of the process."""
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _record(offset: int, timestamp_ms: int, key: str) -> InputRecord:
@@ -86,18 +115,28 @@ def _record(offset: int, timestamp_ms: int, key: str) -> InputRecord:
 
 
 def main() -> None:
-    """Print one line."""
+    """Print the figures. The first round has memory to itself, the last one is for the steps."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--timers", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     print(machine())
-    found = [Round(options.timers).fire() for _ in range(options.rounds)]
-    seconds, worst = [each[0] for each in found], max(each[1] for each in found)
+    gc.freeze()
+    gc.set_threshold(5_000, 8, 2)  # as the service does
+    first, before = Round(options.timers), resident_bytes()
+    found = [first.fire()]
+    most, after, per_timer = peak_bytes(), resident_bytes(), first.bytes_per_timer
+    del first
+    found += [Round(options.timers).fire() for _ in range(options.rounds - 1)]
+    seconds, batches = [each[0] for each in found], found[0][1]
     print(
-        f"{options.timers:,} timers due at once: {median(seconds):.2f} s ({min(seconds):.2f}) in"
-        f" {found[0][2]} batches, {median(seconds) / options.timers * 1e6:.1f} µs each,"
-        f" longest step {worst * 1000:.1f} ms"
+        f"{options.timers:,} timers due at once: {median(seconds):.2f} s ({min(seconds):.2f}) in {batches} batches,"
+        f" {median(seconds) / options.timers * 1e6:.1f} µs each; longest step"
+        f" {Round(options.timers).longest_step() * 1000:.1f} ms"
+    )
+    print(
+        f"memory: {before / 2**20:,.0f} MiB with all of them pending, {per_timer:.0f} bytes each; at most"
+        f" {most / 2**20:,.0f} MiB while they fire, and write an entry each; {after / 2**20:,.0f} MiB after it"
     )
 
 

@@ -151,10 +151,11 @@ class Turns:
             store.rollback()
             store.stream_time_ms = time_before_ms
             del staged[outputs_before:]
-            if not on_failure(self._timer(event, up_to_ms, self._spec(event)), error):
+            timer, spec = self._timer(event, up_to_ms)
+            if not on_failure(timer, error):
                 return error
             self._move_time(event, up_to_ms)
-            self._take(event, up_to_ms, self._spec(event))
+            self._take(event, up_to_ms, spec)
             all_of(store.staging())
             self.skipped_timers.append(self.timers_count)
         return None
@@ -163,8 +164,7 @@ class Turns:
         try:
             all_of(self._store.staging())
         except RecordError as error:
-            spec = self._spec(event)
-            timer = self._timer(event, up_to_ms, spec)
+            timer, spec = self._timer(event, up_to_ms)
             raise timer_error(timer, spec and spec.function, error) from error.__cause__
 
     def _happen(self, event: Event, up_to_ms: int) -> None:
@@ -172,8 +172,7 @@ class Turns:
         if event.kind is Kind.EXPIRY:
             self._timetable.expire(event)
             return
-        spec = self._spec(event)
-        timer = self._timer(event, up_to_ms, spec)
+        timer, spec = self._timer(event, up_to_ms)
         self._take(event, up_to_ms, spec)
         self._last = timer
         if self.timers_count in self._skipped or (spec is None and event.kind is Kind.PERIOD):
@@ -213,20 +212,18 @@ class Turns:
             following = None if every_ms is None else (up_to_ms // every_ms + 1) * every_ms
             timetable.periods.set(event.key, following)
 
-    def _spec(self, event: Event) -> TimerSpec | None:
-        """None: the app has no such timer any more."""
-        spec = self._specs.get(TimerKey.decoded(event.key).name)
-        periodic = spec is not None and spec.every_ms is not None
-        return spec if periodic == (event.kind is Kind.PERIOD) else None
-
-    def _timer(self, event: Event, up_to_ms: int, spec: TimerSpec | None) -> Timer[Any]:
+    def _timer(self, event: Event, up_to_ms: int) -> tuple[Timer[Any], TimerSpec | None]:
+        """Also how it was declared; None: the app has no such timer any more."""
         store, name, encoded = TimerKey.decoded(event.key)
-        key, at_ms = None, event.at_ms
-        if event.kind is Kind.PERIOD:
+        spec, key, at_ms = self._specs.get(name), None, event.at_ms
+        is_periodic = event.kind is Kind.PERIOD
+        if spec is not None and (spec.every_ms is not None) != is_periodic:
+            spec = None
+        if is_periodic:
             at_ms = up_to_ms if spec is None else up_to_ms - up_to_ms % (spec.every_ms or 1)
         else:
             key = self._key(store, encoded)
-        return Timer(self._app_id, self._partition, name, store, key, at_ms)
+        return Timer(self._app_id, self._partition, name, store, key, at_ms), spec
 
     def _key(self, store: str, encoded: bytes) -> Any:
         """Of a store that is gone, or has another key type now, the key as it was."""

@@ -10,32 +10,28 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from itertools import islice
-from typing import NamedTuple
 
 from snapreplay.state.steps import Steps
 
 _BUCKET_BITS = 10
 """A bucket covers 2^10 = 1,024 ms."""
 
-_RUN = 1024
-"""Keys put in order in one step."""
+_RUN = 512
+"""Keys put in order in one step, which takes about a millisecond."""
+
+# Plain tuples: one with names costs a quarter of a microsecond more, and each timer makes some (measured).
+Due = tuple[int, bytes]
+"""A time and a key. They are due in the order of these tuples."""
+
+_Move = tuple[bytes, int | None, int | None]
+"""A key, when it was due before and when it is now; None: not in the agenda."""
 
 
-_Item = tuple[int, bytes]
-"""As `Due`."""
+class NotInOrder(Exception):
+    """`ordering` comes first."""
 
-
-class Due(NamedTuple):
-    """A key and its time. They are due in the order of these tuples."""
-
-    at_ms: int
-    key: bytes
-
-
-class _Move(NamedTuple):
-    key: bytes
-    old_ms: int | None
-    new_ms: int | None
+    def __init__(self, agenda: Agenda) -> None:
+        self.agenda = agenda
 
 
 class _Bucket:
@@ -45,10 +41,9 @@ class _Bucket:
 
     def __init__(self) -> None:
         self.at_ms: dict[bytes, int] = {}
-        # Plain tuples: with 100,000 of another class the garbage collector stops everything for 6 ms (measured).
-        self._order: Iterator[_Item] | None = None  # of what was in it when it was put in order
-        self._ahead: _Item | None = None  # the next of `_order`
-        self._added: list[_Item] = []  # a heap of what was added since
+        self._order: Iterator[Due] | None = None  # of what was in it when it was put in order
+        self._ahead: Due | None = None  # the next of `_order`
+        self._added: list[Due] = []  # a heap of what was added since
 
     def add(self, key: bytes, at_ms: int) -> None:
         self.at_ms[key] = at_ms
@@ -69,12 +64,12 @@ class _Bucket:
             heapq.heappop(added)
         if added and (ahead is None or added[0] < ahead):
             ahead = added[0]
-        return None if ahead is None else Due(*ahead)
+        return ahead
 
     def ordering(self) -> Steps[None]:
         """Put them in order. Nothing may be added or removed before the last step."""
         entries = iter(self.at_ms.items())
-        runs: list[Iterator[_Item]] = []
+        runs: list[Iterator[Due]] = []
         while run := [(at_ms, key) for key, at_ms in islice(entries, _RUN)]:
             run.sort(reverse=True)
             runs.append(_emptying(run))
@@ -83,7 +78,7 @@ class _Bucket:
         self._ahead = next(self._order, None)
 
 
-def _emptying(run: list[_Item]) -> Iterator[_Item]:
+def _emptying(run: list[Due]) -> Iterator[Due]:
     """From the end on. What was taken is freed at once: all of it together would take 10 ms (measured)."""
     while run:
         yield run.pop()
@@ -105,32 +100,31 @@ class Agenda:
     @property
     def not_before_ms(self) -> int | None:
         """Nothing is due before this time, which is up to a second too early; None: nothing at all."""
-        number = self._first_number()
-        return None if number is None else number << _BUCKET_BITS
-
-    def is_ordered(self, up_to_ms: int) -> bool:
-        """Whether `first` may be called."""
-        number = self._first_number()
-        if number is None or number << _BUCKET_BITS > up_to_ms:
-            return True
-        return self._buckets[number].is_ordered
+        return self._numbers[0] << _BUCKET_BITS if self._first_bucket() is not None else None
 
     def ordering(self, up_to_ms: int) -> Steps[None]:
         """Make `first` possible. Nothing may be set before the last step."""
-        if not self.is_ordered(up_to_ms):
-            yield from self._buckets[self._numbers[0]].ordering()
+        bucket = self._first_bucket(up_to_ms)
+        if bucket is not None and not bucket.is_ordered:
+            yield from bucket.ordering()
 
     def first(self, up_to_ms: int) -> Due | None:
-        """The first key that is due at or before `up_to_ms`; it stays in the agenda."""
-        number = self._first_number()
-        if number is None or number << _BUCKET_BITS > up_to_ms:
+        """The first key that is due at or before `up_to_ms`; it stays in the agenda.
+
+        Raises:
+            NotInOrder: `ordering` was not called, or what was in order is gone.
+        """
+        bucket = self._first_bucket(up_to_ms)
+        if bucket is None:
             return None
-        due = self._buckets[number].first()
-        return due if due is not None and due.at_ms <= up_to_ms else None
+        if not bucket.is_ordered:
+            raise NotInOrder(self)
+        due = bucket.first()
+        return due if due is not None and due[0] <= up_to_ms else None
 
     def set(self, key: bytes, old_ms: int | None, new_ms: int | None) -> None:
         """Move a key from `old_ms`, where it must be, to `new_ms`; None: in the agenda no more, or not yet."""
-        self._touched.append(_Move(key, old_ms, new_ms))
+        self._touched.append((key, old_ms, new_ms))
         self.load(key, old_ms, new_ms)
 
     def load(self, key: bytes, old_ms: int | None, new_ms: int | None) -> None:
@@ -171,9 +165,16 @@ class Agenda:
             key, old_ms, new_ms = moves.pop()
             self.load(key, new_ms, old_ms)
 
-    def _first_number(self) -> int | None:
-        """An emptied bucket stays until it is the first: its number is in the heap only once."""
+    def _first_bucket(self, up_to_ms: int | None = None) -> _Bucket | None:
+        """If it may have a key that is due by then. An emptied bucket stays until it is the first: its number is in the
+        heap only once.
+        """
         numbers = self._numbers
-        while numbers and not self._buckets[numbers[0]].at_ms:
+        while numbers:
+            bucket = self._buckets[numbers[0]]
+            if bucket.at_ms:
+                return (
+                    bucket if up_to_ms is None or numbers[0] << _BUCKET_BITS <= up_to_ms else None
+                )
             del self._buckets[heapq.heappop(numbers)]
-        return numbers[0] if numbers else None
+        return None

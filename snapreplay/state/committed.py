@@ -18,9 +18,9 @@ V = TypeVar("V")
 class CommittedView(Mapping[K, V], Generic[K, V]):
     """A read-only view that follows the state: always the last committed batch, even while the next one is applied.
 
-    Each access decodes anew, so changes to a returned value have no effect. Iteration covers the keys
-    present when it began, in order, and costs O(n log n); looking up a key that was deleted since
-    raises KeyError.
+    Each access decodes anew, so changes to a returned value have no effect. Iteration covers the keys present when it
+    began. Over a map that is not ordered it is in no order, and copies all encoded keys at its beginning; looking up a
+    key that was deleted since raises KeyError.
     """
 
     def __init__(
@@ -28,10 +28,10 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
         keys: KeyCodec[K],
         values: ValueCodec[V],
         shards: Shards,
-        between: Callable[..., Iterator[K]] | None = None,
+        items: Callable[..., Iterator[Any]] | None = None,
     ) -> None:
-        """`between(bounds, reverse=…)`: the keys of an ordered map in order, and some that are not committed."""
-        self._between = between
+        """`items(bounds, reverse=…)`: of the index of an ordered map, in order, and some that are not committed."""
+        self._items = items
         self._keys = keys
         self._values = values
         self._shards = shards
@@ -48,18 +48,23 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
         """As `MapState.range`. It covers the keys that are committed at the call; values are read on the way.
 
         Raises:
-            RecordError: a bound of another type than the keys.
+            RecordError: a bound of another type than the keys, or that cannot be encoded.
             UsageError: the map is not ordered.
         """
-        bounds, between = Bounds(prefix, start, end), self._between
-        self._keys.check_bounds(bounds, is_ordered=between is not None)
-        return self._pairs(between(bounds, reverse=reverse)) if between else iter(())
+        items = self._items
+        bounds = self._keys.bounds(Bounds(prefix, start, end), is_ordered=items is not None)
+        return self._pairs(items(bounds, reverse=reverse)) if items else iter(())
 
-    def _pairs(self, keys: Iterator[K]) -> Iterator[tuple[K, V]]:
-        for key in keys:
-            stored = self._stored(key)
+    def _pairs(self, items: Iterator[Any]) -> Iterator[tuple[K, V]]:
+        return ((key, self._value(key, stored)) for key, stored in self._found(items))
+
+    def _found(self, items: Iterator[Any]) -> Iterator[tuple[K, bytes]]:
+        """The keys of an index that are committed."""
+        keys, committed = self._keys, self._shards.committed_value
+        for item in items:
+            stored = committed(item if keys.sorts_encoded else keys.pack(item))
             if stored is not None:
-                yield key, self._value(key, stored)
+                yield keys.decode(item) if keys.sorts_encoded else item, stored
 
     def _value(self, key: K, stored: bytes) -> V:
         try:
@@ -74,7 +79,9 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
         return self._shards.committed_digest.count
 
     def __iter__(self) -> Iterator[K]:
-        return iter(sorted(map(self._keys.unpack, self._shards.committed_keys())))
+        if self._items is not None:
+            return (key for key, _ in self._found(self._items(Bounds())))
+        return map(self._keys.decode, self._shards.committed_keys())
 
     def _stored(self, key: object) -> bytes | None:
         return self._shards.committed_value(self._keys.encode(key))

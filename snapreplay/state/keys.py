@@ -9,7 +9,13 @@ import msgspec
 
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.sorted_keys import Bounds
-from snapreplay.state.tuple_keys import is_tuple_key, tuple_packer, unpack_tuple
+from snapreplay.state.tuple_keys import (
+    behind_prefix,
+    is_tuple_key,
+    tuple_packer,
+    tuple_unpacker,
+    unpack_tuple,
+)
 from snapreplay.state.values import UNREADABLE_HINT, StoredValueUnreadable
 
 K = TypeVar("K", bound=str | bytes | int | tuple[str | bytes | int, ...])
@@ -22,9 +28,9 @@ UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError)
 class KeyCodec(Generic[K]):
     """`pack` and `unpack` are plain functions, so that a lookup costs no further call.
 
-    The order of encoded keys is that of the keys only for tuples: msgpack has short strings first.
-
     Attributes:
+        sorts_encoded: the order of the encoded keys is that of the keys. So it is for tuples; msgpack has short strings
+            first.
         own_type: keys of exactly this type are right; if it is None, each needs a `check`.
         place: the map in messages: "state", or "state.items" in a named store.
     """
@@ -43,11 +49,12 @@ class KeyCodec(Generic[K]):
         self.type = key_type
         self.place = "state"
         self.own_type: type | None = None if parts else key_type
+        self.sorts_encoded = bool(parts)
         self._parts: tuple[type, ...] = parts
         self.pack: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
         self.unpack: Callable[[bytes], K] = msgspec.msgpack.Decoder(key_type).decode
         if parts:
-            self.pack, self.unpack = tuple_packer(parts), self._unpack_tuple
+            self.pack, self.unpack = tuple_packer(parts), tuple_unpacker(parts, self._unpack_tuple)
 
     @property
     def name(self) -> str:
@@ -66,11 +73,14 @@ class KeyCodec(Generic[K]):
             return
         raise self.refusal(key)
 
-    def check_bounds(self, bounds: Bounds, *, is_ordered: bool) -> None:
-        """Of a range: each is a key, the first parts of one, or as a prefix a part of a text.
+    def bounds(self, bounds: Bounds, *, is_ordered: bool) -> Bounds:
+        """Check the bounds of a range: each is a key, the first parts of one, or as a prefix a part of a text.
+
+        Returns:
+            The same range of encoded keys, if they are in order, else these bounds.
 
         Raises:
-            RecordError: one is neither of them.
+            RecordError: one is neither of them, or cannot be encoded.
             UsageError: the map is not ordered.
         """
         if not is_ordered:
@@ -78,9 +88,26 @@ class KeyCodec(Generic[K]):
                 f"{self.place}.range(): the map does not keep its keys in order",
                 hint="declare it: `MapState(…, ordered=True)`",
             )
-        for name, bound in bounds._asdict().items():
+        for name, bound in zip(Bounds._fields, bounds, strict=True):
             if bound is not None:
                 self._check_bound(bound, is_prefix=name == "prefix")
+        return self._encoded_bounds(bounds) if self.sorts_encoded else bounds
+
+    def _encoded_bounds(self, bounds: Bounds) -> Bounds:
+        prefix, start, end = map(self._encoded_bound, bounds)
+        if prefix is not None:
+            behind = behind_prefix(prefix)
+            start = prefix if start is None else max(start, prefix)
+            end = behind if end is None else min(end, behind)
+        return Bounds(None, start, end)
+
+    def _encoded_bound(self, bound: Any) -> bytes | None:
+        if bound is None:
+            return None
+        try:
+            return tuple_packer(self._parts[: len(bound)])(bound)
+        except UNENCODABLE as error:
+            raise self.refusal(bound, error) from error
 
     def _check_bound(self, bound: object, *, is_prefix: bool) -> None:
         if self._parts and type(bound) is tuple:
@@ -105,6 +132,17 @@ class KeyCodec(Generic[K]):
             return self.pack(key)
         except UNENCODABLE as error:
             raise self.refusal(key, error) from error
+
+    def decode(self, encoded: bytes) -> K:
+        """Decode a stored key.
+
+        Raises:
+            StoredValueUnreadable: it is of another type.
+        """
+        try:
+            return self.unpack(encoded)
+        except msgspec.MsgspecError as error:
+            raise self.misfit(encoded, error) from error
 
     def misfit(self, encoded: bytes, cause: Exception) -> StoredValueUnreadable:
         """Return the error for a stored key that failed to `unpack`: the keys had another type."""

@@ -7,7 +7,7 @@ kept to undo it). `staging` and `sealing` also give the changes, the digest and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from zlib import crc32
 
@@ -16,9 +16,10 @@ from msgspec import MsgspecError
 from snapreplay.state.committed import CommittedView
 from snapreplay.state.contract import Cursor, Sealed, ShardSlice, StateChanges, StoreSize
 from snapreplay.state.digest import DEFAULT_STORE, Digest
+from snapreplay.state.key_index import KeyIndex
 from snapreplay.state.keys import UNENCODABLE, K, KeyCodec
 from snapreplay.state.shards import SHARD_COUNT, Shards, Slot
-from snapreplay.state.sorted_keys import Bounds, SortedKeys, sorting, with_keys
+from snapreplay.state.sorted_keys import Bounds, SortedKeys, with_keys
 from snapreplay.state.staging import Encoded, Touched, encoding
 from snapreplay.state.stamp import bare
 from snapreplay.state.steps import Steps, all_of
@@ -78,11 +79,8 @@ class MapStore(Generic[K, V]):
         self._staged_added = 0
         self._sealed = False
         self._shards = Shards()
-        self._ordered = ordered
-        # Every key that the view has, if the map is ordered. None: not known yet, as after a restore.
-        self._index: SortedKeys[K] | None = SortedKeys() if ordered else None
-        # Keys that went since the last seal; those of the sealed batch. They are committed still.
-        self._gone, self._sealed_gone = set[K](), set[K]()
+        # None: the map is not ordered.
+        self._index: KeyIndex[K] | None = KeyIndex(keys) if ordered else None
         # Every record passes here: each attribute lookup less saves 2 %.
         self._pack_key, self._unpack = keys.pack, values.unpack
         self._lookups, self._mask = self._shards.lookups, self._shards.mask
@@ -131,9 +129,15 @@ class MapStore(Generic[K, V]):
     # ------------------------------------------------------------------ for the view
 
     def touch(
-        self, key: K, value: V | Literal[Missing.ABSENT] = ABSENT
+        self,
+        key: K,
+        value: V | Literal[Missing.ABSENT] = ABSENT,
+        encoded: bytes | None = None,
     ) -> V | Literal[Missing.ABSENT]:
         """Add a key that is not in `live` to it, with `value` or else the value of the layers below.
+
+        Args:
+            encoded: the key, if the caller has it in this form as well.
 
         Returns:
             The value now in `live`; ABSENT, and nothing is added, if there is none.
@@ -142,10 +146,11 @@ class MapStore(Generic[K, V]):
             RecordError: msgpack cannot hold the key.
             StopError: the stored value does not have the declared type.
         """
-        try:
-            encoded = self._pack_key(key)
-        except UNENCODABLE as error:
-            raise self._keys.refusal(key, error) from error
+        if encoded is None:
+            try:
+                encoded = self._pack_key(key)
+            except UNENCODABLE as error:
+                raise self._keys.refusal(key, error) from error
         index = crc32(encoded) & self._mask
         # Saves every record a call: most batches are staged only once, at their end.
         below = self._below(encoded, index) if self._staged else self._lookups[index](encoded)
@@ -157,7 +162,7 @@ class MapStore(Generic[K, V]):
             except MsgspecError as error:
                 value = self._values.unpack_past_stamp(key, below, error)
         elif below is None:
-            self.came(key)
+            self.came(key, encoded)
         self.live[key] = value
         self._places.append((encoded, below, index))
         return value
@@ -167,29 +172,31 @@ class MapStore(Generic[K, V]):
         encoded = self._keys.encode(key)
         return self._below(encoded, crc32(encoded) & self._mask) is not None
 
-    def came(self, key: K) -> None:
+    def came(self, key: K, encoded: bytes | None = None) -> None:
         """The view has a key that it did not have."""
         self.added += 1
         if self._index is not None:
-            self._index.put(key, present=True)
+            self._index.put(key, present=True, encoded=encoded)
 
     def went(self, key: K) -> None:
         """The view does not have a key any more."""
         self.added -= 1
-        if self._ordered:
-            self._gone.add(key)
-            if self._index is not None:
-                self._index.put(key, present=False)
+        if self._index is not None:
+            self._index.put(key, present=False)
 
-    def sorted_keys(self) -> Iterator[K]:
-        """Return every key at the time of the call, in order: O(n log n), unless the map is ordered."""
-        if self._ordered:
-            index = self.index
-            return index.between(index.start, index.end)
+    def in_order(self) -> Iterator[Any]:
+        """Return every key at the time of the call as an item of a `KeyIndex`, in order: O(n log n), unless the map is
+        ordered.
+        """
+        if self._index is not None:
+            return self.items.within(Bounds())
         present = self._present()
-        encoded = [key for key in self._shards if key not in present]
+        encoded: list[Any] = [key for key in self._shards if key not in present]
         encoded.extend(key for key, is_present in present.items() if is_present)
-        return iter(sorted(map(self._keys.unpack, encoded)))
+        if not self._keys.sorts_encoded:
+            encoded = list(map(self._keys.unpack, encoded))
+        encoded.sort()
+        return iter(encoded)
 
     def _present(self) -> dict[bytes, bool]:
         """Whether the view has each key that the batch touched."""
@@ -200,38 +207,20 @@ class MapStore(Generic[K, V]):
         )
         return present
 
-    def _unpacked(self, keys: Iterable[bytes]) -> list[K]:
-        """
-        Raises:
-            StoredValueUnreadable: names the first that is of another type.
-        """
-        unpack, read = self._keys.unpack, list[K]()
-        for encoded in keys:
-            try:
-                read.append(unpack(encoded))
-            except MsgspecError as error:
-                raise self._keys.misfit(encoded, error) from error
-        return read
-
     @property
-    def index(self) -> SortedKeys[K]:
-        """The keys of an ordered map. If they are not known yet, they are sorted now, in one go."""
-        if self._index is None:
+    def items(self) -> SortedKeys[Any]:
+        """Of the index of an ordered map. If they are not known yet, they are sorted now, in one go."""
+        index = self._index
+        if index is not None and index.items is None:
             all_of(self.indexing())
-        if self._index is None:
+        if index is None or index.items is None:
             raise AssertionError("the map is not ordered")
-        return self._index
+        return index.items
 
     def indexing(self) -> Steps[None]:
         """See `Store`."""
-        if not self._ordered or self._index is not None:
-            return
-        unpack = self._keys.unpack
-        present = self._present()
-        index = yield from sorting(map(self._unpacked, self._shards.by_shard()))
-        for key, is_present in present.items():
-            index.put(unpack(key), present=is_present)
-        self._index = index
+        if self._index is not None and self._index.items is None:
+            yield from self._index.sorting(self._shards.by_shard(), self._present())
 
     def _below(self, encoded: bytes, index: int) -> bytes | None:
         if encoded in self._staged:
@@ -243,8 +232,7 @@ class MapStore(Generic[K, V]):
     def begin(self) -> None:
         """Forget the objects touched since the last staging, and what happened to them."""
         if self._index is not None:
-            for key, (_, below, _) in zip(self.live, self._places, strict=True):
-                self._index.put(key, present=below is not None)
+            self._index.rollback(zip(self.live, self._places, strict=True))
         self._forget_touched()
 
     def _forget_touched(self) -> None:
@@ -283,7 +271,8 @@ class MapStore(Generic[K, V]):
         if self._sealed:
             raise RuntimeError("a sealed batch waits: merge or drop it before the next seal")
         changes = self._staged
-        self._gone, self._sealed_gone = set(), self._gone
+        if self._index is not None:
+            self._index.seal()
         yield from self._shards.writing(self._staged_places, changes)
         self._sealed = True
         self._forget_staged()
@@ -298,19 +287,17 @@ class MapStore(Generic[K, V]):
             raise RuntimeError("no sealed batch to merge")
         self._shards.keep()
         self._sealed = False
-        self._sealed_gone = set()
+        if self._index is not None:
+            self._index.merge()
 
     def drop(self) -> None:
-        index, touched = self._index, (*self._shards.waiting, *self._staged_places, *self._places)
+        touched = (*self._shards.waiting, *self._staged_places, *self._places)
         self._shards.undo()
         self._sealed = False
-        self._gone, self._sealed_gone = set(), set()
         self._forget_staged()
         self._forget_touched()
-        if index is not None:
-            for encoded, _, number in touched:
-                there = self._lookups[number](encoded) is not None
-                index.put(self._keys.unpack(encoded), present=there)
+        if self._index is not None:
+            self._index.drop({e: self._lookups[n](e) is not None for e, _, n in touched})
 
     def _forget_staged(self) -> None:
         self._staged, self._staged_places, self._staged_added = {}, [], 0
@@ -349,22 +336,15 @@ class MapStore(Generic[K, V]):
     def apply_changes(self, changes: StateChanges, cleared: Sequence[str] = ()) -> None:
         if self.name in cleared:
             self._shards.reset(self.shard_count)
-            self._index = SortedKeys() if self._ordered else None
+            if self._index is not None:
+                self._index.clear()
         for store, entries in changes.items():
             if store == self.name:
                 self._shards.apply(entries)
-                self._index_changes(entries)
+                if self._index is not None:
+                    self._index.apply(entries)
             elif entries:
                 raise unknown_store(store, self.name)
-
-    def _index_changes(self, changes: Mapping[bytes, bytes | None]) -> None:
-        if self._index is None:
-            return
-        try:
-            for encoded, value in changes.items():
-                self._index.put(self._keys.unpack(encoded), present=value is not None)
-        except MsgspecError:
-            self._index = None  # the keys have another type now: `checking` names one
 
     def retire(self) -> None:
         """There is no other store."""
@@ -379,22 +359,26 @@ class MapStore(Generic[K, V]):
         self.drop()
         self.stream_time_ms = -1
         self._shards.reset(shard_count)
-        self._index = SortedKeys() if self._ordered else None
+        if self._index is not None:
+            self._index.clear()
         self._mask = self._shards.mask
 
     def load(self, slices: Iterable[ShardSlice], store: str = DEFAULT_STORE) -> None:
         if store != self.name:
             raise unknown_store(store, self.name)
-        self._index = None
+        if self._index is not None:
+            self._index.items = None
         self._shards.load(slices)
 
     def loaded(self) -> None:
         """Nothing to do: `load` took over every slice."""
 
     def committed_view(self) -> CommittedView[K, V]:
-        between = self._committed_between if self._ordered else None
-        return CommittedView(self._keys, self._values, self._shards, between)
+        index = self._index
+        if index is None:
+            return CommittedView(self._keys, self._values, self._shards)
 
-    def _committed_between(self, bounds: Bounds, *, reverse: bool) -> Iterator[K]:
-        """Return the keys of an ordered map that the committed state has, in order, and some that it does not have."""
-        return with_keys(self.index, self._gone | self._sealed_gone, bounds, reverse=reverse)
+        def items(bounds: Bounds, *, reverse: bool = False) -> Iterator[Any]:
+            return with_keys(self.items, index.gone, bounds, reverse=reverse)
+
+        return CommittedView(self._keys, self._values, self._shards, items)

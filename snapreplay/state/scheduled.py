@@ -115,9 +115,12 @@ class ExpiringStore(ScheduledStore[K, V], Generic[K, V]):
         return None if stored is None else self._due(touched_at(stored))
 
     def touch(
-        self, key: K, value: V | Literal[Missing.ABSENT] = ABSENT
+        self,
+        key: K,
+        value: V | Literal[Missing.ABSENT] = ABSENT,
+        encoded: bytes | None = None,
     ) -> V | Literal[Missing.ABSENT]:
-        found = super().touch(key, value)
+        found = super().touch(key, value, encoded)
         if found is not ABSENT:
             below = self._places[-1][1]
             self._touched_ms[key] = None if below is None else touched_at(below)
@@ -143,8 +146,7 @@ class ExpiringStore(ScheduledStore[K, V], Generic[K, V]):
         Raises:
             StoredValueUnreadable: the key or the value has another type now.
         """
-        (known,) = self._unpacked([key])
-        del self.view[known]
+        del self.view[self._keys.decode(key)]
 
     def _forget_touched(self) -> None:
         super()._forget_touched()

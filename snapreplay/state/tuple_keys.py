@@ -12,6 +12,7 @@ from typing import Any
 Part = str | bytes | int
 
 FIRST = b"\xc1"
+_FIRST = FIRST[0]
 _BYTES, _STR, _INT = 1, 2, 3
 _MIDDLE = 1 << 63
 
@@ -42,6 +43,48 @@ def tuple_packer(part_types: tuple[type, ...]) -> Callable[[Any], bytes]:
     return pack
 
 
+def tuple_unpacker(
+    part_types: tuple[type, ...], otherwise: Callable[[bytes], Any]
+) -> Callable[[bytes], Any]:
+    """Returns the decoder of tuples with parts of exactly these types: `otherwise`. For pairs that begin with a text or
+    bytes it returns one that takes a quarter of the time, and calls `otherwise` for what is not as simple: a zero byte
+    in a part, and other bytes.
+    """
+    if len(part_types) != 2 or part_types[0] is int:
+        return otherwise
+    one, other = (_TAGS[each] for each in part_types)
+
+    def unpack_with_int(encoded: bytes) -> Any:
+        stop = len(encoded) - 10
+        part = encoded[2:stop]
+        try:
+            if 0 in part or encoded[1] != one or encoded[stop] or encoded[stop + 1] != _INT:
+                return otherwise(encoded)
+            number = int.from_bytes(encoded[stop + 2 :]) - _MIDDLE
+            if encoded[0] == _FIRST:
+                return part.decode() if one == _STR else part, number
+        except (IndexError, UnicodeDecodeError):
+            pass
+        return otherwise(encoded)
+
+    def unpack_two(encoded: bytes) -> Any:
+        stop, end = encoded.find(0, 2), len(encoded) - 1
+        part, second = encoded[2:stop], encoded[stop + 2 : end]
+        try:
+            if 0 in second or encoded[1] != one or encoded[end] or encoded[stop + 1] != other:
+                return otherwise(encoded)
+            if encoded[0] == _FIRST and stop < end:
+                return (
+                    part.decode() if one == _STR else part,
+                    second.decode() if other == _STR else second,
+                )
+        except (IndexError, UnicodeDecodeError):
+            pass
+        return otherwise(encoded)
+
+    return unpack_with_int if other == _INT else unpack_two
+
+
 def unpack_tuple(encoded: bytes) -> tuple[Part, ...]:
     """
     Raises:
@@ -70,6 +113,12 @@ def unpack_tuple(encoded: bytes) -> tuple[Part, ...]:
     return tuple(parts)
 
 
+def behind_prefix(encoded: bytes) -> bytes:
+    """Returns a bound behind all keys of which the first parts are these, and before those that follow."""
+    # Larger than the first byte of any part. A part that goes on with a zero byte has the same two bytes and then more.
+    return encoded + b"\xff"
+
+
 def _pack_bytes(part: bytes) -> bytes:
     return b"\x01%b\0" % part.replace(b"\0", b"\0\xff")
 
@@ -82,4 +131,5 @@ def _pack_int(part: int) -> bytes:
     return b"\x03" + (part + _MIDDLE).to_bytes(8, "big")
 
 
+_TAGS: dict[type, int] = {bytes: _BYTES, str: _STR, int: _INT}
 _PACKERS: dict[type, Callable[[Any], bytes]] = {bytes: _pack_bytes, str: _pack_str, int: _pack_int}

@@ -30,6 +30,7 @@ class View(Generic[S]):
 
 class MapView(View[MapState[K, V]], Mapping[K, V]):
     """A `MapState` as a read-only mapping. Every access decodes anew, so changes to a returned value have no effect.
+    Iteration is in the order of the keys if the map is ordered, otherwise in none.
 
     Every method raises PartitionNotLive while the partition is not LIVE in this process, and ServiceClosed after the
     service has stopped.
@@ -57,7 +58,7 @@ class MapView(View[MapState[K, V]], Mapping[K, V]):
         Without an `await` between the entries, all of them are of the same batch.
 
         Raises:
-            RecordError: a bound of another type than the keys.
+            RecordError: a bound of another type than the keys, or that cannot be encoded.
             UsageError: the map is not ordered.
         """
         found: Iterator[tuple[K, V]] = self._look().range(

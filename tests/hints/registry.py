@@ -48,7 +48,7 @@ ELSEWHERE = {
     "test_a_port_of_ones_own_is_kept_or_refused",
     "snapreplay/state/unknown_store.py::unknown_store": "tests/snapreplay/state/test_unknown_store.py::"
     "test_a_store_that_nobody_declares_stops_the_partition_and_both_ways_out_lead_on",
-    "snapreplay/state/keys.py::KeyCodec.check_bounds": "tests/snapreplay/state/test_sorted_keys.py::"
+    "snapreplay/state/keys.py::KeyCodec.bounds": "tests/snapreplay/state/test_sorted_keys.py::"
     "test_a_map_that_keeps_no_order_has_no_ranges",
     "snapreplay/state/keys.py::KeyCodec._check_bound": "tests/snapreplay/state/test_sorted_keys.py::"
     "test_a_bound_of_another_type_is_refused",

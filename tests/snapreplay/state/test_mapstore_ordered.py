@@ -66,12 +66,12 @@ class OrderedMachine(Machine):
     @rule()
     def forget_the_order(self) -> None:
         """As a restore does; it is found again at the first use."""
-        self.store._index = None
+        self.store._index.items = None
 
     @invariant()
     def the_order_has_no_other_keys(self) -> None:
         """Those that were rolled back would only be skipped, and stay for ever."""
-        index = self.store.index
+        index = self.store.items
         assert list(index.between(index.start, index.end)) == sorted(self.live)
 
     @rule(start=KEYS | st.none(), end=KEYS | st.none(), reverse=st.booleans())

@@ -38,8 +38,9 @@ def dues(store):
     """Every entry's time, by the agenda."""
     found, up_to = {}, 1 << 40
     while due := first_of(store.agenda, up_to):
-        found[due.key] = due.at_ms
-        store.agenda.load(due.key, due.at_ms, None)
+        at_ms, key = due
+        found[key] = at_ms
+        store.agenda.load(key, at_ms, None)
     for key, at_ms in found.items():
         store.agenda.load(key, None, at_ms)
     return found

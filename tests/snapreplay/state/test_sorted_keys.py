@@ -46,15 +46,37 @@ def test_bounds_are_half_open(given_keys: set[int], start: int, end: int, revers
     assert found == sorted((k for k in given_keys if start <= k < end), reverse=reverse)
 
 
-@given(st.sets(st.tuples(st.sampled_from("abc"), st.integers(0, 9))), st.sampled_from("abcd"))
-def test_a_prefix_is_the_first_parts(given_keys: set[tuple[str, int]], first: str) -> None:
-    """Of a tuple; together with a bound, both hold."""
-    with patch.object(module, "BLOCK_KEYS", 4):
-        keys: SortedKeys[tuple[str, int]] = all_of(sorting([list(given_keys)]))
-        found = list(keys.within(Bounds((first,), (first, 3))))
-        everything = list(keys.within(Bounds((first,))))
-    assert found == sorted(key for key in given_keys if key[0] == first and key[1] >= 3)
-    assert everything == sorted(key for key in given_keys if key[0] == first)
+TEXTS = st.sampled_from(["", "a", "a\0", "a\0\0", "a\x01", "aa", "b", "\0"])
+PAIRS = st.tuples(TEXTS, st.integers(-2, 2) | st.sampled_from([-(2**63), 2**63 - 1, 255]))
+PARTS = PAIRS | st.tuples(TEXTS) | st.just(()) | st.none()
+
+
+@given(st.sets(PAIRS), PARTS, PARTS, PARTS, st.booleans())
+def test_a_range_of_tuples_is_that_of_python(
+    given_keys: set[tuple[str, int]], prefix: Any, start: Any, end: Any, reverse: bool
+) -> None:
+    """By first parts, from and up to whole keys or first parts; in the batch, of a committed view, and sorted anew."""
+    state: MapState[tuple[str, int], int] = MapState(tuple[str, int], int, ordered=True)
+    store = state.__snapreplay_store__()
+    state.update(dict.fromkeys(given_keys, 1))
+    wanted = sorted(
+        (
+            key
+            for key in given_keys
+            if (prefix is None or key[: len(prefix)] == prefix)
+            and (start is None or start <= key)
+            and (end is None or key < end)
+        ),
+        reverse=reverse,
+    )
+    bounds: Any = {"prefix": prefix, "start": start, "end": end, "reverse": reverse}
+    assert [key for key, _ in state.range(**bounds)] == wanted
+    all_of(store.staging())
+    all_of(store.sealing())
+    store.merge()
+    store._index.items = None  # type: ignore[union-attr] # as after a restore
+    assert [key for key, _ in store.committed_view().range(**bounds)] == wanted
+    assert list(store.committed_view()) == list(state) == sorted(given_keys)
 
 
 def test_many_keys_are_sorted_in_small_steps() -> None:
@@ -87,6 +109,16 @@ def test_a_bound_of_another_type_is_refused(key_type: Any, bounds: Any) -> None:
     with pytest.raises(RecordError, match=r"state\.range\(\): .* is no (prefix|bound) of a "):
         state.range(**bounds)
     assert list(state.range()) == []
+
+
+def test_a_bound_that_no_key_can_be_is_refused() -> None:
+    """Bounds are compared as bytes, and it has none; the largest key there can be is a bound."""
+    state: MapState[tuple[str, int], int] = MapState(tuple[str, int], int, ordered=True)
+    for bounds in ({"end": ("a", 2**63)}, {"prefix": ("\ud800",)}):
+        with pytest.raises(RecordError, match="cannot be encoded"):
+            state.range(**bounds)
+    state["a", 2**63 - 1] = 1
+    assert list(state.range(start=("a", 2**63 - 1), end=("b",))) == [(("a", 2**63 - 1), 1)]
 
 
 def test_a_map_that_keeps_no_order_has_no_ranges() -> None:

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from snapreplay.state.keys import stored_key
-from snapreplay.state.tuple_keys import is_tuple_key, tuple_packer, unpack_tuple
+from snapreplay.state.tuple_keys import is_tuple_key, tuple_packer, tuple_unpacker, unpack_tuple
 
 PARTS: dict[type, st.SearchStrategy[Any]] = {
     str: st.text(st.characters(codec="utf-8"), max_size=4)
@@ -68,6 +68,36 @@ def test_other_bytes_are_refused_or_are_a_key(encoded: bytes) -> None:
     except ValueError:
         return
     assert all(type(part) in PARTS for part in key)
+
+
+@given(
+    two_keys(),
+    TYPES,
+    st.lists(
+        st.tuples(st.integers(0, 30), st.sampled_from([b"", b"\0", b"\x03", b"\xff"])), max_size=2
+    ),
+)
+@example(((str, int), ("a\0", 0), ("", 0)), (str, int), [])
+@example(((str, str), ("", ""), ("", "")), (str, str), [(2, b"")])
+@example(((bytes, int), (b"\xc3", 5), (b"", 0)), (str, int), [(1, b"\x02")])
+def test_the_quick_decoder_of_pairs_is_right_or_leaves_it(
+    keys: Any, types: tuple[type, ...], changes: list[tuple[int, bytes]]
+) -> None:
+    """Whatever the key, its types, and the bytes that were damaged in it."""
+    packed = tuple_packer(keys[0])(keys[1])
+    for at, new in changes:
+        packed = packed[:at] + new + packed[at + 1 :]
+    found = tuple_unpacker(types, lambda _: None)(packed)
+    if found is None:
+        return
+    assert found == unpack_tuple(packed)
+    assert tuple(map(type, found)) == types
+
+
+def test_most_pairs_are_decoded_quickly() -> None:
+    """Otherwise it would be right, and slow."""
+    for types, key in (((str, int), ("tea", -1)), ((bytes, str), (b"\xff", "\u00e4"))):
+        assert tuple_unpacker(types, lambda _: None)(tuple_packer(types)(key)) == key
 
 
 def test_what_cannot_be_held_is_an_error_of_the_encoder() -> None:
