@@ -345,8 +345,8 @@ class Live:
         if applied is not None:
             self._pace.committed(self._positions, committed.increment.batch + 1)
             self._dead_letters.committed(applied.errors)
-            for entries in applied.sealed.changes.values():
-                self._reporter.entries(largest_entry_bytes(entries))
+            changes = applied.sealed.changes.items()
+            self._reporter.entries({name: largest_entry_bytes(each) for name, each in changes})
             self._flood.check(applied)
         self._committer.check()
 
@@ -362,16 +362,13 @@ class Live:
     def report(self) -> None:
         """Publish where the chain and the state are."""
         last = self._committer.chain.last
-        digest, timetable = self._store.digest or last.digest, self._store.timetable
+        digest = self._store.digest or last.digest
+        self._reporter.state(self._store, digest)
         self._reporter.update(
             batch=last.batch,
             owner_epoch=self._committer.chain.owner_epoch,
             inputs=self._fetcher.status(last.positions),
-            state_entries=digest.count if digest else self._reporter.status.state_entries,
-            state_bytes=self._store.size_bytes,
-            stores=self._store.sizes,
             stream_time_ms=last.stream_time_ms if last.stream_time_ms >= 0 else None,
-            timers_pending=timetable.pending_timers if timetable is not None else 0,
             digest=str(digest) if digest else None,
         )
 

@@ -108,6 +108,19 @@ class Agenda:
         number = self._first_number()
         return None if number is None else number << _BUCKET_BITS
 
+    @property
+    def next_ms(self) -> int | None:
+        """When the first key is due, to be shown; None: nothing is. Of very many keys in one second which are not in
+        order yet, only the second is looked at."""
+        number = self._first_number()
+        if number is None:
+            return None
+        bucket = self._buckets[number]
+        if bucket.is_ordered:
+            first = bucket.first()
+            return None if first is None else first.at_ms
+        return min(bucket.at_ms.values()) if len(bucket.at_ms) <= _RUN else number << _BUCKET_BITS
+
     def is_ordered(self, up_to_ms: int) -> bool:
         """Whether `first` may be called."""
         number = self._first_number()

@@ -52,6 +52,9 @@ class Feed:
         assert dict(view.items.items()) == {key: value for key, (value, _) in hand.items.items()}
         assert dict(view.kept.items()) == {key: value for key, (value, _) in hand.kept.items()}
         assert one.runner.store.timetable.pending_timers == len(hand.timers)
+        shown = {each.name: each for each in one.status.stores}
+        assert shown["_timers"].next_due_ms == min(hand.timers.values(), default=None)
+        assert (shown["items"].entries, shown["kept"].entries) == (len(hand.items), len(hand.kept))
 
 
 @pytest.mark.parametrize("seed", range(4))
