@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from snapreplay.app.app import App
@@ -81,12 +82,42 @@ class Tape:
         pass
 
 
-def test_a_state_that_is_no_map_has_no_timers():
-    """It has no place to keep them."""
+@pytest.mark.parametrize("every", [None, timedelta(minutes=1)])
+def test_a_state_that_is_no_map_has_no_timers(every):
+    """It has no place to keep them, not even the next time of a periodic one."""
     app = make(Tape)
-    app.timer("a")(nothing)
-    with pytest.raises(UsageError, match="is no map, so it cannot have timers"):
+    app.timer("a", every=every)(nothing)
+    with pytest.raises(UsageError, match="Tape is no map, so it cannot have timers: pending"):
         app.validate()
+
+
+class Totals(msgspec.Struct):
+    count: int = 0
+
+
+def test_the_same_state_as_an_entry_of_a_map_has_timers():
+    """What the refusal says: a Struct of one's own, changed in place, restored with its timers."""
+    sent = Topic("sent")
+    app = App(
+        "timed",
+        inputs=[steps],
+        outputs=[sent],
+        state=lambda: Stores(main=MapState(str, Totals, default=Totals)),
+    )
+
+    @app.handler(steps)
+    def on_record(record, state, out):
+        state.main["all"].count += 1
+
+    @app.timer(every=timedelta(minutes=1))
+    def report(timer, state, out):
+        out.send(sent, key="all", value=[timer.at_ms, state.main["all"].count])
+
+    harness = Harness(app)
+    for at_ms in (1, 2, 60_000, 120_001):
+        harness.feed(steps, key="x", value=1, timestamp_ms=at_ms)
+        harness.crash()
+    assert [each.value for each in harness.outputs(sent)] == [[0, 0], [60_000, 2], [120_000, 3]]
 
 
 @pytest.mark.parametrize(
