@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterator, Mapping, MutableMapping, ValuesView
 from types import UnionType
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from snapreplay.counted import counted
 from snapreplay.errors import RecordError, UsageError
@@ -17,6 +17,9 @@ from snapreplay.state.staging import Touched, encoding
 from snapreplay.state.steps import all_of
 from snapreplay.state.timers import Scheduler
 from snapreplay.state.values import ABSENT, DELETED, Missing, ValueCodec
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
 
 V = TypeVar("V")
 D = TypeVar("D")
@@ -67,7 +70,19 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         ttl_ms: int | None = None,
         refresh: Literal["write", "read"] = "write",
     ) -> None: ...
-    @overload  # a union is no `type`: MapState[str, A | B](str, A | B), or V is what `default` returns
+    @overload  # an alias of a tuple and a union are no `type`, but a form of one (PEP 747)
+    def __init__(
+        self,
+        key_type: TypeForm[K],
+        value_type: TypeForm[V],
+        *,
+        default: Callable[[], V] | None = None,
+        entry_bytes_max: int = ENTRY_BYTES_MAX,
+        ordered: bool = False,
+        ttl_ms: int | None = None,
+        refresh: Literal["write", "read"] = "write",
+    ) -> None: ...
+    @overload  # without PEP 747: MapState[str, A | B](str, A | B), or V is what `default` returns
     def __init__(
         self,
         key_type: type[K],
@@ -81,7 +96,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
     ) -> None: ...
     def __init__(
         self,
-        key_type: type[K],
+        key_type: Any,
         value_type: Any,
         *,
         default: Callable[[], V] | None = None,
