@@ -29,6 +29,7 @@ from snapreplay.service.live.input_guard import InputGuard
 from snapreplay.service.live.pace import Pace
 from snapreplay.service.live.snapshot_scheduler import SnapshotScheduler
 from snapreplay.service.live.state_digests import StateDigests
+from snapreplay.service.live.stream_time_log import StreamTimeLog
 from snapreplay.service.recovery.driver import Recovered
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import apply, pause, run_cooperatively
@@ -71,6 +72,7 @@ class Live:
         )
         self._flood = DeadLetterCheck(context)
         self._dead_letters = DeadLetterLog(context.partition)
+        self._stream_time = StreamTimeLog(context.partition, store)
         self._fetcher = Fetcher(context, POLLED_RECORDS)
         self._idle_time = IdleTime(store, context.settings.stream_time.idle_advance_ms)
         self._pace = Pace(context.settings.batch.records_max)
@@ -345,6 +347,7 @@ class Live:
         if applied is not None:
             self._pace.committed(self._positions, committed.increment.batch + 1)
             self._dead_letters.committed(applied.errors)
+            self._stream_time.committed(applied, committed.increment.batch)
             changes = applied.sealed.changes.items()
             self._reporter.entries({name: largest_entry_bytes(each) for name, each in changes})
             self._flood.check(applied)

@@ -241,6 +241,24 @@ def test_a_dead_lettered_timer_has_fired():
     )
 
 
+def test_the_dead_letter_of_a_periodic_timer_has_a_name():
+    """Its key is the timer's name; the headers say which period of which partition, and that it is of no store."""
+    app = make()
+
+    @app.timer(every=timedelta(minutes=1))
+    def report(timer, state, out):
+        raise ValueError("no")
+
+    harness = Harness(app, 3, policy=ErrorPolicy.DEAD_LETTER)
+    harness.feed(steps, key="ada", value=1, timestamp_ms=61_000)
+    harness.crash()
+    (letter,) = harness.dead_letters
+    facts = {name.rpartition(".")[2]: value.decode() for name, value in letter.headers}
+    assert (letter.key, letter.same_key, letter.partition) == (b"report", True, None)
+    assert (facts["timer"], facts["at_ms"], facts["partition"]) == ("report", "60000", "3")
+    assert (facts["store"], facts["key"]) == ("", "")
+
+
 def test_check_knows_timers_and_expiry():
     """An app of all of it passes; one whose timer looks at the clock does not."""
     app = make(lambda: MapState(str, int, ttl_ms=9), scheduling)
