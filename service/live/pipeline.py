@@ -36,7 +36,7 @@ from snapreplay.service.runtime.cooperative import apply, pause, run_cooperative
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.state.contract import Store
-from snapreplay.state.sizes import largest_entry_bytes
+from snapreplay.state.sizes import largest_entries
 
 IDLE_POLL_MS = 100  # bounds how late a stop, a trigger or a finished snapshot is noticed
 BUSY_POLL_MS = 5  # a transaction is under way: look at its answer soon
@@ -257,6 +257,8 @@ class Live:
         if not self._in_place:
             await self._settle_and_mark(wait=True)
         applied = await self._finish(portion, failure)
+        if self._refused in applied.errors:
+            self._refused = None  # a periodic timer fires again, and may send something else
         if applied.is_full:
             positions = applied.positions
             self._left = [each for each in portion.records if each.offset >= positions[each.topic]]
@@ -348,8 +350,7 @@ class Live:
             self._pace.committed(self._positions, committed.increment.batch + 1)
             self._dead_letters.committed(applied.errors)
             self._stream_time.committed(applied, committed.increment.batch)
-            changes = applied.sealed.changes.items()
-            self._reporter.entries({name: largest_entry_bytes(each) for name, each in changes})
+            self._reporter.entries(largest_entries(applied.sealed.changes))
             self._flood.check(applied)
         self._committer.check()
 
