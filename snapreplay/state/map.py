@@ -28,17 +28,15 @@ D = TypeVar("D")
 class MapState(MutableMapping[K, V], Generic[K, V]):
     """Keys of exactly one type (str, bytes, int, or a tuple of them) → values that msgpack returns unchanged.
 
-    - `state[k]` on a missing key stores and returns a copy of the default, or raises KeyError if
-      there is none. `get`, `in` and `pop` never store; changes to what `get` returned as *its*
-      default are lost.
+    - `state[k]` on a missing key stores and returns a copy of the default, or raises KeyError if there is none. `get`,
+      `in` and `pop` never store; changes to what `get` returned as *its* default are lost.
     - Values may be changed in place. A batch has the same effect as its records one by one.
-    - Iteration is in the order of the keys. It costs O(n log n), and O(n) if the map is ordered.
-      Values reached by it are decoded and kept until the batch ends. It covers the keys present when
-      it began: keys deleted since are left out, keys added since are not seen, and nothing raises.
-    - Refused with `RecordError` when the batch is staged: values that would read back as another
-      type or value (tuples and sets that were not declared, an int in a float field), ints beyond
-      64 bits, one mutable object in two places, entries above `entry_bytes_max`. Refused at once:
-      keys of another type.
+    - Iteration is in the order of the keys. It costs O(n log n), and O(n) if the map is ordered. Values reached by it
+      are decoded and kept until the batch ends. It covers the keys present when it began: keys deleted since are left
+      out, keys added since are not seen, and nothing raises.
+    - Refused with `RecordError` when the batch is staged: values that would read back as another type or value (tuples
+      and sets that were not declared, an int in a float field), ints beyond 64 bits, one mutable object in two places,
+      entries above `entry_bytes_max`. Refused at once: keys of another type.
 
     Args:
         ordered: keep the keys in order all the time, for `range`. Costs the keys' memory once more
@@ -115,9 +113,8 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
                 f"MapState: ttl_ms= in a subclass, {type(self).__name__}, would not see the touches of its entries",
                 hint="use MapState itself, and put your methods into functions",
             )
-        keys, values = KeyCodec(key_type), ValueCodec[V](value_type)
-        self._keys, self._values = keys, values
-        self._key_type = keys.own_type
+        self._keys, self._values = KeyCodec(key_type), ValueCodec[V](value_type)
+        values, self._key_type = self._values, self._keys.own_type
         self._default = None if default is None else _encoded_default(values, default)
         self._store = self._new_store(values, entry_bytes_max, ttl_ms, ordered=ordered)
         self._ordered = ordered
