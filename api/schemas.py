@@ -178,12 +178,23 @@ class ValuesRead(Model):
     all_read: bool
 
 
-class StoreSize(Model):
-    """A store of the state; `default` if it has no named stores."""
+class Store(Model):
+    """A store of the state: `default` if it has no named stores, `_timers` and `_periods` for pending timers."""
 
     name: str
     entries: Count
     size_bytes: Count
+    largest_entry_bytes: Annotated[
+        Count,
+        Field(description="Of those loaded from a snapshot or committed; the limit is 800,000."),
+    ]
+    next_due_ms: Annotated[
+        Count | None,
+        Field(
+            description="Stream time at which its next timer or expiry is due; null: nothing is. Where more than 1,024"
+            " are due within a second, that second."
+        ),
+    ]
 
 
 class BlockedTopic(Model):
@@ -271,15 +282,25 @@ class Partition(Model):
     inputs: tuple[Input, ...]
     state_entries: Count
     state_bytes: Count
-    state_largest_entry_bytes: Annotated[
-        Count,
-        Field(description="Of those loaded from a snapshot or committed; the limit is 800,000."),
-    ]
-    stores: Annotated[tuple[StoreSize, ...], Field(description="Empty if the state is no map.")]
+    state_largest_entry_bytes: Annotated[Count, Field(description="Of all stores.")]
+    stores: Annotated[tuple[Store, ...], Field(description="By name; empty before it is live.")]
     records_total: Count
     skipped_total: Count
     stream_time_ms: Count | None
-    timers_pending: Count
+    stream_time_lag_seconds: Annotated[
+        float | None,
+        Field(
+            description="How far stream time is behind the clock of this process; negative: ahead of it. Null before"
+            " the first record."
+        ),
+    ]
+    timers_pending: Annotated[Count, Field(description="Timers of keys that are set.")]
+    next_due_ms: Annotated[
+        Count | None,
+        Field(
+            description="Stream time at which the next timer or expiry of any store is due; null: nothing is."
+        ),
+    ]
     timers_total: Count
     expired_total: Count
     digest: str | None

@@ -97,9 +97,14 @@ def partition(status: PartitionStatus, now: float) -> schemas.Partition:
                 if name != "restore"
             },
             "unaudited_batches": status.unaudited_batches,
+            "stream_time_lag_seconds": _stream_time_lag(status.stream_time_ms, now),
             "progress_age_seconds": max(0.0, now - status.updated_at),
         }
     )
+
+
+def _stream_time_lag(stream_time_ms: int | None, now: float) -> float | None:
+    return None if stream_time_ms is None else now - stream_time_ms / 1000
 
 
 def probe(checks: Sequence[Check]) -> schemas.Probe:

@@ -1,6 +1,7 @@
 """Passes each event on once: a second one with the same id within an hour is dropped.
 
-Time is that of the records (`stream_time_ms`), never the clock, because a replay must decide the same.
+An id expires an hour after it was first seen, by the time of the records, never by the clock. So the state is as
+large as the ids of an hour, and a replay decides the same.
 """
 
 from __future__ import annotations
@@ -8,8 +9,6 @@ from __future__ import annotations
 from snapreplay import App, MapState, Out, Record, Topic, raw, utf8
 
 HOUR_MS = 3_600_000
-SWEPT = "swept"
-"""State key of the hour that was last cleaned up; the keys of event ids begin with "id/"."""
 
 events = Topic("events", key=utf8, value=raw)
 unique_events = Topic("unique-events", key=utf8, value=raw)
@@ -18,27 +17,12 @@ app = App(
     "dedupe",
     inputs=[events],
     outputs=[unique_events],
-    state=lambda: MapState(str, int),
+    state=lambda: MapState(str, bool, ttl_ms=HOUR_MS),
 )
 
 
 @app.handler(events)
-def on_event(record: Record[str, bytes], state: MapState[str, int], out: Out) -> None:
-    now_ms = state.stream_time_ms
-    forget_old(state, now_ms)
-    entry = f"id/{record.key}"
-    seen_ms = state.get(entry)
-    if seen_ms is None or now_ms - seen_ms > HOUR_MS:
-        state[entry] = now_ms
+def on_event(record: Record[str, bytes], state: MapState[str, bool], out: Out) -> None:
+    if record.key not in state:  # which is no touch: a duplicate does not keep its id any longer
+        state[record.key] = True
         out.send(unique_events, key=record.key, value=record.value)
-
-
-def forget_old(state: MapState[str, int], now_ms: int) -> None:
-    """Once per hour: walking through the state costs more than one lookup."""
-    hour = now_ms // HOUR_MS
-    if state.get(SWEPT) == hour:
-        return
-    state[SWEPT] = hour
-    for entry in list(state):
-        if entry != SWEPT and now_ms - state[entry] > HOUR_MS:
-            del state[entry]

@@ -11,7 +11,7 @@ from typing import Any
 
 from snapreplay.errors import PartitionNotLive, ServiceClosed, UnknownPartition, UsageError
 from snapreplay.service.partition.runner import PartitionRunner
-from snapreplay.state.view import MapView, StoresView, View
+from snapreplay.state.view import View, view_of
 
 log = logging.getLogger("snapreplay")
 
@@ -36,9 +36,7 @@ class Views:
 
     def view(self, partition: int) -> View[Any]:
         """See `Service.view`."""
-        is_map = isinstance(self._look(partition), Mapping)
-        kind: type[View[Any]] = MapView if is_map else StoresView
-        return kind(partition, partial(self._look, partition))
+        return view_of(partition, partial(self._look, partition))
 
     def views(self) -> dict[int, View[Any]]:
         """See `Service.views`."""

@@ -176,4 +176,5 @@ def _timer(why: dict[str, bytes]) -> str:
     name, store, key, at_ms = (
         why.get(each, b"").decode(errors="replace") for each in ("timer", "store", "key", "at_ms")
     )
-    return f"timer {name} of {store}[{key}] at {at_ms}"
+    of = f" of {store}[{key}]" if store else ""  # a periodic one has no store
+    return f"timer {name}{of} at {at_ms}"

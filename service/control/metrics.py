@@ -20,7 +20,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from snapreplay.service.control.protocol import Control, ServiceFacts
-from snapreplay.service.control.status import AUDIT_LEVELS, PartitionStatus
+from snapreplay.service.control.status import AUDIT_LEVELS, PartitionStatus, StoreStatus
 from snapreplay.service.core.phase import RECOVERING, Phase
 
 EVENTS = CollectorRegistry()
@@ -180,21 +180,6 @@ _GAUGES: Sequence[_Gauge] = (
         _lag,
     ),
     _Gauge(
-        "snapreplay_state_entries",
-        "Entries in the state.",
-        lambda status: status.state_entries,
-    ),
-    _Gauge(
-        "snapreplay_state_bytes",
-        "Encoded key and value bytes; memory is about 1.6 times this plus 100 per entry.",
-        lambda status: status.state_bytes,
-    ),
-    _Gauge(
-        "snapreplay_state_largest_entry_bytes",
-        "Encoded key and value of the largest entry that was loaded from a snapshot or committed.",
-        lambda status: status.state_largest_entry_bytes,
-    ),
-    _Gauge(
         "snapreplay_stream_time_timestamp_seconds",
         "Unix time that stream time has reached.",
         lambda status: None if status.stream_time_ms is None else status.stream_time_ms / 1000,
@@ -274,6 +259,48 @@ _COUNTERS: Sequence[_Gauge] = (
 )
 
 
+class _StoreGauge(NamedTuple):
+    name: str
+    help: str
+    value: Callable[[StoreStatus], float | None]
+
+
+_STORE_GAUGES: Sequence[_StoreGauge] = (
+    _StoreGauge(
+        "snapreplay_state_entries",
+        "Entries in the store.",
+        lambda store: store.entries,
+    ),
+    _StoreGauge(
+        "snapreplay_state_bytes",
+        "Encoded key and value bytes; memory is about 1.6 times this plus 100 per entry.",
+        lambda store: store.size_bytes,
+    ),
+    _StoreGauge(
+        "snapreplay_state_largest_entry_bytes",
+        "Encoded key and value of the largest entry that was loaded from a snapshot or committed.",
+        lambda store: store.largest_entry_bytes,
+    ),
+    _StoreGauge(
+        "snapreplay_next_due_timestamp_seconds",
+        "Unix time, compared with stream time, at which the store's next timer or expiry is due.",
+        lambda store: None if store.next_due_ms is None else store.next_due_ms / 1000,
+    ),
+)
+
+
+def _stores(app_id: str, partitions: Sequence[PartitionStatus]) -> Iterator[Metric]:
+    """Of each store of the state."""
+    for gauge in _STORE_GAUGES:
+        family = GaugeMetricFamily(gauge.name, gauge.help, labels=(*_PARTITION, "store"))
+        for status in partitions:
+            for store in status.stores:
+                value = gauge.value(store)
+                if value is not None:
+                    family.add_metric((app_id, str(status.partition), store.name), value)
+        yield family
+
+
 def _audited(app_id: str, partitions: Sequence[PartitionStatus]) -> Iterator[Metric]:
     """By level: a proof counts for its own level and the ones below."""
     batch = GaugeMetricFamily(
@@ -307,6 +334,7 @@ class ControlCollector(Collector):
         partitions = [each for each in self._control.partitions() if each.phase is not Phase.CLOSED]
         yield from _process_gauges(facts, self._control, len(partitions))
         yield _phases(facts.app_id, partitions)
+        yield from _stores(facts.app_id, partitions)
         yield from _audited(facts.app_id, partitions)
         for gauge in _GAUGES:
             family = GaugeMetricFamily(gauge.name, gauge.help, labels=_PARTITION)

@@ -13,7 +13,6 @@ from enum import StrEnum
 import msgspec
 
 from snapreplay.service.core.phase import Phase
-from snapreplay.state.contract import StoreSize
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -138,6 +137,16 @@ class InputStatus(msgspec.Struct, frozen=True):
         return None if self.end_offset is None else max(0, self.end_offset - self.position)
 
 
+class StoreStatus(msgspec.Struct, frozen=True):
+    """One store of the state; a state that is no map is one store."""
+
+    name: str
+    entries: int
+    size_bytes: int
+    largest_entry_bytes: int = 0  # of those that were loaded from a snapshot or committed since
+    next_due_ms: int | None = None  # stream time: of its timers, or of an entry that expires
+
+
 class ValuesRead(msgspec.Struct, frozen=True):
     """How many of the restored entries were read as the app's types; `all_read` at the end."""
 
@@ -203,14 +212,13 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     inputs: tuple[InputStatus, ...] = ()
     state_entries: int = 0
     state_bytes: int = 0
-    state_largest_entry_bytes: int = (
-        0  # of those that were loaded from a snapshot or committed since
-    )
-    stores: tuple[StoreSize, ...] = ()  # by name; empty where the state is no map
+    state_largest_entry_bytes: int = 0  # over all stores
+    stores: tuple[StoreStatus, ...] = ()  # by name; empty before LIVE
     records_total: int = 0  # applied since this process owns the partition, replay not counted
     skipped_total: int = 0
     stream_time_ms: int | None = None  # None before the first record
     timers_pending: int = 0
+    next_due_ms: int | None = None  # stream time, the earliest of all stores
     timers_total: int = 0  # fired since this process owns the partition, replay not counted
     expired_total: int = 0  # entries, as `timers_total`
     digest: str | None = None

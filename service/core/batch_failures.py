@@ -70,6 +70,13 @@ class BatchFailures:
             return replace(self, record=None)
         return self
 
+    def left_out_at(self, next_batch: int) -> RecordError | None:
+        """The record or timer that is not tried again. A timer was left out in its batch: after that one a periodic
+        timer of this name is at another time."""
+        record = self.record
+        is_past = record is not None and record.timer_id is not None
+        return None if is_past and next_batch > self.record_batch else record
+
     def doubted(self, failed: Increment, events: Events = NO_EVENTS) -> BatchFailures:
         """The batch ended in doubt."""
         return replace(self, bisection=self.bisection.doubted(failed, events.event_count))

@@ -161,8 +161,8 @@ def replicas(facts: Facts) -> Iterator[Diagnosis]:
             "replication",
             str(partition),
             problem,
-            "start these brokers and wait until they have caught up. Until then the partition is listed by"
-            f" `kafka-topics.sh {facts.to_cluster} --describe --topic {partition.topic} --under-replicated-partitions`",
+            "start these brokers and wait until they have caught up. Until then this finding is listed by"
+            f" `snapreplay doctor {facts.app_name}`",
         )
 
 

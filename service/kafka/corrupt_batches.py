@@ -50,25 +50,34 @@ class CorruptBatches:
         try:
             fetched = await consumer.getmany(source, timeout_ms=timeout_ms, max_records=1)
         except CorruptRecordException as error:
-            self._count(partition, position, error)
+            self._count(partition, position, error, _leader_of(consumer, source))
             return None
         self._wary_records -= 1
         records: list[InputRecord] = fetched.get(source, [])
         return records
 
-    def _count(self, partition: TopicPartition, position: int, error: Exception) -> None:
+    def _count(
+        self, partition: TopicPartition, position: int, error: Exception, leader: str
+    ) -> None:
         again = self._at == (partition, position)
         self._at, self._attempts = (partition, position), self._attempts + 1 if again else 1
         self._wary_records = WARY_RECORDS
         if self._attempts >= ATTEMPTS_MAX:
             raise DamagedError(
                 f"{partition} offset {position}: the record batch failed its checksum {self._attempts} times in a row",
-                hint="the leader's copy is damaged. Find the leader with"
-                f" `kafka-topics.sh --bootstrap-server HOST:PORT --describe --topic {partition.topic}`;"
-                " stop that broker, so that an intact replica leads, then"
+                hint=f"the copy of the leader, {leader}, is damaged. Stop that broker, so that an intact replica leads,"
+                " then"
                 f" {look_again(partition.partition)}. Before the broker is started again, remove the directory"
                 f" {partition} from its log.dirs: the broker then copies the partition again",
                 topic=partition.topic,
                 partition=partition.partition,
                 offset=position,
             ) from error
+
+
+def _leader_of(consumer: AIOKafkaConsumer, source: ClientPartition) -> str:
+    """Whose bytes the client got, as far as it knows."""
+    cluster = consumer._client.cluster
+    node_id = cluster.leader_for_partition(source)
+    node = None if node_id is None else cluster.broker_metadata(node_id)
+    return f"broker {node_id}" + ("" if node is None else f" at {node.host}:{node.port}")

@@ -29,13 +29,14 @@ from snapreplay.service.live.input_guard import InputGuard
 from snapreplay.service.live.pace import Pace
 from snapreplay.service.live.snapshot_scheduler import SnapshotScheduler
 from snapreplay.service.live.state_digests import StateDigests
+from snapreplay.service.live.stream_time_log import StreamTimeLog
 from snapreplay.service.recovery.driver import Recovered
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import apply, pause, run_cooperatively
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.state.contract import Store
-from snapreplay.state.sizes import largest_entry_bytes
+from snapreplay.state.sizes import largest_entries
 
 IDLE_POLL_MS = 100  # bounds how late a stop, a trigger or a finished snapshot is noticed
 BUSY_POLL_MS = 5  # a transaction is under way: look at its answer soon
@@ -71,6 +72,7 @@ class Live:
         )
         self._flood = DeadLetterCheck(context)
         self._dead_letters = DeadLetterLog(context.partition)
+        self._stream_time = StreamTimeLog(context.partition, store)
         self._fetcher = Fetcher(context, POLLED_RECORDS)
         self._idle_time = IdleTime(store, context.settings.stream_time.idle_advance_ms)
         self._pace = Pace(context.settings.batch.records_max)
@@ -255,6 +257,8 @@ class Live:
         if not self._in_place:
             await self._settle_and_mark(wait=True)
         applied = await self._finish(portion, failure)
+        if self._refused in applied.errors:
+            self._refused = None  # a periodic timer fires again, and may send something else
         if applied.is_full:
             positions = applied.positions
             self._left = [each for each in portion.records if each.offset >= positions[each.topic]]
@@ -345,8 +349,8 @@ class Live:
         if applied is not None:
             self._pace.committed(self._positions, committed.increment.batch + 1)
             self._dead_letters.committed(applied.errors)
-            for entries in applied.sealed.changes.values():
-                self._reporter.entries(largest_entry_bytes(entries))
+            self._stream_time.committed(applied, committed.increment.batch)
+            self._reporter.entries(largest_entries(applied.sealed.changes))
             self._flood.check(applied)
         self._committer.check()
 
@@ -362,16 +366,13 @@ class Live:
     def report(self) -> None:
         """Publish where the chain and the state are."""
         last = self._committer.chain.last
-        digest, timetable = self._store.digest or last.digest, self._store.timetable
+        digest = self._store.digest or last.digest
+        self._reporter.state(self._store, digest)
         self._reporter.update(
             batch=last.batch,
             owner_epoch=self._committer.chain.owner_epoch,
             inputs=self._fetcher.status(last.positions),
-            state_entries=digest.count if digest else self._reporter.status.state_entries,
-            state_bytes=self._store.size_bytes,
-            stores=self._store.sizes,
             stream_time_ms=last.stream_time_ms if last.stream_time_ms >= 0 else None,
-            timers_pending=timetable.pending_timers if timetable is not None else 0,
             digest=str(digest) if digest else None,
         )
 

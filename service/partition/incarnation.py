@@ -141,7 +141,7 @@ class Incarnation:
         failures = ownership.failures.recovered(live.topic_ids)
         self._lifecycle.update(failures=failures)
         if failures.bisection.times:
-            live.careful(failures.bisection, failures.record)
+            live.careful(failures.bisection, failures.left_out_at(live.last.batch + 1))
         return live
 
     async def _process_in_time(self, live: Live, store: Store) -> None:

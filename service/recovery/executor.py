@@ -188,7 +188,7 @@ class RecoveryExecutor:
                     len(manifest.chunks),
                 )
             )
-            largest_bytes = await load_state(
+            largest = await load_state(
                 reader,
                 context.snapshots,
                 manifest,
@@ -196,7 +196,7 @@ class RecoveryExecutor:
                 self._store,
                 lambda done, total: self._reporter.progress("bytes", 0, done, total),
             )
-            self._reporter.entries(largest_bytes)
+            self._reporter.entries(largest)
         except RebuildError as error:
             log.warning("partition %d: the snapshot cannot be used: %s", context.partition, error)
             return events.SnapshotUnusable(pointer.snapshot_id, error.message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -23,12 +24,16 @@ from snapreplay.service.control.status import (
     SnapshotStatus,
     SnapshotUsed,
     StatusBoard,
+    StoreStatus,
     ValuesRead,
 )
 from snapreplay.service.core.kafka_errors import ClockRefused
 from snapreplay.service.core.phase import RECOVERING, Phase, may_follow
 from snapreplay.service.core.retained import Warm
 from snapreplay.service.runtime.failure_log import Failures
+from snapreplay.state.contract import Store, StoreSize
+from snapreplay.state.digest import DEFAULT_STORE, Digest
+from snapreplay.state.sizes import larger_of
 
 log = logging.getLogger("snapreplay.partition")
 
@@ -59,6 +64,7 @@ class Reporter:
         self.failures = Failures(partition)
         self._phase_since = 0.0
         self._progress_since = 0.0
+        self._largest: dict[str, int] = {}  # store → bytes of its largest entry so far
         self.update()
 
     def update(self, **changes: Any) -> None:
@@ -185,12 +191,36 @@ class Reporter:
             expired_total=self.status.expired_total + expired,
         )
 
-    def entries(self, largest_bytes: int) -> None:
-        """Entries were loaded or committed; published with the next change."""
-        if largest_bytes > self.status.state_largest_entry_bytes:
-            self.status = msgspec.structs.replace(
-                self.status, state_largest_entry_bytes=largest_bytes
-            )
+    def entries(self, largest: Mapping[str, int]) -> None:
+        """Entries were loaded or committed, the largest of each store with so many bytes; published with the next
+        change."""
+        self._largest = larger_of(self._largest, largest)
+
+    def state(self, store: Store, digest: Digest | None) -> None:
+        """How large the state is, and what is due in it; published with the next change."""
+        timetable = store.timetable
+        due = timetable.next_due_ms if timetable is not None else {}
+        count = digest.count if digest else self.status.state_entries
+        sizes = store.sizes or (StoreSize(DEFAULT_STORE, count, store.size_bytes),)
+        largest = self._largest
+        self.status = msgspec.structs.replace(
+            self.status,
+            state_entries=count,
+            state_bytes=store.size_bytes,
+            state_largest_entry_bytes=max(largest.values(), default=0),
+            stores=tuple(
+                StoreStatus(
+                    one.name,
+                    one.entries,
+                    one.size_bytes,
+                    largest.get(one.name, 0),
+                    due.get(one.name),
+                )
+                for one in sizes
+            ),
+            timers_pending=timetable.pending_timers if timetable is not None else 0,
+            next_due_ms=min(due.values(), default=None),
+        )
 
     def snapshot_used(self, used: SnapshotUsed) -> None:
         self.restore(snapshot=used)

@@ -20,7 +20,7 @@ from snapreplay.snapshots.format.chunks import open_chunk, sums_of, unpacking
 from snapreplay.snapshots.format.records import ChunkRef, Manifest, Pointer
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.digest import EMPTY, Digest
-from snapreplay.state.sizes import largest_entry_bytes
+from snapreplay.state.sizes import larger_of, largest_entry_bytes
 
 
 class Sink(Protocol):
@@ -120,14 +120,14 @@ async def load_state(
     on_bytes: OnBytes,
     *,
     verify_sums: bool = False,
-) -> int:
+) -> dict[str, int]:
     """Make `store` exactly the snapshot's state.
 
     `verify_sums`: hash every entry, because no owner vouches for the sums. Where no increment proves the state, this is
     always done.
 
     Returns:
-        The bytes of its largest entry, encoded key and value; 0 for an empty state.
+        Store → bytes of its largest entry, encoded key and value.
 
     Raises:
         SnapshotMissing, DamagedError: plan without this snapshot; the store holds a part of it.
@@ -138,7 +138,7 @@ async def load_state(
         raise schema_differs(what, manifest.origin.schema_version, schema_version)
     store.clear(manifest.shard_count)
     verify_sums = verify_sums or manifest.digest is None
-    sums, largest_bytes = await _load_chunks(
+    sums, largest = await _load_chunks(
         reader, log, manifest, store, on_bytes, verify_sums=verify_sums
     )
     if sums != manifest.entries_digest:
@@ -148,7 +148,7 @@ async def load_state(
         )
     store.loaded()
     store.stream_time_ms = manifest.stream_time_ms
-    return largest_bytes
+    return largest
 
 
 def _missing(error: SnapreplayError) -> SnapshotMissing:
@@ -165,9 +165,10 @@ async def _load_chunks(
     on_bytes: OnBytes,
     *,
     verify_sums: bool,
-) -> tuple[Digest, int]:
-    """What the slices add up to, and the bytes of the largest entry."""
-    sums, largest_bytes = EMPTY, 0
+) -> tuple[Digest, dict[str, int]]:
+    """What the slices add up to, and the bytes of the largest entry of each store."""
+    sums = EMPTY
+    largest: dict[str, int] = {}
     missing = {ref.offset: ref for ref in manifest.chunks}
     total, loaded = sum(ref.size_bytes for ref in manifest.chunks), 0
     on_bytes(0, total)
@@ -180,7 +181,8 @@ async def _load_chunks(
                         record, ref, manifest.snapshot_id, verify_sums=verify_sums
                     ):
                         sums = sums.plus(sums_of(part).in_store(store_name))
-                        largest_bytes = max(largest_bytes, largest_entry_bytes(part.entries))
+                        found = {store_name: largest_entry_bytes(part.entries)}
+                        largest = larger_of(largest, found)
                         store.load((part,), store_name)
                     loaded += ref.size_bytes
                     on_bytes(loaded, total)
@@ -191,7 +193,7 @@ async def _load_chunks(
             f"snapshot {manifest.snapshot_id} lacks {len(missing)} of {counted(len(manifest.chunks), 'chunk')} in"
             f" {log}, the first at offset {min(missing)}"
         )
-    return sums, largest_bytes
+    return sums, largest
 
 
 def chunk_range(manifest: Manifest) -> tuple[int, int]:

@@ -82,7 +82,8 @@ class Portion:
         fired_count: what happens on that way at most; of a replay, what did.
         events_max: how many timers and entries the batch has room for; without room it takes no record either.
         skipped, skipped_timers: of a replay, what was dead-lettered. A skipped record moves stream time.
-        refused: the record or timer that it names fails with it: the broker does not take what comes of it.
+        refused: the record or timer that it names fails with it: the broker does not take what comes of it. A periodic
+            timer is named without its time.
     """
 
     records: Sequence[InputRecord] = ()

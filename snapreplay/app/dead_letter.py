@@ -45,17 +45,19 @@ def dead_letter(
 
 
 def timer_dead_letter(app_version: str, timer: Timer[Any], error: RecordError) -> Output:
-    """Returns the dead letter of a timer that could not be handled. It has no value; a key of text, bytes or a 64-bit
-    integer is its key."""
+    """Returns the dead letter of a timer that could not be handled. It has no value. Its key is that of the timer, of a
+    tuple the first part, or the name of a periodic one; it goes to the partition of the state."""
+    is_periodic = timer.key is None
     facts = {
         "timer": timer.name,
         "store": timer.store,
-        "key": repr(timer.key)[:_MESSAGE_MAX],
+        "key": "" if is_periodic else repr(timer.key)[:_MESSAGE_MAX],
         "partition": str(timer.partition),
         "at_ms": str(timer.at_ms),
         **_reason(timer.app_id, app_version, error),
     }
-    topic, key = dead_letters_topic(timer.app_id), timer.output_key
+    topic = dead_letters_topic(timer.app_id)
+    key = timer.name.encode() if is_periodic else timer.output_key
     return Output(topic, key, None, None, key is not None, None, _headers(facts))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 
@@ -22,13 +22,18 @@ from snapreplay.app.record import Headers, Output, RawRecord, id_of
 from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.contract import Store
-from snapreplay.state.digest import Digest, digest_of
-from snapreplay.state.slices import Slices, load_slices, slices_of
+from snapreplay.state.digest import Digest
+from snapreplay.state.keys import K as MapKey
+from snapreplay.state.map import MapState
+from snapreplay.state.slices import Slices, digest_in, load_slices, slices_of
 from snapreplay.state.steps import all_of
+from snapreplay.state.stores import Stores
+from snapreplay.state.view import MapView, StoresView, View, view_of
 
 K = TypeVar("K")
 V = TypeVar("V")
 S = TypeVar("S")
+ST = TypeVar("ST", bound=Stores)
 T = TypeVar("T")
 
 
@@ -105,11 +110,25 @@ class Harness(Generic[S]):
         view: S = self._store.view
         return view
 
+    @overload
+    def view(self: Harness[MapState[MapKey, V]]) -> MapView[MapKey, V]: ...
+    @overload
+    def view(self: Harness[ST]) -> StoresView[ST]: ...
+    @overload
+    def view(self) -> View[S]: ...
+    def view(self) -> View[Any]:
+        """What `Service.view` gives: the state as of the last committed batch, typed and read-only. It may be kept.
+
+        Raises:
+            UsageError: the state is no map.
+        """
+        return view_of(self._partition, self._committed)
+
     @property
     def digest(self) -> Digest:
         """The digest of the state; equal states have equal digests."""
         self._forget_reads()
-        return _digest(self._store)
+        return digest_in(self._store)
 
     @property
     def all_outputs(self) -> list[Output]:
@@ -183,6 +202,10 @@ class Harness(Generic[S]):
         self._clock_ms = max(self._clock_ms, to_ms)
         self._commit([], to_ms)
 
+    def _committed(self) -> Any:
+        """After a crash that is another store."""
+        return self._store.committed_view()
+
     def _commit(self, numbered: list[RawRecord], to_ms: int | None) -> None:
         self._forget_reads()
         applied = self._apply(Portion(numbered, to_ms))
@@ -192,7 +215,7 @@ class Harness(Generic[S]):
         self.dead_letters += applied.dead_letters
         self.errors += applied.errors
         covered = [one for one in numbered if one.offset < applied.positions[one.topic]]
-        self._batches.append(_Batch(covered, applied, _digest(self._store)))
+        self._batches.append(_Batch(covered, applied, digest_in(self._store)))
         if applied.failure is not None:
             raise applied.failure
 
@@ -218,10 +241,10 @@ class Harness(Generic[S]):
         self._replay(store)
         if store.keeps_changes:
             store = self._by_changes(shuffle)
-        if _digest(store) != before:
+        if digest_in(store) != before:
             raise Diverged(
                 f"{self._app.app_id}: restored from snapshot and changes, the state has digest"
-                f" {_digest(store)}; before the crash it was {before}"
+                f" {digest_in(store)}; before the crash it was {before}"
             )
         self._take_up(store)
 
@@ -240,7 +263,7 @@ class Harness(Generic[S]):
         )
         heir._image, heir._batches = self._image, self._batches
         store = heir._by_changes(random.Random(seed))
-        if _digest(store) != self.digest:
+        if digest_in(store) != self.digest:
             raise Diverged(f"{app.app_id}: handed over, the state has another digest")
         for _ in store.checking():
             pass
@@ -337,7 +360,7 @@ class Harness(Generic[S]):
                 raise Diverged(f"replay of {where}: {applied.failure}") from applied.failure
             if applied.outputs != batch.applied.outputs:
                 raise Diverged(f"replay of {where} sends other outputs than the first time")
-            if _digest(store) != batch.digest:
+            if digest_in(store) != batch.digest:
                 raise Diverged(f"replay of {where} leads to another state than the first time")
             positions = batch.applied.positions
 
@@ -364,12 +387,6 @@ def _where(records: Sequence[RawRecord]) -> str:
         return "an empty batch"
     first, last = id_of(records[0]), id_of(records[-1])
     return str(first) if first == last else f"{first} to {last}"
-
-
-def _digest(store: Store) -> Digest:
-    if store.digest is not None:
-        return store.digest
-    return digest_of(entry for _, one in slices_of(store) for entry in one.entries.items())
 
 
 def _shuffled(entries: Mapping[bytes, T], shuffle: random.Random) -> dict[bytes, T]:

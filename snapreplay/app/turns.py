@@ -182,7 +182,7 @@ class Turns:
         if scheduler is not None:
             scheduler.firing_ms = event.at_ms
         try:
-            if self._refused is not None and self._refused.timer_id == timer.id:
+            if self._refused is not None and _is_of(self._refused, timer):
                 raise self._refused
             if spec is None:
                 raise _no_handler(timer)
@@ -232,6 +232,14 @@ class Turns:
             return decode(encoded)
         except MsgspecError:
             return stored_key(encoded)
+
+
+def _is_of(refused: RecordError, timer: Timer[Any]) -> bool:
+    """Whether it is this timer that the broker did not take. A periodic one that fires by the clock has another time at
+    each attempt."""
+    if refused.timer_id is None or timer.store:
+        return refused.timer_id == timer.id
+    return refused.timer_id.rpartition(" at ")[0] == timer.name
 
 
 def _no_handler(timer: Timer[Any]) -> RecordError:

@@ -102,6 +102,19 @@ class Agenda:
         """Nothing is due before this time, which is up to a second too early; None: nothing at all."""
         return self._numbers[0] << _BUCKET_BITS if self._first_bucket() is not None else None
 
+    @property
+    def next_ms(self) -> int | None:
+        """When the first key is due, to be shown; None: nothing is. Of very many keys in one second which are not in
+        order yet, only the second is looked at."""
+        bucket = self._first_bucket()
+        if bucket is None:
+            return None
+        if bucket.is_ordered:
+            first = bucket.first()
+            return None if first is None else first[0]
+        few = len(bucket.at_ms) <= _RUN
+        return min(bucket.at_ms.values()) if few else self._numbers[0] << _BUCKET_BITS
+
     def ordering(self, up_to_ms: int) -> Steps[None]:
         """Make `first` possible. Nothing may be set before the last step."""
         bucket = self._first_bucket(up_to_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterator, Mapping, MutableMapping, ValuesView
 from types import UnionType
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from snapreplay.counted import counted
 from snapreplay.errors import RecordError, UsageError
@@ -13,10 +13,12 @@ from snapreplay.state.keys import K, KeyCodec
 from snapreplay.state.mapstore import MapStore
 from snapreplay.state.scheduled import ExpiringStore, check_expiry
 from snapreplay.state.sorted_keys import Bounds
-from snapreplay.state.staging import Touched, encoding
-from snapreplay.state.steps import all_of
+from snapreplay.state.staging import encoded_default
 from snapreplay.state.timers import Scheduler
 from snapreplay.state.values import ABSENT, DELETED, Missing, ValueCodec
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
 
 V = TypeVar("V")
 D = TypeVar("D")
@@ -25,17 +27,15 @@ D = TypeVar("D")
 class MapState(MutableMapping[K, V], Generic[K, V]):
     """Keys of exactly one type (str, bytes, int, or a tuple of them) → values that msgpack returns unchanged.
 
-    - `state[k]` on a missing key stores and returns a copy of the default, or raises KeyError if
-      there is none. `get`, `in` and `pop` never store; changes to what `get` returned as *its*
-      default are lost.
+    - `state[k]` on a missing key stores and returns a copy of the default, or raises KeyError if there is none. `get`,
+      `in` and `pop` never store; changes to what `get` returned as *its* default are lost.
     - Values may be changed in place. A batch has the same effect as its records one by one.
-    - Iteration is in the order of the keys. It costs O(n log n), and O(n) if the map is ordered.
-      Values reached by it are decoded and kept until the batch ends. It covers the keys present when
-      it began: keys deleted since are left out, keys added since are not seen, and nothing raises.
-    - Refused with `RecordError` when the batch is staged: values that would read back as another
-      type or value (tuples and sets that were not declared, an int in a float field), ints beyond
-      64 bits, one mutable object in two places, entries above `entry_bytes_max`. Refused at once:
-      keys of another type.
+    - Iteration is in the order of the keys. It costs O(n log n), and O(n) if the map is ordered. Values reached by it
+      are decoded and kept until the batch ends. It covers the keys present when it began: keys deleted since are left
+      out, keys added since are not seen, and nothing raises.
+    - Refused with `RecordError` when the batch is staged: values that would read back as another type or value (tuples
+      and sets that were not declared, an int in a float field), ints beyond 64 bits, one mutable object in two places,
+      entries above `entry_bytes_max`. Refused at once: keys of another type.
 
     Args:
         ordered: keep the keys in order all the time, for `range`. Costs 10 bytes per key that is a tuple, the memory of
@@ -67,7 +67,19 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         ttl_ms: int | None = None,
         refresh: Literal["write", "read"] = "write",
     ) -> None: ...
-    @overload  # a union is no `type`: MapState[str, A | B](str, A | B), or V is what `default` returns
+    @overload  # an alias of a tuple and a union are no `type`, but a form of one (PEP 747)
+    def __init__(
+        self,
+        key_type: TypeForm[K],
+        value_type: TypeForm[V],
+        *,
+        default: Callable[[], V] | None = None,
+        entry_bytes_max: int = ENTRY_BYTES_MAX,
+        ordered: bool = False,
+        ttl_ms: int | None = None,
+        refresh: Literal["write", "read"] = "write",
+    ) -> None: ...
+    @overload  # without PEP 747: MapState[str, A | B](str, A | B), or V is what `default` returns
     def __init__(
         self,
         key_type: type[K],
@@ -81,7 +93,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
     ) -> None: ...
     def __init__(
         self,
-        key_type: type[K],
+        key_type: Any,
         value_type: Any,
         *,
         default: Callable[[], V] | None = None,
@@ -100,10 +112,9 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
                 f"MapState: ttl_ms= in a subclass, {type(self).__name__}, would not see the touches of its entries",
                 hint="use MapState itself, and put your methods into functions",
             )
-        keys, values = KeyCodec(key_type), ValueCodec[V](value_type)
-        self._keys, self._values = keys, values
-        self._key_type = keys.own_type
-        self._default = None if default is None else _encoded_default(values, default)
+        self._keys, self._values = KeyCodec(key_type), ValueCodec[V](value_type)
+        values, self._key_type = self._values, self._keys.own_type
+        self._default = None if default is None else encoded_default(values, default)
         self._store = self._new_store(values, entry_bytes_max, ttl_ms, ordered=ordered)
         self._ordered = ordered
         self._live = self._store.live
@@ -376,17 +387,3 @@ class _UntouchedValues(ValuesView[V]):
 
     def __iter__(self) -> Iterator[V]:
         return (value for _, value in self._mapping.items())
-
-
-def _encoded_default(values: ValueCodec[V], default: Callable[[], V]) -> bytes | None:
-    value = default()
-    touched = Touched({"new key": value}, [(b"", None, 0)], values, ENTRY_BYTES_MAX)
-    try:
-        (encoded,) = all_of(encoding([touched]))
-    except RecordError as error:
-        raise UsageError(
-            f"MapState: default= returned {value!r}, which cannot be a value of type "
-            f"{values.type!r}: {error}",
-            hint="pass as default= a function without arguments that returns a value of that type",
-        ) from error
-    return encoded[b""]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from snapreplay.state.contract import ShardSlice, Store
+from snapreplay.state.digest import Digest, digest_of
 from snapreplay.state.steps import all_of
 
 _SLICE_BYTES = 1 << 20
@@ -36,3 +37,10 @@ def slices_of(store: Store) -> Slices:
     finally:
         cursor.release()
     return found
+
+
+def digest_in(store: Store) -> Digest:
+    """Returns the digest of a store in which nothing is uncommitted, computed if it keeps none."""
+    if store.digest is not None:
+        return store.digest
+    return digest_of(entry for _, one in slices_of(store) for entry in one.entries.items())

@@ -6,15 +6,16 @@ one only to name the key at fault.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from snapreplay.errors import RecordError
+from snapreplay.errors import RecordError, UsageError
+from snapreplay.state.contract import ENTRY_BYTES_MAX
 from snapreplay.state.keys import UNENCODABLE
 from snapreplay.state.read_back import MutableObjects, met_twice
 from snapreplay.state.shards import Slot
-from snapreplay.state.steps import Steps
+from snapreplay.state.steps import Steps, all_of
 from snapreplay.state.values import DELETED, Missing, ValueCodec, shared_object
 
 K = TypeVar("K")
@@ -143,3 +144,21 @@ def _refusing_shared(maps: Sequence[Touched[Any, Any]]) -> Steps[None]:
     places = yield from met_twice(live)
     if places is not None:
         raise shared_object(*places)
+
+
+def encoded_default(values: ValueCodec[V], default: Callable[[], V]) -> bytes | None:
+    """
+    Raises:
+        UsageError: what it returns cannot be stored.
+    """
+    value = default()
+    touched = Touched({"new key": value}, [(b"", None, 0)], values, ENTRY_BYTES_MAX)
+    try:
+        (encoded,) = all_of(encoding([touched]))
+    except RecordError as error:
+        raise UsageError(
+            f"MapState: default= returned {value!r}, which cannot be a value of type "
+            f"{values.type!r}: {error}",
+            hint="pass as default= a function without arguments that returns a value of that type",
+        ) from error
+    return encoded[b""]

@@ -32,12 +32,13 @@ def store_of(state: object, timers: Collection[str] | None = None) -> Store:
         if expire := expiring(maps_of(store)):
             store.timetable = Timetable(expire)
         return store
-    if timers is not None:
-        raise UsageError(
-            f"{state!r:.80} is no map, so it cannot have timers",
-            hint="keep the state in a MapState, or in Stores of several",
-        )
     if isinstance(state, State) and not isinstance(state, type):
+        if timers is not None:
+            raise UsageError(
+                f"{type(state).__name__} is no map, so it cannot have timers: pending timers, periodic ones included,"
+                " are entries that change with a batch, and a state with snapshot() and restore() has no changes",
+                hint="keep it as an entry of a map: `Stores(main=MapState(str, …, default=…))` and `state.main[name]`",
+            )
         return ObjectStore(state)
     missing = [name for name in ("snapshot", "restore") if not hasattr(state, name)]
     what = f"the class {state.__name__}" if isinstance(state, type) else f"{state!r:.80}"

@@ -67,6 +67,13 @@ class Timetable:
     def pending_timers(self) -> int:
         return 0 if self.timers is None else len(self.timers)
 
+    @property
+    def next_due_ms(self) -> dict[str, int]:
+        """Store → stream time at which its next entry is due: a timer, a periodic timer, or one that expires. To be
+        shown, as `Agenda.next_ms`."""
+        times = {store.name: store.agenda.next_ms for store in self._stores}
+        return {name: at_ms for name, at_ms in times.items() if at_ms is not None}
+
     def finding(self, up_to_ms: int) -> Steps[Event | None]:
         """Return the first event at or before `up_to_ms`. The state must not change before the last step."""
         while True:

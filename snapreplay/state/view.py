@@ -16,6 +16,12 @@ Look = Callable[[], Any]
 an object with a mapping for each map of the state."""
 
 
+def view_of(partition: int, look: Look) -> View[Any]:
+    """The kind of view that this state has. Raises what `look` raises."""
+    kind: type[View[Any]] = MapView if isinstance(look(), Mapping) else StoresView
+    return kind(partition, look)
+
+
 class View(Generic[S]):
     """The state of one partition, as of the last committed batch. It may be kept: each access looks again.
 

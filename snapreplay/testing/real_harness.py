@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
 import msgspec
 
@@ -26,13 +26,19 @@ from snapreplay.service.loop_thread import LoopThread
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.redrive import is_note
 from snapreplay.service.topics.reading import reading
+from snapreplay.state.contract import Store
+from snapreplay.state.keys import K as MapKey
+from snapreplay.state.map import MapState
 from snapreplay.state.slices import load_slices
+from snapreplay.state.stores import Stores
+from snapreplay.state.view import MapView, StoresView, View, view_of
 from snapreplay.testing.real_messages import BecomeLive, CatchUp, Order, ReadState, StateRead, Stop
 from snapreplay.testing.service_process import ServiceProcess
 
 K = TypeVar("K")
 V = TypeVar("V")
 S = TypeVar("S")
+ST = TypeVar("ST", bound=Stores)
 T = TypeVar("T")
 
 DEADLINE_S = 60.0
@@ -185,12 +191,33 @@ class RealHarness(Generic[S]):
         Raises:
             ServiceEnded: a recovery would fail now; the process ended.
         """
+        view: S = (await self._restored(partition)).view
+        return view
+
+    @overload
+    async def view(
+        self: RealHarness[MapState[MapKey, V]], partition: int = 0
+    ) -> MapView[MapKey, V]: ...
+    @overload
+    async def view(self: RealHarness[ST], partition: int = 0) -> StoresView[ST]: ...
+    @overload
+    async def view(self, partition: int = 0) -> View[S]: ...
+    async def view(self, partition: int = 0) -> View[Any]:
+        """The same state as `Service.view` gives it: typed and read-only. It does not follow later batches.
+
+        Raises:
+            ServiceEnded: as `state`.
+            UsageError: the state is no map.
+        """
+        store = await self._restored(partition)
+        return view_of(partition, store.committed_view)
+
+    async def _restored(self, partition: int) -> Store:
         answer = await self._process.ask(ReadState(partition), self._deadline_s)
         assert isinstance(answer, StateRead)  # noqa: S101 - what this request is answered with
         store = self._app.new_store()
         load_slices(store, answer.slices, answer.stream_time_ms)
-        view: S = store.view
-        return view
+        return store
 
     async def feed(
         self,

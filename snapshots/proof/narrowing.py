@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from snapreplay.app.batch import Applied
 from snapreplay.counted import counted
 from snapreplay.snapshots.format.changes import check_changes
 from snapreplay.snapshots.format.records import Increment
-from snapreplay.state.contract import StateChanges
+from snapreplay.state.contract import ShardSlice, StateChanges
 from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.keys import stored_key
 from snapreplay.state.stamp import bare
@@ -30,13 +30,42 @@ def narrowed(
         if not keys:
             return "by the same changes of the state"
         place = store, key = keys[0]
-        where = "" if store == DEFAULT_STORE else f" of store {store}"
         return (
-            f"the state differs in {counted(len(keys), 'key')}, first {_shown(key)}{where}: recorded"
+            f"the state differs in {counted(len(keys), 'key')}, first {_shown(key)}{_of(store)}: recorded"
             f" {_value(_at(recorded, place))}, replayed {_value(_at(replayed, place))}"
         )
 
     return says
+
+
+def narrowed_at_snapshot(
+    batch: int,
+    recorded: Iterable[tuple[str, ShardSlice]],
+    replayed: Iterable[tuple[str, ShardSlice]],
+) -> str:
+    """The first key whose value is another one, by the entries of the next snapshot, of this batch."""
+    ours, theirs = _entries_by_place(replayed), _entries_by_place(recorded)
+    places = sorted(p for p in ours.keys() | theirs.keys() if ours.get(p) != theirs.get(p))
+    at = f"at the next snapshot, of batch {batch},"
+    if not places:
+        return f"{at} the state is as recorded"
+    place = store, key = places[0]
+    return (
+        f"{at} the state differs in {counted(len(places), 'key')}, first {_shown(key)}{_of(store)}: recorded"
+        f" {_entry(theirs.get(place))}, replayed {_entry(ours.get(place))}"
+    )
+
+
+def _entries_by_place(slices: Iterable[tuple[str, ShardSlice]]) -> dict[_Place, bytes]:
+    return {(store, key): value for store, one in slices for key, value in one.entries.items()}
+
+
+def _entry(stored: bytes | None) -> str:
+    return "absent" if stored is None else _value(stored)
+
+
+def _of(store: str) -> str:
+    return "" if store == DEFAULT_STORE else f" of store {store}"
 
 
 _UNTOUCHED = b"\xc1"  # no MessagePack

@@ -34,7 +34,7 @@ from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.entries import chunks_of, is_there, manifest_of
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.moment import Logs, Moment
-from snapreplay.snapshots.proof.narrowing import narrowed
+from snapreplay.snapshots.proof.narrowing import narrowed, narrowed_at_snapshot
 from snapreplay.snapshots.proof.proven import Proof
 from snapreplay.snapshots.proof.records import (
     CHANGES,
@@ -48,6 +48,7 @@ from snapreplay.snapshots.proof.records import (
 from snapreplay.snapshots.proof.report import Violation
 from snapreplay.state.contract import Store
 from snapreplay.state.digest import Digest
+from snapreplay.state.slices import slices_of
 from snapreplay.state.steps import all_of
 
 ReadInput = Callable[[str, int, int], Slices]
@@ -95,12 +96,16 @@ class SegmentReport(msgspec.Struct, frozen=True):
 
 
 class _Difference(Exception):
-    """The first one. `fingerprint`: what was computed, to be compared with a second run."""
+    """The first one. `fingerprint`: what was computed, to be compared with a second run. `has_key`: `says` names a key,
+    or none can be found by going on."""
 
-    def __init__(self, found: Found, says: str, fingerprint: object = None) -> None:
+    def __init__(
+        self, found: Found, says: str, fingerprint: object = None, *, has_key: bool = False
+    ) -> None:
         super().__init__(says)
         self.found = found
         self.says = says
+        self.has_key = has_key
         self.fingerprint = (found.offset, says, fingerprint)
 
 
@@ -137,7 +142,8 @@ def prove(app: App[Any], segment: Segment, logs: Logs, read_input: ReadInput) ->
     try:
         replay.run()
     except _Difference as difference:
-        found, says, fingerprint = difference.found, difference.says, difference.fingerprint
+        found, fingerprint = difference.found, difference.fingerprint
+        says = difference.says if difference.has_key else replay.narrowing(difference.says)
     except InputUnavailable:
         return SegmentReport(replay.batches, replay.records, without_input=True)
     except (DamagedError, UnknownFormatError) as error:
@@ -215,6 +221,8 @@ class _Replay:
         self._fold = Fold(app, self._store, segment.partition, output_limits=limits)
         self._positions: Mapping[str, int] = {}
         self._inputs = _Inputs(read_input, segment.positions)
+        self._left = self._batches()
+        self._compares = True
 
     @property
     def store(self) -> Store:
@@ -229,8 +237,33 @@ class _Replay:
         segment = self._segment
         if segment.base is not None:
             self._load(segment.base)
-        changes: list[bytes] = []
         last: Found | None = None
+        for last, changes in self._left:
+            self._batch(last, changes)
+        if last is not None and segment.next_snapshot is not None:
+            self._compare_snapshot(last, segment.next_snapshot)
+
+    def narrowing(self, says: str) -> str:
+        """After a difference without a key: what it says, and in which keys the next snapshot differs from a replay
+        that goes on up to there. Nothing is compared on the way."""
+        pointer = self._segment.next_snapshot
+        if pointer is None:
+            return says
+        self._compares = False
+        try:
+            for found, changes in self._left:
+                self._batch(found, changes)
+            manifest = manifest_of(self._logs, pointer)
+            chunks = chunks_of(self._logs, pointer.manifest_offset, manifest)
+            recorded = ((each.store, one) for each in chunks for one in each.slices)
+            keys = narrowed_at_snapshot(manifest.batch, recorded, slices_of(self._store))
+        except (_Difference, DamagedError, UnknownFormatError):
+            return says  # what was found first is the finding
+        return f"{says}; {keys}"
+
+    def _batches(self) -> Iterator[tuple[Found, Sequence[bytes]]]:
+        """Each batch with its changes."""
+        changes: list[bytes] = []
         for record in self._entries():
             self.at_offset = record.offset
             if record.kind == CHANGES:
@@ -240,11 +273,8 @@ class _Replay:
             elif record.kind == INCREMENT:
                 if not isinstance(record.entry, Increment):
                     raise DamagedError("the increment cannot be read")
-                last = Found(record.offset, record.entry)
-                self._batch(last, changes)
+                yield Found(record.offset, record.entry), changes
                 changes = []
-        if last is not None and segment.next_snapshot is not None:
-            self._compare_snapshot(last, segment.next_snapshot)
 
     def _entries(self) -> Iterator[Judged]:
         segment = self._segment
@@ -271,25 +301,36 @@ class _Replay:
         elif not increment.is_empty:
             applied = self._apply(found)
             self.not_proven += 1
+        self._positions = increment.positions
+        self._store.stream_time_ms = increment.stream_time_ms
+        if self._compares:
+            self._compare_batch(found, changes, applied)
+        self.batches += 1
+
+    def _compare_batch(
+        self, found: Found, changes: Sequence[bytes], applied: Applied | None
+    ) -> None:
+        increment = found.increment
         if applied is not None and increment.outputs_xxh64 != applied.outputs_xxh64:
             raise self._outputs_differ(found, applied, changes)
         if increment.digest is not None:
-            self._compare(found, increment.digest, narrowed(increment, changes, applied))
-        self._positions = increment.positions
-        self._store.stream_time_ms = increment.stream_time_ms
-        self.batches += 1
+            has_key = increment.changes is not None and applied is not None
+            says = narrowed(increment, changes, applied)
+            self._compare(found, increment.digest, says, has_key=has_key)
 
-    def _compare(self, found: Found, recorded: Digest, says: Callable[[], str]) -> None:
+    def _compare(
+        self, found: Found, recorded: Digest, says: Callable[[], str], *, has_key: bool
+    ) -> None:
         digest = all_of(self._store.digesting())
         if digest != recorded:
-            raise _Difference(found, f"another state; {says()}", digest)
+            raise _Difference(found, f"another state; {says()}", digest, has_key=has_key)
         self.not_proven = 0
         self.compared = found
 
     def _compare_snapshot(self, last: Found, pointer: Pointer) -> None:
         manifest = manifest_of(self._logs, pointer)
         says = f"snapshot {pointer.snapshot_id} of it has other entries"
-        self._compare(last, manifest.entries_digest, lambda: says)
+        self._compare(last, manifest.entries_digest, lambda: says, has_key=False)
 
     def _outputs_differ(
         self, found: Found, applied: Applied, changes: Sequence[bytes]
@@ -300,7 +341,7 @@ class _Replay:
         }
         narrowing = narrowed(found.increment, changes, applied)()
         says = f"other outputs to {', '.join(sorted(topics))}; {narrowing}"
-        return _Difference(found, says, replayed)
+        return _Difference(found, says, replayed, has_key=found.increment.changes is not None)
 
     def _apply(self, found: Found) -> Applied:
         increment = found.increment
@@ -313,7 +354,7 @@ class _Replay:
             if applied.failure is not None:
                 raise applied.failure
         except RecordError as error:
-            raise _Difference(found, f"a handler refuses: {error.message}") from error
+            raise _Difference(found, f"a handler refuses: {error.message}", has_key=True) from error
         self._store.merge()
         return applied
 

@@ -62,9 +62,17 @@ def test_age_is_never_negative():
     assert views.partition(LIVE, NOW).progress_age_seconds == 0.5
 
 
+def test_stream_time_is_behind_or_ahead():
+    """A record of tomorrow shows as less than 0; without a record nothing is known."""
+    for at_ms, lag in ((None, None), (NOW * 1000 - 500, 0.5), (NOW * 1000 + 86_400_000, -86_400)):
+        status = msgspec.structs.replace(LIVE, stream_time_ms=at_ms and int(at_ms))
+        assert views.partition(status, NOW).stream_time_lag_seconds == lag
+
+
 def test_partition_shows_every_field_of_its_status():
     """What the runner publishes is not forgotten; the recovery is shown by /restore-status."""
-    shown = set(schemas.Partition.model_fields) - {"progress_age_seconds", "unaudited_batches"}
+    made_here = {"progress_age_seconds", "unaudited_batches", "stream_time_lag_seconds"}
+    shown = set(schemas.Partition.model_fields) - made_here
     assert shown == set(PartitionStatus.__struct_fields__) - {"restore"}
 
 

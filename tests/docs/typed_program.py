@@ -24,6 +24,7 @@ from snapreplay import (
     json,
     running,
 )
+from snapreplay.testing import Harness, RealHarness
 
 
 class Payment(msgspec.Struct):
@@ -88,3 +89,10 @@ if TYPE_CHECKING:
         async with running(shop, settings) as stores:
             assert_type(stores.view(0), StoresView[Shop])
             assert_type(stores.view(0).of(lambda s: s.accounts), MapView[str, Account])
+
+    async def tested(real: RealHarness[MapState[str, Account]], made: RealHarness[Shop]) -> None:
+        assert_type(Harness(app).view(), MapView[str, Account])
+        assert_type(Harness(shop).view(), StoresView[Shop])
+        assert_type(Harness(tape).view(), View[Tape])
+        assert_type(await real.view(), MapView[str, Account])
+        assert_type(await made.view(1), StoresView[Shop])

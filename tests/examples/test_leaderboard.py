@@ -38,8 +38,7 @@ class Partitions:
     def view(self, partition: int) -> StoresView[Any]:
         if not self.live:
             raise PartitionNotLive(partition, "it is loading")
-        store = self.harnesses[partition].state.__snapreplay_store__()
-        return StoresView(partition, store.committed_view)
+        return self.harnesses[partition].view()
 
 
 async def answer(client: httpx2.AsyncClient, path: str) -> tuple[int, Any]:

@@ -92,7 +92,12 @@ class Opened(msgspec.Struct, tag=True):
 class Closed(msgspec.Struct, tag=True): ...
 
 
+Seat = tuple[str, int]
+Door = Opened | Closed
 counts = MapState(str, int)
+seats = MapState(Seat, Door, ordered=True)
+assert_type(seats, MapState[tuple[str, int], Opened | Closed])
+MapState(float, int)  # type: ignore[type-var]
 unions = MapState[str, Opened | Closed](str, Opened | Closed)
 annotated: MapState[str, Opened | Closed] = MapState(str, Opened | Closed)
 assert_type(counts.get("a"), int | None)

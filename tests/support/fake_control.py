@@ -30,9 +30,9 @@ from snapreplay.service.control.status import (
     SnapshotState,
     SnapshotStatus,
     SnapshotUsed,
+    StoreStatus,
 )
 from snapreplay.service.core.phase import Phase
-from snapreplay.state.contract import StoreSize
 
 NOW = 1_795_000_000.0
 USED = SnapshotUsed(
@@ -61,7 +61,10 @@ LIVE = PartitionStatus(
     state_entries=1200,
     state_bytes=50_000,
     state_largest_entry_bytes=700,
-    stores=(StoreSize("carts", 200, 20_000), StoreSize("items", 1000, 30_000)),
+    stores=(
+        StoreStatus("carts", 200, 20_000, 90, 1_000_500),
+        StoreStatus("items", 1000, 30_000, 700),
+    ),
     records_total=480,
     skipped_total=2,
     digest="1200:00000000000000aa:00000000000000cc",

@@ -84,7 +84,13 @@ def test_partition_shows_position_state_and_age(client):
         "lag": 20,
     }
     assert (shown["batch"], shown["state_entries"], shown["state_bytes"]) == (60, 1200, 50_000)
-    assert shown["stores"][0] == {"name": "carts", "entries": 200, "size_bytes": 20_000}
+    assert shown["stores"][0] == {
+        "name": "carts",
+        "entries": 200,
+        "size_bytes": 20_000,
+        "largest_entry_bytes": 90,
+        "next_due_ms": 1_000_500,
+    }
     assert shown["snapshot"]["state"] == "pointed"
     assert shown["progress_age_seconds"] == 0.5
 

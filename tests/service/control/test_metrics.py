@@ -36,9 +36,6 @@ def test_values_are_those_of_control():
     """What is: read from the statuses at the moment of the scrape."""
     found = scrape(FakeControl())
     assert found["snapreplay_input_lag_records", labels(0)] == 22
-    assert found["snapreplay_state_entries", labels(0)] == 1200
-    assert found["snapreplay_state_bytes", labels(0)] == 50_000
-    assert found["snapreplay_state_largest_entry_bytes", labels(0)] == 700
     assert found["snapreplay_batch", labels(0)] == 60
     assert found["snapreplay_owner_epoch", labels(0)] == 130
     assert found["snapreplay_records_total", labels(0)] == 480
@@ -50,6 +47,23 @@ def test_values_are_those_of_control():
     )
     assert found["snapreplay_partitions_assigned", (("app", "ledger"),)] == 4
     assert found["snapreplay_ready", (("app", "ledger"),)] == 0
+
+
+def test_a_store_has_its_own_series():
+    """Their sum is that of the state; where nothing is due, there is no sample."""
+    found = scrape(FakeControl())
+    for store, *values in (("carts", 200, 20_000, 90, 1000.5), ("items", 1000, 30_000, 700, None)):
+        for name, value in zip(
+            (
+                "state_entries",
+                "state_bytes",
+                "state_largest_entry_bytes",
+                "next_due_timestamp_seconds",
+            ),
+            values,
+            strict=True,
+        ):
+            assert found.get((f"snapreplay_{name}", labels(0, store=store))) == value
 
 
 def test_phase_is_one_of_all():
@@ -142,7 +156,7 @@ def test_fences_start_at_zero():
 
 def test_names_follow_the_rules():
     """Prefix, base units, counters end in _total, no label but those of a small fixed set."""
-    allowed = {"app", "partition", "phase", "result", "mode", "kind", "reaction", "le"}
+    allowed = {"app", "partition", "phase", "result", "mode", "kind", "reaction", "store", "le"}
     for family in ControlCollector(FakeControl()).collect():
         if family.name.startswith(("process_", "python_")):
             continue

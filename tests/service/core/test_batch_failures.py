@@ -76,6 +76,28 @@ def test_a_timer_is_to_blame_when_it_was_alone():
     assert isinstance(final, RefusedAgain), "its dead letter is refused, too"
 
 
+def test_a_timer_is_left_out_in_its_batch_only():
+    """A doubt of weeks later must not take the next time of a periodic timer for the one that was refused."""
+    failures, _ = BatchFailures(0).refused(batch(0), TOO_LARGE, Events(1, "report at 5"))
+    at = batch(0).batch
+    assert failures.left_out_at(at) is failures.record is not None
+    assert failures.left_out_at(at + 1) is None
+    failures, _ = BatchFailures(0).refused(batch(1), TOO_LARGE)
+    assert failures.left_out_at(at + 1) is failures.record is not None
+    assert BatchFailures(0).left_out_at(at) is None
+
+
+def test_an_expiry_sends_nothing_that_could_be_to_blame():
+    """Alone in a refused batch it cannot be left out: the third time the partition stops, with what the broker said."""
+    failures, final = BatchFailures(0), None
+    for times in range(1, 4):
+        assert final is None, times
+        failures, final = failures.refused(batch(0), TOO_LARGE, Events(1, None))
+    assert isinstance(final, RefusedAgain)
+    assert ("too large" in final.message, failures.record) == (True, None)
+    assert "snapreplay retry" in final.hint
+
+
 def test_a_timer_that_is_refused_at_its_next_time_is_to_blame_again():
     """Its dead letter was taken: the partition must not stop at it. Simulator, seed 843."""
     failures, _ = BatchFailures(0).refused(batch(0), TOO_LARGE, Events(1, "ring at 5"))

@@ -90,6 +90,8 @@ async def test_all_before_a_damaged_batch_is_read_and_it_is_named(cluster, disk,
     assert (error.facts["topic"], error.facts["partition"]) == source
     assert first - 1 <= error.facts["offset"] <= first, "the marker before it has an offset, too"
     assert f"{ATTEMPTS_MAX} times" in error.message
+    leader = f"broker 1 at {disk[0].bootstrap_servers}"
+    assert f"the copy of the leader, {leader}, is damaged" in error.hint
 
 
 async def test_damage_that_is_gone_is_read_over(cluster, disk, unique):

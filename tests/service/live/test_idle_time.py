@@ -3,6 +3,7 @@
 import json
 import random
 from collections import Counter
+from datetime import timedelta
 
 import pytest
 
@@ -52,6 +53,9 @@ class Feed:
         assert dict(view.items.items()) == {key: value for key, (value, _) in hand.items.items()}
         assert dict(view.kept.items()) == {key: value for key, (value, _) in hand.kept.items()}
         assert one.runner.store.timetable.pending_timers == len(hand.timers)
+        shown = {each.name: each for each in one.status.stores}
+        assert shown["_timers"].next_due_ms == min(hand.timers.values(), default=None)
+        assert (shown["items"].entries, shown["kept"].entries) == (len(hand.items), len(hand.kept))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -250,6 +254,54 @@ async def test_a_timer_whose_output_the_broker_refuses_is_found_among_many(bench
             assert one.status.restore.proof.equal
         done = 39
     assert len(bench.log(program.OUTPUT).committed()) == done
+
+
+def reports():
+    """A periodic timer whose first outputs the broker refuses."""
+    rings, out = Topic("steps", value=codecs.json()), Topic(program.OUTPUT, value=codecs.utf8)
+    app = App("reports", inputs=[rings], outputs=[out], state=lambda: MapState(str, int))
+
+    @app.handler(rings)
+    def on_record(record, state, out):
+        state[record.key] = record.value
+
+    @app.timer(every=timedelta(minutes=1))
+    def report(timer, state, sent):
+        sent.send(out, key="all", value=program.BULKY if 0 < timer.at_ms < 600_000 else "fine")
+
+    return app
+
+
+@pytest.mark.parametrize("policy", ["fail", "dead_letter"])
+@virtual
+async def test_a_periodic_timer_that_fires_by_the_clock_is_named_when_it_is_refused(
+    bench, monkeypatch, policy
+):
+    """Also where the clock has reached its next period at each attempt: the policy decides, as for a record. Its next
+    time is tried again."""
+    now_ms = [0]
+
+    def passing():
+        now_ms[0] += 70_000
+        return now_ms[0]
+
+    monkeypatch.setattr(idle_time, "wall_ms", passing)
+    errors = {"policy": policy, "dead_letters_percent_max": 100}
+    await bench.prepare(reports(), errors=errors, stream_time={"idle_advance_ms": 1000})
+    bench.log("steps").append(b"a", b"1", (), 1, None)
+    if policy == "fail":
+        error = (await bench.failure()).error
+        assert (error.kind, "made of timer report at " in error.message) == ("HandlerFailed", True)
+        return
+    async with bench.live() as one:
+        sent = bench.log(program.OUTPUT)
+        await until(lambda: len(sent.committed()) >= 3, "later periods", 100)
+        assert one.status.error is None
+    letters = bench.log(bench.dead_letters).committed()
+    assert letters
+    assert {each.key for each in letters} == {b"report"}
+    async with bench.live(restore={"mode": "replay"}) as one:
+        assert one.status.restore.proof.equal
 
 
 def test_its_state_has_a_timetable():

@@ -14,6 +14,8 @@ from snapreplay.app.record import RawRecord
 from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.map import MapState
+from snapreplay.state.stores import Stores
+from tests.support import apps
 
 payments, balances = Topic("payments"), Topic("balances")
 
@@ -105,6 +107,38 @@ def test_reading_the_state_changes_nothing():
     assert "nobody" not in dict(harness.state)
     assert harness.digest.count == 1
     assert before.count == 0
+
+
+def test_a_view_is_of_the_last_committed_batch():
+    """It follows the batches and a crash, is read-only, and a handler that reads it sees the batch before its own."""
+    seen = []
+
+    def reading(record, state, out):
+        add(record, state, out)
+        seen.append(dict(view))
+
+    harness = Harness(make(reading), partition=3)
+    view = harness.view()
+    assert (view.partition, dict(view)) == (3, {})
+    harness.feed(payments, key="ada", value=5)
+    harness.feed(payments, key="ada", value=1)
+    assert (view["ada"], seen) == ({"n": 6}, [{}, {"ada": {"n": 5}}])
+    harness.state["ada"]["n"] = 9
+    view["ada"]["n"] = 8
+    assert view["ada"] == {"n": 6}
+    harness.crash()
+    assert dict(view) == {"ada": {"n": 6}}
+
+
+def test_a_view_of_several_maps_and_of_none():
+    """Each map under its name; a state that is no map has no view."""
+    harness: Harness[Stores] = Harness(
+        make(lambda r, s, o: s.a.update(x=r.value), lambda: Stores(a=MapState(str, int)))
+    )
+    harness.feed(payments, key="ada", value=5)
+    assert harness.view().of(lambda state: state.a)["x"] == 5
+    with pytest.raises(UsageError, match="Tape is not a map"):
+        Harness(make(add, apps.Tape)).view()
 
 
 def test_a_test_can_meet_the_limits_of_production():

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from snapreplay.app.app import App
@@ -81,12 +82,42 @@ class Tape:
         pass
 
 
-def test_a_state_that_is_no_map_has_no_timers():
-    """It has no place to keep them."""
+@pytest.mark.parametrize("every", [None, timedelta(minutes=1)])
+def test_a_state_that_is_no_map_has_no_timers(every):
+    """It has no place to keep them, not even the next time of a periodic one."""
     app = make(Tape)
-    app.timer("a")(nothing)
-    with pytest.raises(UsageError, match="is no map, so it cannot have timers"):
+    app.timer("a", every=every)(nothing)
+    with pytest.raises(UsageError, match="Tape is no map, so it cannot have timers: pending"):
         app.validate()
+
+
+class Totals(msgspec.Struct):
+    count: int = 0
+
+
+def test_the_same_state_as_an_entry_of_a_map_has_timers():
+    """What the refusal says: a Struct of one's own, changed in place, restored with its timers."""
+    sent = Topic("sent")
+    app = App(
+        "timed",
+        inputs=[steps],
+        outputs=[sent],
+        state=lambda: Stores(main=MapState(str, Totals, default=Totals)),
+    )
+
+    @app.handler(steps)
+    def on_record(record, state, out):
+        state.main["all"].count += 1
+
+    @app.timer(every=timedelta(minutes=1))
+    def report(timer, state, out):
+        out.send(sent, key="all", value=[timer.at_ms, state.main["all"].count])
+
+    harness = Harness(app)
+    for at_ms in (1, 2, 60_000, 120_001):
+        harness.feed(steps, key="x", value=1, timestamp_ms=at_ms)
+        harness.crash()
+    assert [each.value for each in harness.outputs(sent)] == [[0, 0], [60_000, 2], [120_000, 3]]
 
 
 @pytest.mark.parametrize(
@@ -208,6 +239,24 @@ def test_a_dead_lettered_timer_has_fired():
         "ring of default['ada'] at 50",
         None,
     )
+
+
+def test_the_dead_letter_of_a_periodic_timer_has_a_name():
+    """Its key is the timer's name; the headers say which period of which partition, and that it is of no store."""
+    app = make()
+
+    @app.timer(every=timedelta(minutes=1))
+    def report(timer, state, out):
+        raise ValueError("no")
+
+    harness = Harness(app, 3, policy=ErrorPolicy.DEAD_LETTER)
+    harness.feed(steps, key="ada", value=1, timestamp_ms=61_000)
+    harness.crash()
+    (letter,) = harness.dead_letters
+    facts = {name.rpartition(".")[2]: value.decode() for name, value in letter.headers}
+    assert (letter.key, letter.same_key, letter.partition) == (b"report", True, None)
+    assert (facts["timer"], facts["at_ms"], facts["partition"]) == ("report", "60000", "3")
+    assert (facts["store"], facts["key"]) == ("", "")
 
 
 def test_check_knows_timers_and_expiry():

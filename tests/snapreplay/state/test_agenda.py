@@ -67,6 +67,7 @@ def test_it_gives_the_first_due_key_of_what_is_there_now(actions):
             not_before = agenda.not_before_ms
             assert (not_before is None) == (first is None)
             assert first is None or not_before is None or not_before <= first
+            assert agenda.next_ms == first
         elif (action == "seal" and sealed) or (action == "merge" and not sealed):
             continue
         else:
@@ -82,7 +83,9 @@ def test_many_keys_of_one_moment_come_in_order_and_in_steps():
     agenda = Agenda()
     for key in random.Random(1).sample(keys, len(keys)):
         agenda.set(key, None, 7)
+    assert agenda.next_ms == 0, "of so many only the second is known"
     assert sum(1 for _ in agenda.ordering(7)) == 20
+    assert agenda.next_ms == 7
     taken = []
     while due := first_of(agenda, 7):
         agenda.set(due[1], 7, None if len(due[1]) > 3 else 9)
