@@ -164,9 +164,7 @@ class _Audit:
                 continue
             for records in self._logs.increments(offset, offset + 1):
                 entry = judge(records[0]).entry
-                if isinstance(entry, Increment) and (
-                    batch := proof.batch_of(Found(offset, entry))
-                ):
+                if isinstance(entry, Increment) and (batch := proof.batch_of(Found(offset, entry))):
                     proof.batches[offset] = batch
 
     def _folding(self, findings: Findings) -> Folding | None:
