@@ -157,14 +157,15 @@ class _Columns:
     def batch(self, block: Block, partition: int, schema: pa.Schema) -> pa.RecordBatch:
         count = len(next(iter(block.values())))
         columns = {"partition": pa.repeat(pa.scalar(partition, pa.int32()), count), **block}
+        # An array of the view's own: none of the values has a stamp.
+        if not self._asked.is_raw and isinstance(block.get("touched_at"), list):
+            columns["value"] = [None if v is None else bare(v) for v in columns["value"]]
         arrays = [self._array(field, columns[field.name]) for field in schema]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _array(self, field: pa.Field, values: Sequence[Any] | pa.Array) -> pa.Array:
         if isinstance(values, pa.Array):
             return values
-        if field.name == "value" and not self._asked.is_raw:
-            values = [None if each is None else bare(each) for each in values]
         if field.name in self._typed:
             return self._typed[field.name].array(values)
         if field.name in _STORED and not self._asked.is_raw:

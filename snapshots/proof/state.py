@@ -157,6 +157,7 @@ def _brought_forward(
     entries, since, recorded = PlainEntries(), moment.log_start, found.increment.digest
     if pointer is not None:
         at, manifest = pointer.manifest_offset, manifest_of(logs, pointer)
+        entries.is_map = manifest.shard_count > 1
         for chunk in chunks_of(logs, at, manifest, verify_sums=recorded is None):
             entries.load(chunk)
         since = pointer.increment_offset + 1
