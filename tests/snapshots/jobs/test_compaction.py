@@ -297,6 +297,50 @@ def test_a_broker_that_does_not_answer_ends_the_job():
     assert not proposals(story)
 
 
+def test_what_was_proposed_before_the_brokers_were_lost_is_in_the_report():
+    """At any step from the first manifest on: whoever runs the job knows which proposals there are, or may be. Before
+    it, the job ends with the error, and nothing is proposed."""
+
+    def lost():
+        raise Unreachable("no broker answers")
+
+    outcomes = set()
+    for at in count(1):
+        story = told(partitions=3)
+        topics = Topics(story.topics, Steps(at, lost))
+        try:
+            results = compacted(story, topics)
+        except Unreachable:
+            assert not any(proposals(story, number) for number in range(3))
+            continue
+        assert list(results) == [0, 1, 2]
+        for number, each in results.items():
+            if "may have been written or not" not in each.reason:
+                assert (each.manifest_offset >= 0) is bool(proposals(story, number))
+        outcomes.add(tuple(each.outcome is Outcome.PROPOSED for each in results.values()))
+        if topics.step.count < at:
+            break
+    yes, no = True, False
+    assert outcomes == {(no, no, no), (yes, no, no), (yes, yes, no), (yes, yes, yes)}
+
+
+def test_brokers_lost_while_it_waits_take_back_no_proposal():
+    """The answer is open, and says why."""
+
+    def lost():
+        raise Unreachable("no broker answers")
+
+    story = told(partitions=2)
+    results = list(compacted(story).values())
+    found = answered(
+        Topics(story.topics, Steps(3, lost)).open, story.app_id, results, 9.0, Nobody()
+    )
+    assert [(each.outcome, each.manifest_offset) for each in found] == [
+        (Outcome.WAITING, each.manifest_offset) for each in results
+    ]
+    assert "no broker answers" in found[0].reason
+
+
 def test_tasks_that_run_twice_leave_orphans_only():
     """Each attempt has an id of its own, and one of them is proposed."""
     story = told(partitions=2)
