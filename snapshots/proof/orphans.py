@@ -41,7 +41,10 @@ class Orphans:
     def __init__(self) -> None:
         self._rules: list[_Rule] = []
         self._claim_offset: int | None = None
-        self._begin()
+        self._start_offset: int | None = None
+        self._cut_offset: int | None = None
+        self._first_with: dict[str, int] = {}
+        """Id of the topic → the first increment that names it, of those in front of the first claim."""
 
     def __bool__(self) -> bool:
         return bool(self._rules)
@@ -73,11 +76,9 @@ class Orphans:
         return False
 
     def _begin(self) -> None:
-        """The chain begins, or begins anew."""
-        self._start_offset: int | None = None
-        self._cut_offset: int | None = None
-        self._first_with: dict[str, int] = {}
-        """Id of the topic → the first increment that names it, of those in front of the first claim."""
+        """The chain begins anew."""
+        self._start_offset = self._cut_offset = None
+        self._first_with = {}
 
     def _judge(self, end: Step) -> None:
         """`end`: the owner has begun the chain anew here."""

@@ -306,10 +306,9 @@ def test_what_was_proposed_before_the_brokers_were_lost_is_in_the_report():
 
     outcomes = set()
     for at in count(1):
-        story = told(partitions=3)
-        topics = Topics(story.topics, Steps(at, lost))
+        story, steps = told(partitions=3), Steps(at, lost)
         try:
-            results = compacted(story, topics)
+            results = compacted(story, Topics(story.topics, steps))
         except Unreachable:
             assert not any(proposals(story, number) for number in range(3))
             continue
@@ -318,7 +317,7 @@ def test_what_was_proposed_before_the_brokers_were_lost_is_in_the_report():
             if "may have been written or not" not in each.reason:
                 assert (each.manifest_offset >= 0) is bool(proposals(story, number))
         outcomes.add(tuple(each.outcome is Outcome.PROPOSED for each in results.values()))
-        if topics.step.count < at:
+        if steps.count < at:
             break
     yes, no = True, False
     assert outcomes == {(no, no, no), (yes, no, no), (yes, yes, no), (yes, yes, yes)}

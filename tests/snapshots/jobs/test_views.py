@@ -52,7 +52,8 @@ def test_what_looks_like_a_stamp_is_one_only_in_a_map(shard_count, touched):
 
 
 def touched_of(story):
-    logs, found = MemoryLogs(story.topics, story.app_id, 0), {}
+    logs = MemoryLogs(story.topics, story.app_id, 0)
+    found: dict[bytes, int | None] = {}
     for block in VIEWS["state"].blocks(now(story), logs, At()):
         touched = block["touched_at"]
         told = touched.to_pylist() if isinstance(touched, pa.Array) else touched
