@@ -31,12 +31,12 @@ _OPTIONS = {
     "spark.sql.session.timeZone": "UTC",
     # Rows may be chunks of 900 kB: a batch of Spark's default 10,000 of them would be 9 GB.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(32 * 1024 * 1024),
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(4 * 1024 * 1024),
 }
 """Of every session, wherever it runs."""
 
 _HEAP = "512m"
-"""Of a JVM that starts here. The Python tasks hold the states; the JVM passes on batches of at most 32 MB. Spark's own
+"""Of a JVM that starts here. The Python tasks hold the states; the JVM passes on batches of a few MB. Spark's own
 default of 1 GiB is filled with garbage before it is collected. Spark refuses less than 450 MiB."""
 
 _HELD_BACK = (signal.SIGINT, signal.SIGTERM)

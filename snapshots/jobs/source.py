@@ -24,6 +24,7 @@ from snapreplay.snapshots.jobs.typed import Stored, stored_types
 from snapreplay.snapshots.jobs.views import VIEWS, Block, View, as_json
 from snapreplay.snapshots.proof.moment import Moment
 from snapreplay.snapshots.proof.state import At
+from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.stamp import bare
 
 OpenCluster = Callable[[Mapping[str, str]], AbstractContextManager[LogReader]]
@@ -44,6 +45,7 @@ _OPTIONS = frozenset(
 )
 
 _STORED = ("key", "value")
+_DEFAULT_STORE = pa.scalar(DEFAULT_STORE)
 _OF_BATCHES = ("changes", "increments")
 """Views with rows of each batch."""
 
@@ -56,7 +58,8 @@ class TopicsSource(DataSource):
     """Options:
 
     app.id: whose topics.
-    app: `module:app` or a path, in place of `app.id`: keys and values become columns of the app's types.
+    app: `module:app` or a path, in place of `app.id`: keys and values become columns of the app's types. Entries
+        that are not of the app's map, such as pending timers, are left out.
     kafka.*: properties of the client; `kafka.bootstrap.servers` is one of them.
     view: `state` (the default), `changes`, `increments`, `snapshots` or `claims`.
     stored: keys and values as `json` text (the default) or `raw` bytes.
@@ -142,7 +145,13 @@ class TopicsReader(DataSourceReader):
         with self._open_cluster(asked.kafka) as reader:
             logs = PartitionLogs(reader, asked.app_id, moment.partition)
             for block in view.blocks(moment, logs, asked.at):
-                yield columns.batch(block, moment.partition, schema)
+                if asked.app is None or _is_of_app(block):
+                    yield columns.batch(block, moment.partition, schema)
+
+
+def _is_of_app(block: Block) -> bool:
+    """Whether its keys and values have the types of the app's map: timers are in stores of their own."""
+    return "store" not in block or block["store"][0] in (DEFAULT_STORE, _DEFAULT_STORE)
 
 
 class _Columns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -26,6 +27,9 @@ _DIGESTS = """
     FROM (SELECT partition, store, xxhash64(k, v) AS a, xxhash64(v, k) AS b FROM {entries})
     GROUP BY partition, store"""
 # In halves: ANSI mode refuses sums beyond 2^63. Good for 2^31 entries of a partition.
+
+_ROWS_MAX = 10_000
+"""Of an Arrow batch."""
 
 Batches = Iterator[pa.RecordBatch]
 Wanted = Mapping[tuple[int, int], tuple[str, int]]
@@ -84,15 +88,20 @@ def _entry_rows(batch: pa.RecordBatch, wanted: Wanted) -> Batches:
             raise TypeError(f"a verified chunk is a {type(chunk).__name__}")
         if (chunk.snapshot_id, chunk.sequence) != place:
             continue
-        keys = [key for part in chunk.slices for key in part.entries]
-        values = [value for part in chunk.slices for value in part.entries.values()]
-        columns = [
-            pa.repeat(pa.scalar(partition, pa.int32()), len(keys)),
-            pa.repeat(chunk.store, len(keys)),
-            pa.array(keys, pa.binary()),
-            pa.array(values, pa.binary()),
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=ENTRIES)
+        for entries in _blocks(chunk):
+            columns = [
+                pa.repeat(pa.scalar(partition, pa.int32()), len(entries)),
+                pa.repeat(chunk.store, len(entries)),
+                pa.array([key for key, _ in entries], pa.binary()),
+                pa.array([value for _, value in entries], pa.binary()),
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=ENTRIES)
+
+
+def _blocks(chunk: Chunk) -> Iterator[list[tuple[bytes, bytes]]]:
+    entries = chain.from_iterable(part.entries.items() for part in chunk.slices)
+    while block := list(islice(entries, _ROWS_MAX)):
+        yield block
 
 
 def _only(topic: str, partition_count: int, wanted: Wanted) -> Frozen:
