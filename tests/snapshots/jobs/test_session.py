@@ -90,7 +90,7 @@ def test_a_heap_of_the_users_own_wins(monkeypatch, tmp_path, defaults, variable,
         monkeypatch.delenv("SPARK_DRIVER_MEMORY", raising=False)
     else:
         monkeypatch.setenv("SPARK_DRIVER_MEMORY", variable)
-    monkeypatch.setattr(session.os, "environ", dict(os.environ))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
     java, _ = session._prepared()
     if defaults:
         (tmp_path / "spark-defaults.conf").write_text(f"spark.driver.memory {defaults}\n")
