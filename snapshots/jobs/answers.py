@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from snapreplay.errors import RetryableError, SnapreplayError
+from snapreplay.errors import SnapreplayError
 from snapreplay.snapshots.jobs.compaction import looked
 from snapreplay.snapshots.jobs.logs import LogClient, OpenClient
 from snapreplay.snapshots.jobs.outcomes import Outcome, PartitionResult
@@ -45,7 +45,7 @@ def answered(
     owner: Owner,
 ) -> list[PartitionResult]:
     """Tell the owner of the proposals among `results`, and wait until each is adopted or rejected, up to `wait_s`; or
-    until brokers do not answer any more."""
+    until the log cannot be read any more."""
     proposed = [each for each in results if each.outcome is Outcome.PROPOSED]
     for each in proposed:
         owner.tell(each.partition, each.manifest_offset)
@@ -58,7 +58,7 @@ def answered(
             for each in proposed:
                 try:
                     answers[each.partition] = _answer(client, app_id, each, owner)
-                except RetryableError as error:
+                except SnapreplayError as error:
                     return list((answers | _unanswered(proposed, error)).values())
             proposed = [
                 each for each in proposed if answers[each.partition].outcome is Outcome.WAITING

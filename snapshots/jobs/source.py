@@ -45,7 +45,6 @@ _OPTIONS = frozenset(
 )
 
 _STORED = ("key", "value")
-_DEFAULT_STORE = pa.scalar(DEFAULT_STORE)
 _OF_BATCHES = ("changes", "increments")
 """Views with rows of each batch."""
 
@@ -151,7 +150,8 @@ class TopicsReader(DataSourceReader):
 
 def _is_of_app(block: Block) -> bool:
     """Whether its keys and values have the types of the app's map: timers are in stores of their own."""
-    return "store" not in block or block["store"][0] in (DEFAULT_STORE, _DEFAULT_STORE)
+    stores = block.get("store", ())
+    return len(stores) == 0 or str(stores[0]) == DEFAULT_STORE
 
 
 class _Columns:

@@ -269,9 +269,7 @@ _TIME_MS_END = 253_402_300_800_000  # the year 10000; a state of one's own may h
 
 
 def _touches(stored: Sequence[bytes | None]) -> Sequence[int | None] | pa.Array:
-    if not any(
-        map(is_marked, filter(None, stored))
-    ):  # of most maps: a quarter of the time of this view, measured
+    if not any(map(is_marked, filter(None, stored))):  # as in most maps
         return _no_touches(len(stored))
     return [_touched(value) for value in stored]
 
