@@ -123,7 +123,7 @@ def test_stored_values_that_are_no_messagepack_are_base64() -> None:
 
 
 def test_with_the_apps_types_only_entries_of_its_map_are_rows() -> None:
-    """Timers have types of their own. A store is an array, or a list; a view without stores is the app's in any case."""
+    """Timers have types of their own. A view without stores is the app's in any case."""
     for store, shown in (("default", True), ("_timers", False)):
         assert _is_of_app({"store": pa.repeat(store, 2)}) is shown
         assert _is_of_app({"store": [store]}) is shown
