@@ -2,7 +2,8 @@
 
 A real service makes the log: every key once, a snapshot, then the rest of the records. Each job runs twice in a process
 of its own. The first run includes the start of Python and of Spark; the second one has a session that is warm. CPU
-seconds are those of the whole process tree, without the broker; memory is the highest sum of resident sets.
+seconds are those of the whole process tree, without the broker and without this measuring. Memory is the highest sum of
+proportional sets: a page that several processes share, such as those of a forked worker, counts once.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 import psutil
@@ -42,7 +43,7 @@ from snapreplay.state.digest import EMPTY, Digest, digest_of
 
 APP = "benchmarks/ledger_app.py"
 APP_ID = "bench"
-SAMPLE_SECONDS = 0.1
+SAMPLE_SECONDS = 0.2
 LIVE_SECONDS = 900.0
 T = TypeVar("T")
 
@@ -74,11 +75,11 @@ def main() -> None:
         f" {harness.machine()}"
     )
     with LocalBroker(heap_mb=512) as broker:
-        _make_log(broker.bootstrap_servers, arguments)
+        make_log(broker.bootstrap_servers, arguments.keys, arguments.records, arguments.partitions)
         print(f"{'':26} {'first run':^27} {'second run':^27}")
         print(f"{'':26} {'wall s':>8} {'CPU s':>8} {'MB':>8}  {'wall s':>8} {'CPU s':>8} {'MB':>8}")
         for name in arguments.jobs:
-            _show(name, _measured(name, broker.bootstrap_servers), arguments)
+            _show(name, measured(name, broker.bootstrap_servers), arguments)
 
 
 def _show(name: str, costs: Sequence[Cost], arguments: argparse.Namespace) -> None:
@@ -87,8 +88,8 @@ def _show(name: str, costs: Sequence[Cost], arguments: argparse.Namespace) -> No
     print(f"{name:26} {cells}   {rate:6,.0f} k records per CPU s", flush=True)
 
 
-def _make_log(servers: str, arguments: argparse.Namespace) -> None:
-    keys, records, partitions = arguments.keys, arguments.records, arguments.partitions
+def make_log(servers: str, keys: int, records: int, partitions: int) -> None:
+    """By a real service, which has stopped then."""
     harness.create_topics(servers, "bench-in", "bench-out", partitions=partitions)
     harness.snapreplay("topics", "ensure", APP, "--bootstrap-servers", servers)
     harness.snapreplay("init", APP, "--bootstrap-servers", servers)
@@ -117,7 +118,8 @@ def _until_processed(port: int, records: int, log: Path) -> None:
     harness.wait_until(done, f"{records} records ({log})", 0.2, LIVE_SECONDS)
 
 
-def _measured(name: str, servers: str) -> list[Cost]:
+def measured(name: str, servers: str) -> list[Cost]:
+    """The first run of a job and the second one, in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.spark", "--one", name, "--servers", servers]
     ended = subprocess.run(command, capture_output=True, check=False, text=True)
     if ended.returncode != 0:
@@ -133,10 +135,10 @@ def _one(name: str, settings: Settings) -> None:
     costs = []
     with _session(name):
         for _ in range(2):
-            with _peak() as peak:
+            with _Watch() as watch:
                 run(settings)
             now, used = time.time(), _cpu_seconds()
-            costs.append(Cost(now - began, used - cpu, peak[0]))
+            costs.append(Cost(now - began, used - cpu - watch.looking_seconds, watch.peak_mb))
             began, cpu = now, used
     print(json.dumps(costs))
 
@@ -163,24 +165,31 @@ def _cpu_seconds() -> float:
     return total
 
 
-@contextlib.contextmanager
-def _peak() -> Iterator[list[float]]:
-    """The highest sum of resident sets in MB, in a list of one."""
-    highest, over = [0.0], threading.Event()
+class _Watch:
+    """What a run takes; looking costs CPU seconds itself, which do not count."""
 
-    def watch() -> None:
-        while not over.wait(SAMPLE_SECONDS):
-            with contextlib.suppress(psutil.Error):
-                held = sum(process.memory_info().rss for process in _tree()) / 1e6
-                highest[0] = max(highest[0], held)
+    def __init__(self) -> None:
+        self.peak_mb = 0.0
+        self.looking_seconds = 0.0
+        self._over = threading.Event()
 
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield highest
-    finally:
-        over.set()
-        thread.join()
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._look)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(SAMPLE_SECONDS):
+            held = 0
+            for process in _tree():
+                with contextlib.suppress(psutil.Error):
+                    held += process.memory_full_info().pss
+            self.peak_mb = max(self.peak_mb, held / 1e6)
+            self.looking_seconds = time.thread_time()
 
 
 def _spark_audit(level: Level, settings: Settings) -> None:

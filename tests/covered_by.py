@@ -96,7 +96,6 @@ COVERED_BY: dict[str, tuple[str, str]] = {
     "snapshots/jobs/causes.py": ("tests/snapshots/jobs/test_audit.py", "a job that stops says it"),
     "snapshots/jobs/attempt.py": ("tests/snapshots/jobs/test_compaction.py", "its first step"),
     "snapshots/jobs/outcomes.py": ("tests/snapshots/jobs/test_compaction.py", "what it reports"),
-    "snapshots/jobs/answers.py": ("tests/snapshots/jobs/test_compaction.py", "its last step"),
     "snapreplay/spark.py": ("tests/snapshots/jobs/test_audit.py", "it begins there"),
     "snapshots/jobs/recording.py": ("tests/snapshots/jobs/test_since_last.py", "it is recorded"),
     "service/kafka/group_offsets.py": (

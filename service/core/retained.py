@@ -53,6 +53,7 @@ class RetainedState:
         seconds_since_snapshot: or since the partition was restored, if there was none since.
         fallback_from, fell_back: of the recovery before, as long as no increment has recorded the one and no new
             snapshot ended the other.
+        mended_from_batch: a snapshot of this batch or of a later one ends `fell_back`; an adopted one may be older.
     """
 
     last: Increment
@@ -61,6 +62,7 @@ class RetainedState:
     records_since_snapshot: int = 0
     fallback_from: str | None = None
     fell_back: bool = False
+    mended_from_batch: int = 0
     seconds_since_snapshot: float = 0.0
     ending: Ending | None = None
     outputs: tuple[Output, ...] = ()
@@ -86,7 +88,9 @@ class RetainedState:
         """What is kept once that is done."""
         if self.doubtful is None or found.increment != self.doubtful:
             return replace(self, doubtful=None, outputs=())
-        pointed = found.increment.pointers[:1] != self.last.pointers[:1]
+        newest = found.increment.pointers[:1]
+        pointed = newest != self.last.pointers[:1]
+        mended = pointed and all(each.batch >= self.mended_from_batch for each in newest)
         return replace(
             self,
             last=found.increment,
@@ -96,7 +100,7 @@ class RetainedState:
             undoable=True,
             records_since_snapshot=self.records_since_snapshot + found.increment.record_count,
             fallback_from=None,
-            fell_back=self.fell_back and not pointed,
+            fell_back=self.fell_back and not mended,
             seconds_since_snapshot=0.0 if pointed else self.seconds_since_snapshot,
         )
 

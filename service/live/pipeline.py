@@ -153,6 +153,7 @@ class Live:
         return self._committer.kept(
             records_since_snapshot=self.snapshots.unpointed_records,
             fell_back=self.snapshots.fallback_pending,
+            mended_from_batch=self.snapshots.mended_from_batch,
             seconds_since_snapshot=self.snapshots.unpointed_seconds,
         )
 

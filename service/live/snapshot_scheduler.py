@@ -74,9 +74,7 @@ class SnapshotScheduler:
         self._needed = False  # although nothing was applied: the newest one cannot be used any more
         self.fallback_pending = recovered.snapshot_now
         """The damage that the recovery met will be met again, as long as no snapshot from behind it is pointed to."""
-        self._mended_from_batch = (
-            committer.chain.batch
-        )  # an adopted snapshot may be of an older one
+        self.mended_from_batch = committer.chain.batch  # an adopted snapshot may be of an older one
         self._waiting: list[OnDone] = []
         self._pointing: list[tuple[Pointer, list[OnDone]]] = []
         self._task: asyncio.Task[None] | None = None
@@ -175,7 +173,7 @@ class SnapshotScheduler:
         self._is_unsaved(str(change))
         self._committer.chain = self._committer.chain.in_new_topic(change.topic, change.found_id)
         self._wanted, self.fallback_pending, self._not_before = "retention", True, 0.0
-        self._mended_from_batch = self._committer.chain.batch
+        self.mended_from_batch = self._committer.chain.batch
 
     def _is_unsaved(self, why: str) -> None:
         """The snapshots topic is a new one: nothing is recoverable before a snapshot in it is pointed to."""
@@ -317,7 +315,7 @@ class SnapshotScheduler:
     def _now_pointed(self, pointer: Pointer) -> None:
         self._marked, self._unsaved = 0, ""
         self._watch.topic_missing(self._missing)
-        if pointer.batch >= self._mended_from_batch:
+        if pointer.batch >= self.mended_from_batch:
             self.fallback_pending = False
             self._watch.saved()
         else:

@@ -24,7 +24,7 @@ from snapreplay.errors import DamagedError
 from snapreplay.state.contract import ShardSlice
 from snapreplay.state.cursor import ShardCursor
 from snapreplay.state.digest import EMPTY, MASK, SEED, Digest
-from snapreplay.state.steps import Steps, all_of
+from snapreplay.state.steps import Steps
 
 SHARD_COUNT = 1024
 
@@ -160,7 +160,9 @@ class Shards:
         mask, lookups = self.mask, self.lookups
         indexes = [crc32(key) & mask for key in changes]
         places = [(k, lookups[i](k), i) for k, i in zip(changes, indexes, strict=True)]
-        all_of(self.writing(places, dict(changes)))
+        if self._undo is not None:
+            raise RuntimeError("a batch waits: keep or undo it before changes are applied")
+        self._write(zip(places, changes.values(), strict=True), [])
         self.keep()
 
     def keep(self) -> None:

@@ -5,10 +5,14 @@ The byte 0xC1 is in no msgpack, so a value with a stamp is told from one without
 
 from __future__ import annotations
 
+from operator import methodcaller
 from struct import Struct
 
 _STAMP = Struct(">cq")
 _MARK = b"\xc1"
+
+is_marked = methodcaller("startswith", _MARK)
+"""Whether a value may have a stamp; `touched_at` says whether it has."""
 
 
 def stamped(touched_ms: int, value: bytes) -> bytes:

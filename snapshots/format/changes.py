@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from zlib import crc32
 
 from snapreplay.counted import counted
 from snapreplay.errors import DamagedError, StopError
 from snapreplay.snapshots.format.envelope import HEADER_BYTES, RECORD_BYTES_MAX, decode, encode
-from snapreplay.snapshots.format.records import ChangesRecord, ChangesRef
+from snapreplay.snapshots.format.records import ChangesRecord, ChangesRef, LogEntry
 from snapreplay.state.contract import StateChanges
 
 _FRAME_BYTES = HEADER_BYTES + 64  # envelope, field names, batch, part, number of stores
@@ -42,9 +42,12 @@ def split_changes(
 
 
 def check_changes(
-    ref: ChangesRef, values: Sequence[bytes]
+    ref: ChangesRef, values: Sequence[bytes], decoded: Sequence[LogEntry | None] | None = None
 ) -> Iterator[dict[str, dict[bytes, bytes | None]]]:
     """Return store name → changes for each record, in the order to apply, after all of them proved intact.
+
+    Args:
+        decoded: what `decode` gave for each value, where that was done before; None for one that cannot be read.
 
     Raises:
         DamagedError: they are not the records that the increment names (at the call), or one is not
@@ -62,7 +65,7 @@ def check_changes(
         raise DamagedError(
             f"the changes records have crc32 {computed:08x}, but their increment says {ref.crc32:08x}"
         )
-    return _stores_of(values)
+    return _stores_of(map(decode, values) if decoded is None else decoded)
 
 
 def joined_crc32(values: Sequence[bytes]) -> int:
@@ -73,9 +76,10 @@ def joined_crc32(values: Sequence[bytes]) -> int:
     return checksum
 
 
-def _stores_of(values: Sequence[bytes]) -> Iterator[dict[str, dict[bytes, bytes | None]]]:
-    for part, value in enumerate(values):
-        record = decode(value)
+def _stores_of(
+    records: Iterable[LogEntry | None],
+) -> Iterator[dict[str, dict[bytes, bytes | None]]]:
+    for part, record in enumerate(records):
         if not isinstance(record, ChangesRecord) or record.part != part:
             raise DamagedError(
                 f"record {part} before the increment is not part {part} of its changes"

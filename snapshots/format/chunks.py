@@ -18,12 +18,14 @@ from snapreplay.snapshots.format.envelope import (
 )
 from snapreplay.snapshots.format.records import Chunk, ChunkRef
 from snapreplay.state.contract import ShardSlice
-from snapreplay.state.cursor import split
+from snapreplay.state.cursor import ENTRIES_MAX, split
 from snapreplay.state.digest import BLOCK, DEFAULT_STORE, EMPTY, Digest, adding_up
 from snapreplay.state.steps import Steps, all_of
 
 RAW_BYTES_MAX = 4 * 1024 * 1024
 """Packed in one go under the interpreter's lock, then compressed in 5 ms without it (measured)."""
+_WRITTEN_BYTES_MAX = RAW_BYTES_MAX + RECORD_BYTES_MAX + 10 * ENTRIES_MAX + 40 * 65_536
+"""Of a body: its keys and values, one entry too many, the headers of each entry and of each slice."""
 _AIM = 0.85  # of the record limit: the next slices may compress a little worse than the last ones
 
 
@@ -162,6 +164,8 @@ def unpacking(
         _check_place(chunk, ref, snapshot_id, where)
         for packed in chunk.slices:
             yield None
+            if verify_sums:
+                _check_size(packed, where)
             part = _decode_slice(packed)
             if verify_sums:
                 yield from _verifying(part, where)
@@ -178,15 +182,21 @@ def reading_back(
     `shard_count`: also check that each key lies in its shard. In another one no restored map would find it.
 
     Raises:
-        DamagedError: as `read_chunk` with `verify_sums`.
+        DamagedError: as `read_chunk` with `verify_sums`; or it holds more than any writer puts into a chunk or a slice,
+            which would be a long step.
     """
     store, total = DEFAULT_STORE, EMPTY
+    where = _name(ref, snapshot_id)
+    if len(body) > _WRITTEN_BYTES_MAX:
+        raise DamagedError(
+            f"{where} has a body of {len(body)} bytes, but a writer packs at most {_WRITTEN_BYTES_MAX}"
+        )
     for found in unpacking(body, ref, snapshot_id, verify_sums=True):
         if found is not None:
             store, part = found
             total = total.plus(sums_of(part))
             if shard_count is not None:
-                yield from _placed(part, shard_count, _name(ref, snapshot_id))
+                yield from _placed(part, shard_count, where)
         yield
     return store, total
 
@@ -205,7 +215,17 @@ class _Sliced(msgspec.Struct, frozen=True):
     slices: list[msgspec.Raw]
 
 
+class _PackedSlice(msgspec.Struct, frozen=True, array_like=True):
+    """A `ShardSlice` whose entries are still packed."""
+
+    index: int
+    digest_a: int
+    digest_b: int
+    entries: msgspec.Raw
+
+
 _encode = msgspec.msgpack.Encoder().encode
+_decode_packed = msgspec.msgpack.Decoder(_PackedSlice).decode
 _decode_sliced = msgspec.msgpack.Decoder(_Sliced).decode
 _decode_slice = msgspec.msgpack.Decoder(ShardSlice).decode
 
@@ -225,6 +245,22 @@ def _check_bytes(value: bytes, ref: ChunkRef, where: str) -> None:
 def _check_place(chunk: Chunk | _Sliced, ref: ChunkRef, snapshot_id: str, where: str) -> None:
     if (chunk.snapshot_id, chunk.sequence) != (snapshot_id, ref.sequence):
         raise DamagedError(f"{where} says it is chunk {chunk.sequence} of {chunk.snapshot_id}")
+
+
+def _check_size(packed: msgspec.Raw, where: str) -> None:
+    count = _map_size(bytes(memoryview(_decode_packed(packed).entries)[:5]))
+    if count > ENTRIES_MAX:
+        raise DamagedError(
+            f"{where} has a slice of {count} entries, but a writer packs at most {ENTRIES_MAX}"
+        )
+
+
+def _map_size(packed: bytes) -> int:
+    """By the header of a msgpack map."""
+    lengths = {0xDE: 2, 0xDF: 4}
+    if packed[0] in lengths:
+        return int.from_bytes(packed[1 : 1 + lengths[packed[0]]], "big")
+    return packed[0] & 0x0F
 
 
 def _placed(part: ShardSlice, shard_count: int, where: str) -> Steps[None]:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import msgspec
 
+from snapreplay.errors import SnapreplayError
 from snapreplay.snapshots.jobs.compaction import looked
 from snapreplay.snapshots.jobs.logs import LogClient, OpenClient
 from snapreplay.snapshots.jobs.outcomes import Outcome, PartitionResult
@@ -43,11 +44,8 @@ def answered(
     wait_s: float,
     owner: Owner,
 ) -> list[PartitionResult]:
-    """Tell the owner of the proposals among `results`, and wait until each is adopted or rejected, up to `wait_s`.
-
-    Raises:
-        Unreachable: brokers do not answer. The proposals stay.
-    """
+    """Tell the owner of the proposals among `results`, and wait until each is adopted or rejected, up to `wait_s`; or
+    until the log cannot be read any more."""
     proposed = [each for each in results if each.outcome is Outcome.PROPOSED]
     for each in proposed:
         owner.tell(each.partition, each.manifest_offset)
@@ -58,7 +56,10 @@ def answered(
     with open_client() as client:
         while True:
             for each in proposed:
-                answers[each.partition] = _answer(client, app_id, each, owner)
+                try:
+                    answers[each.partition] = _answer(client, app_id, each, owner)
+                except SnapreplayError as error:
+                    return list((answers | _unanswered(proposed, error)).values())
             proposed = [
                 each for each in proposed if answers[each.partition].outcome is Outcome.WAITING
             ]
@@ -66,6 +67,17 @@ def answered(
                 return list(answers.values())
             # Between two questions to the owner or the log.
             time.sleep(min(_PAUSE_SECONDS, max(0.0, deadline - time.monotonic())))
+
+
+def _unanswered(
+    proposed: Sequence[PartitionResult], error: SnapreplayError
+) -> dict[int, PartitionResult]:
+    """The proposals stay, whoever could not be asked about them."""
+    reason = f"the log could not be asked whether it was adopted: {error.message}"
+    return {
+        each.partition: msgspec.structs.replace(each, outcome=Outcome.WAITING, reason=reason)
+        for each in proposed
+    }
 
 
 def _answer(

@@ -52,8 +52,8 @@ def compact(  # noqa: PLR0913 - options of a command
         wait_s: how long to wait until the owner has answered; 0: not at all.
 
     Raises:
-        TopicMissing, Unreachable, JarsUnavailable, UsageError, TaskFailed, SparkFailed: it could not run. What was
-            proposed before is valid.
+        TopicMissing, Unreachable, JarsUnavailable, UsageError, TaskFailed, SparkFailed: it could not run. Nothing
+            was proposed.
     """
     started = time.monotonic()
     check(master)

@@ -49,6 +49,10 @@ T = TypeVar("T")
 _ATTEMPTS = 3
 
 
+class ProposalInDoubt(RetryableError):
+    """A manifest was sent, and no broker has answered."""
+
+
 class Engine(Protocol):
     """Runs the tasks, and reads back what they wrote."""
 
@@ -92,7 +96,7 @@ class Compaction:
         """
         Raises:
             TopicMissing, UsageError: there is nothing to compact, or not with this app.
-            SnapreplayError: brokers do not answer, a task could not run.
+            SnapreplayError: brokers do not answer, a task could not run. Nothing is proposed.
         """
         with self._open() as client:
             moments = freeze(client, self._app_id)
@@ -102,11 +106,33 @@ class Compaction:
         digests = self._witnessed(written, len(moments))
         results = [each.result for each in attempts if each.result is not None]
         with self._open() as client:
-            results += [
-                self._proposed(client, each, digests.get(each.partition, EMPTY), ids)
-                for each in written
-            ]
+            results += self._proposals(client, written, digests, ids)
         return sorted(results, key=lambda result: result.partition)
+
+    def _proposals(
+        self,
+        client: LogClient,
+        written: Sequence[Written],
+        digests: Mapping[int, Digest],
+        ids: Mapping[str, str],
+    ) -> list[PartitionResult]:
+        """If brokers stop answering on the way, what was proposed before is there: the report says so."""
+        results: list[PartitionResult] = []
+        for number, each in enumerate(written):
+            try:
+                digest = digests.get(each.partition, EMPTY)
+                results.append(self._proposed(client, each, digest, ids))
+            except RetryableError as error:
+                proposed = any(result.outcome is Outcome.PROPOSED for result in results)
+                if not proposed and not isinstance(error, ProposalInDoubt):
+                    raise
+                left = written[number + 1 :]
+                results.append(_ended(each, Outcome.NOT_POSSIBLE, error))
+                return [
+                    *results,
+                    *(_ended(one, Outcome.NOT_POSSIBLE, _not_tried(error)) for one in left),
+                ]
+        return results
 
     @property
     def _topics(self) -> tuple[str, str]:
@@ -165,7 +191,13 @@ class Compaction:
         except SnapreplayError as error:
             return _ended(written, Outcome.NOT_POSSIBLE, error)
         topic = names.snapshots_topic(self._app_id)
-        offset = client.append(topic, written.partition, encode(manifest), headers_of(manifest))
+        try:
+            offset = client.append(topic, written.partition, encode(manifest), headers_of(manifest))
+        except RetryableError as error:
+            raise ProposalInDoubt(
+                f"the proposal of batch {manifest.batch}, snapshot {manifest.snapshot_id}, may have been written or"
+                f" not: {error.message}"
+            ) from error
         return msgspec.structs.replace(_result(written, Outcome.PROPOSED), manifest_offset=offset)
 
     def _checked(
@@ -241,6 +273,10 @@ def _has_failed(attempt: Attempt) -> bool:
 
 def _ended(written: Written, outcome: Outcome, error: SnapreplayError) -> PartitionResult:
     return msgspec.structs.replace(_result(written, outcome), reason=error.message, hint=error.hint)
+
+
+def _not_tried(error: RetryableError) -> RetryableError:
+    return RetryableError(f"not tried, because brokers stopped answering: {error.message}")
 
 
 def _result(written: Written, outcome: Outcome) -> PartitionResult:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 
+import pandas  # noqa: F401 - else Spark misses it in the middle of a job, as an error of its own
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -21,8 +22,8 @@ from snapreplay.snapshots.jobs.causes import cause
 
 # For a JVM that ends soon: the quick compiler and the plain collector start twice as fast (28.7 s
 # against 19.1 s for a whole suite of tiny jobs). Over gigabytes of chunks the optimising compiler
-# wins.
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# wins. A third of the heap for new objects would be filled before anything is collected.
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmn64m"
 
 _OPTIONS = {
     "spark.ui.enabled": "false",
@@ -30,9 +31,15 @@ _OPTIONS = {
     "spark.sql.session.timeZone": "UTC",
     # Rows may be chunks of 900 kB: a batch of Spark's default 10,000 of them would be 9 GB.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(32 * 1024 * 1024),
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(4 * 1024 * 1024),
 }
 """Of every session, wherever it runs."""
+
+_HEAP = "512m"
+"""Of a JVM that starts here. The Python tasks hold the states; the JVM passes on batches of a few MB. Spark's own
+default of 1 GiB is filled with garbage before it is collected. Spark refuses less than 450 MiB."""
+
+_HELD_BACK = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
@@ -120,6 +127,8 @@ def _prepared() -> tuple[str, list[Path]]:
     """Where java and the jars are. The environment is that of the JVM to be started."""
     java, connector = find_java("Spark"), jars.ensure()
     _take_over(environment())
+    # What Spark asks last: --driver-memory, spark.driver.memory and a user's own variable come before it.
+    os.environ.setdefault("SPARK_DRIVER_MEMORY", _HEAP)
     return str(java), connector
 
 
@@ -152,7 +161,8 @@ def _take_over(given: dict[str, str]) -> None:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Holds Ctrl-C back: a JVM that is abandoned while it starts never reports its port and never ends."""
+    """Holds Ctrl-C and SIGTERM back: a JVM that is abandoned while it starts never reports its port and never ends, and
+    the directory in which Spark waits for the port would stay."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -161,11 +171,14 @@ def _uninterrupted() -> Iterator[None]:
     def hold(number: int, _frame: object) -> None:
         held.append(number)
 
-    former = signal.signal(signal.SIGINT, hold)
+    former = {number: signal.signal(number, hold) for number in _HELD_BACK}
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is hold:  # Spark sets one of its own
-            signal.signal(signal.SIGINT, former)
+        for number, handler in former.items():
+            if signal.getsignal(number) is hold:  # Spark sets one of its own
+                signal.signal(number, handler)
+    if signal.SIGTERM in held:
+        signal.raise_signal(signal.SIGTERM)
     if held:
         raise KeyboardInterrupt

@@ -24,6 +24,7 @@ from snapreplay.snapshots.jobs.typed import Stored, stored_types
 from snapreplay.snapshots.jobs.views import VIEWS, Block, View, as_json
 from snapreplay.snapshots.proof.moment import Moment
 from snapreplay.snapshots.proof.state import At
+from snapreplay.state.digest import DEFAULT_STORE
 from snapreplay.state.stamp import bare
 
 OpenCluster = Callable[[Mapping[str, str]], AbstractContextManager[LogReader]]
@@ -56,7 +57,8 @@ class TopicsSource(DataSource):
     """Options:
 
     app.id: whose topics.
-    app: `module:app` or a path, in place of `app.id`: keys and values become columns of the app's types.
+    app: `module:app` or a path, in place of `app.id`: keys and values become columns of the app's types. Entries
+        that are not of the app's map, such as pending timers, are left out.
     kafka.*: properties of the client; `kafka.bootstrap.servers` is one of them.
     view: `state` (the default), `changes`, `increments`, `snapshots` or `claims`.
     stored: keys and values as `json` text (the default) or `raw` bytes.
@@ -142,7 +144,14 @@ class TopicsReader(DataSourceReader):
         with self._open_cluster(asked.kafka) as reader:
             logs = PartitionLogs(reader, asked.app_id, moment.partition)
             for block in view.blocks(moment, logs, asked.at):
-                yield columns.batch(block, moment.partition, schema)
+                if asked.app is None or _is_of_app(block):
+                    yield columns.batch(block, moment.partition, schema)
+
+
+def _is_of_app(block: Block) -> bool:
+    """Whether its keys and values have the types of the app's map: timers are in stores of their own."""
+    stores = block.get("store", ())
+    return len(stores) == 0 or str(stores[0]) == DEFAULT_STORE
 
 
 class _Columns:
@@ -157,14 +166,15 @@ class _Columns:
     def batch(self, block: Block, partition: int, schema: pa.Schema) -> pa.RecordBatch:
         count = len(next(iter(block.values())))
         columns = {"partition": pa.repeat(pa.scalar(partition, pa.int32()), count), **block}
+        # An array of the view's own: none of the values has a stamp.
+        if not self._asked.is_raw and isinstance(block.get("touched_at"), list):
+            columns["value"] = [None if v is None else bare(v) for v in columns["value"]]
         arrays = [self._array(field, columns[field.name]) for field in schema]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _array(self, field: pa.Field, values: Sequence[Any] | pa.Array) -> pa.Array:
         if isinstance(values, pa.Array):
             return values
-        if field.name == "value" and not self._asked.is_raw:
-            values = [None if each is None else bare(each) for each in values]
         if field.name in self._typed:
             return self._typed[field.name].array(values)
         if field.name in _STORED and not self._asked.is_raw:

@@ -1,4 +1,7 @@
-"""One task of Spark per part of the work, or per few of them: a client is opened in it, and values come back."""
+"""One task of Spark per part of the work, or per few of them: a client is opened in it, and values come back.
+
+Each worker imports this module: what only the driver needs stays out of it (pandas alone takes 25 MB).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
 import msgspec
-import pandas  # noqa: F401 - else Spark misses it in the middle of a job, as an error of its own
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema

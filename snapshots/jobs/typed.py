@@ -11,6 +11,7 @@ from msgspec import inspect
 
 from snapreplay.app.app import App
 from snapreplay.errors import DamagedError, UsageError
+from snapreplay.state.keys import KeyCodec
 from snapreplay.state.map import MapState
 
 _SCALARS: dict[type, pa.DataType] = {
@@ -34,8 +35,9 @@ class Column(NamedTuple):
 class Stored:
     """Decodes stored keys, or values, into a column."""
 
-    def __init__(self, declared: Any) -> None:
+    def __init__(self, declared: Any, *, is_key: bool = False) -> None:
         self._declared = declared
+        self._is_key = is_key
         self._column = _column(inspect.type_info(declared), ())
         self.type = self._column.type
 
@@ -45,7 +47,9 @@ class Stored:
             DamagedError: a stored one is not of the declared type.
         """
         # Made here: a decoder cannot be sent to the executors.
-        decode = msgspec.msgpack.Decoder(self._declared).decode
+        decode: Callable[[bytes], Any] = msgspec.msgpack.Decoder(self._declared).decode
+        if self._is_key:  # a key of several parts is no msgpack
+            decode = KeyCodec(self._declared).unpack
         try:
             values = [None if each is None else decode(each) for each in stored]
         except msgspec.MsgspecError as error:
@@ -72,7 +76,7 @@ def stored_types(app: App[Any]) -> tuple[Stored, Stored]:
             hint="name the app with app.id instead",
         )
     key_type, value_type = state.__snapreplay_types__()
-    return Stored(key_type), Stored(value_type)
+    return Stored(key_type, is_key=True), Stored(value_type)
 
 
 def _column(node: inspect.Type, above: tuple[Any, ...]) -> Column:

@@ -17,7 +17,7 @@ from snapreplay.snapshots.proof.moment import Logs, Moment
 from snapreplay.snapshots.proof.records import judge
 from snapreplay.snapshots.proof.state import At, StateUnreachable, last_batch, state_at
 from snapreplay.state.keys import stored_key
-from snapreplay.state.stamp import touched_at
+from snapreplay.state.stamp import is_marked, touched_at
 
 ROWS_MAX = 10_000
 """Of an Arrow batch, about."""
@@ -47,20 +47,18 @@ class View(NamedTuple):
 
 def _state(moment: Moment, logs: Logs, at: At) -> Blocks:
     state = state_at(moment, logs, at)
-    for store, entries in state.entries.stores.items() if state is not None else ():
+    if state is None:
+        return
+    for store, entries in state.entries.stores.items():
         keys, values = iter(entries), iter(entries.values())
         while block := list(islice(keys, ROWS_MAX)):
-            yield _entries(store, block, list(islice(values, ROWS_MAX)))
-
-
-def _entries(store: str, keys: list[bytes], values: list[bytes]) -> Block:
-    touched = [_touched(value) for value in values]
-    return {
-        "store": pa.repeat(store, len(keys)),
-        "key": keys,
-        "value": values,
-        "touched_at": touched,
-    }
+            some = list(islice(values, ROWS_MAX))
+            yield {
+                "store": pa.repeat(store, len(block)),
+                "key": block,
+                "value": some,
+                "touched_at": _touches(some) if state.entries.is_map else _no_touches(len(some)),
+            }
 
 
 def _changes(moment: Moment, logs: Logs, at: At) -> Blocks:
@@ -87,7 +85,7 @@ def _cleared(offset: int, increment: Increment) -> Blocks:
             "store": [store],
             "key": [None],
             "value": [None],
-            "touched_at": [None],
+            "touched_at": _no_touches(1),
         }
 
 
@@ -101,7 +99,7 @@ def _changed(offset: int, record: ChangesRecord) -> Blocks:
             "store": pa.repeat(store, count),
             "key": list(changes),
             "value": list(changes.values()),
-            "touched_at": [_touched(value) for value in changes.values()],
+            "touched_at": _touches(list(changes.values())),
         }
 
 
@@ -268,6 +266,17 @@ VIEWS: dict[str, View] = {
 
 
 _TIME_MS_END = 253_402_300_800_000  # the year 10000; a state of one's own may hold any bytes
+
+
+def _touches(stored: Sequence[bytes | None]) -> Sequence[int | None] | pa.Array:
+    if not any(map(is_marked, filter(None, stored))):  # as in most maps
+        return _no_touches(len(stored))
+    return [_touched(value) for value in stored]
+
+
+def _no_touches(count: int) -> pa.Array:
+    """No value has a stamp: they are shown as they are."""
+    return pa.nulls(count, _TIME)
 
 
 def _touched(stored: bytes | None) -> int | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
 
-import pandas  # noqa: F401 - else Spark misses it in the middle of a job, as an error of its own
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -20,7 +20,6 @@ ENTRIES = pa.schema(
 )
 """An entry of a chunk, key and value as stored."""
 
-_REFS = "partition INT, offset LONG, snapshot_id STRING, sequence LONG"
 _DIGESTS = """
     SELECT partition, store, count(*) AS entries,
         sum(a & 4294967295) AS a_low, sum(shiftrightunsigned(a, 32)) AS a_high,
@@ -29,7 +28,12 @@ _DIGESTS = """
     GROUP BY partition, store"""
 # In halves: ANSI mode refuses sums beyond 2^63. Good for 2^31 entries of a partition.
 
+_ROWS_MAX = 10_000
+"""Of an Arrow batch."""
+
 Batches = Iterator[pa.RecordBatch]
+Wanted = Mapping[tuple[int, int], tuple[str, int]]
+"""Partition and offset of a chunk → its snapshot's id and its sequence in it."""
 
 
 def witnessed(
@@ -43,19 +47,15 @@ def witnessed(
 
     Fails on a damaged chunk: only whole snapshots belong here.
     """
-    refs = [
-        (partition, ref.offset, each.manifest.snapshot_id, ref.sequence)
+    wanted: Wanted = {
+        (partition, ref.offset): (each.manifest.snapshot_id, ref.sequence)
         for partition, each in newest.items()
         for ref in each.manifest.chunks
-    ]
-    if not refs:
+    }
+    if not wanted:
         return {}
-    frozen = _only(topic, partition_count, [(partition, offset) for partition, offset, *_ in refs])
-    wanted = spark.createDataFrame(refs, _REFS).hint("broadcast")
-    chunks = source.frame(frozen, ("partition", "offset", "value")).join(
-        wanted, ["partition", "offset"]
-    )
-    rows = spark.sql(_DIGESTS, entries=decode_entries(chunks)).collect()
+    chunks = source.frame(_only(topic, partition_count, wanted), ("partition", "offset", "value"))
+    rows = spark.sql(_DIGESTS, entries=decode_entries(chunks, wanted)).collect()
     found: dict[int, Digest] = {}
     for row in rows:
         found[row.partition] = found.get(row.partition, EMPTY).plus(
@@ -64,41 +64,51 @@ def witnessed(
     return found
 
 
-def decode_entries(chunks: DataFrame) -> DataFrame:
-    """The entries of chunk records (partition, value, snapshot_id, sequence) in the columns of `ENTRIES`.
+def decode_entries(records: DataFrame, wanted: Wanted) -> DataFrame:
+    """The entries of the `wanted` chunks among records (partition, offset, value), in the columns of `ENTRIES`.
 
     A chunk that says that it is of another snapshot or place gives none, as a restore would refuse it.
     """
 
     def run(batches: Iterable[pa.RecordBatch]) -> Batches:
         for batch in batches:
-            yield from _entry_rows(batch)
+            yield from _entry_rows(batch, wanted)
 
-    columns = chunks.select("partition", "value", "snapshot_id", "sequence")
-    return columns.mapInArrow(run, from_arrow_schema(ENTRIES))
+    return records.mapInArrow(run, from_arrow_schema(ENTRIES))
 
 
-def _entry_rows(batch: pa.RecordBatch) -> Batches:
-    for row in batch.to_pylist():
-        chunk = decode(row["value"])
+def _entry_rows(batch: pa.RecordBatch, wanted: Wanted) -> Batches:
+    places = zip(*(batch.column(name).to_pylist() for name in ("partition", "offset")), strict=True)
+    for (partition, offset), value in zip(places, batch.column("value"), strict=True):
+        place = wanted.get((partition, offset))
+        if place is None:
+            continue
+        chunk = decode(value.as_py())
         if not isinstance(chunk, Chunk):
             raise TypeError(f"a verified chunk is a {type(chunk).__name__}")
-        if (chunk.snapshot_id, chunk.sequence) != (row["snapshot_id"], row["sequence"]):
+        if (chunk.snapshot_id, chunk.sequence) != place:
             continue
-        for part in chunk.slices:
-            count = len(part.entries)
-            keys, values = list(part.entries), list(part.entries.values())
-            columns = [[row["partition"]] * count, [chunk.store] * count, keys, values]
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(c, f.type) for c, f in zip(columns, ENTRIES, strict=True)], schema=ENTRIES
-            )
+        for entries in _blocks(chunk):
+            columns = [
+                pa.repeat(pa.scalar(partition, pa.int32()), len(entries)),
+                pa.repeat(chunk.store, len(entries)),
+                pa.array([key for key, _ in entries], pa.binary()),
+                pa.array([value for _, value in entries], pa.binary()),
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=ENTRIES)
 
 
-def _only(topic: str, partition_count: int, refs: list[tuple[int, int]]) -> Frozen:
+def _blocks(chunk: Chunk) -> Iterator[list[tuple[bytes, bytes]]]:
+    entries = chain.from_iterable(part.entries.items() for part in chunk.slices)
+    while block := list(islice(entries, _ROWS_MAX)):
+        yield block
+
+
+def _only(topic: str, partition_count: int, wanted: Wanted) -> Frozen:
     """The topic from the first to the last of these records, per partition; nothing of the others."""
     starts, ends = [0] * partition_count, [0] * partition_count
-    for number in {partition for partition, _ in refs}:
-        offsets = [offset for partition, offset in refs if partition == number]
+    for number in {partition for partition, _ in wanted}:
+        offsets = [offset for partition, offset in wanted if partition == number]
         starts[number], ends[number] = min(offsets), max(offsets) + 1
     return Frozen(topic, starts, ends, "read_uncommitted")
 

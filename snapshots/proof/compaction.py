@@ -239,7 +239,7 @@ def _walked(
     kept = LogStarts(moment.log_start, moment.snapshots_start)
     place = Place(app_id, moment.partition, start, moment.snapshots_start, kept)
     folding = Folding(place, findings, manifests, load)
-    proof = IncrementsProof(place, findings, frozenset(), folding)
+    proof = IncrementsProof(place, findings, fold=folding)
     for records in logs.increments(start, found.offset + 1):
         for record in records:
             proof.add(judge(record))

@@ -14,6 +14,7 @@ from snapreplay.snapshots.format.records import (
     ChangesRecord,
     ChangesRef,
     Chunk,
+    LogEntry,
     Manifest,
     Pointer,
 )
@@ -38,13 +39,18 @@ Changes = Mapping[bytes, bytes | None]
 class _Changing(ABC):
     """Entries by store, and what changes records do to them."""
 
-    def apply(self, ref: ChangesRef, values: Sequence[bytes]) -> int:
-        """One batch, by its changes records. Returns how many entries they have.
+    def apply(
+        self,
+        ref: ChangesRef,
+        values: Sequence[bytes],
+        decoded: Sequence[LogEntry | None] | None = None,
+    ) -> int:
+        """One batch, by its changes records (see `check_changes`). Returns how many entries they have.
 
         Raises:
             DamagedError, UnknownFormatError: they are not what the increment names.
         """
-        return sum(self._apply(stores) for stores in check_changes(ref, values))
+        return sum(self._apply(stores) for stores in check_changes(ref, values, decoded))
 
     def apply_unread(self, values: Sequence[bytes]) -> None:
         """A batch whose increment cannot be read: the digest of a later batch shows whether they were its changes.
@@ -106,10 +112,15 @@ class Entries(_Changing):
 
 class PlainEntries(_Changing):
     """In one dict per store, for a state that only its last digest proves: a change is not hashed (a third of the CPU
-    time of `Entries`, measured)."""
+    time of `Entries`, measured).
+
+    Attributes:
+        is_map: False for a state of the app's own, whose values may be any bytes. It has a single shard.
+    """
 
     def __init__(self) -> None:
         self.stores: dict[str, dict[bytes, bytes]] = {}
+        self.is_map = True
 
     def digest(self) -> Digest:
         """Of all stores together; hashes every entry."""

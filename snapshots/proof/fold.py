@@ -77,7 +77,8 @@ class Folding:
                 self._state = self._snapshot_of(found)
             return
         try:
-            self.changes_folded += state.apply(increment.changes, [each.value for each in changes])
+            values, decoded = [each.value for each in changes], [each.entry for each in changes]
+            self.changes_folded += state.apply(increment.changes, values, decoded)
         except SnapreplayError:
             self._state = None  # which record it is stands among the findings already
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -19,10 +20,19 @@ from snapreplay.snapshots.proof.chain import (
     wrong_epoch,
 )
 from snapreplay.snapshots.proof.findings import Findings, Place
-from snapreplay.snapshots.proof.orphans import Step
+from snapreplay.snapshots.proof.orphans import Orphans, Step
 from snapreplay.snapshots.proof.records import CHANGES, CLAIM, INCREMENT, Condition, Judged
 from snapreplay.snapshots.proof.report import RecordedDecision
 from snapreplay.state.digest import Digest
+
+CLAIMS_MAX = 200
+"""Kept of a partition: the newest ones."""
+
+RECENT_BATCHES = 4096
+"""Kept, because an owner's pointer names a batch of some seconds ago."""
+
+Batch = tuple[int, Digest | None]
+"""Number and digest."""
 
 
 @dataclass
@@ -52,22 +62,31 @@ class Fold(Protocol):
 
 
 class IncrementsProof:
-    """Give it each record in order, then `finish`."""
+    """Give it each record in order, then `finish`. What it keeps does not grow with the number of increments."""
 
     def __init__(
         self,
         place: Place,
         findings: Findings,
-        orphans: Collection[int] = (),
+        lost: Orphans | None = None,
         fold: Fold | None = None,
     ) -> None:
-        """`orphans`: increments that lead nowhere. They are found from `steps`, after a first reading."""
+        """`lost`: increments that lead nowhere: the `orphans` of a first reading."""
         self.counts = dict.fromkeys(("claims", "increments", "changes_records", "input_records"), 0)
         self.foreign_records = 0
-        self.steps: list[Step] = []
+        self.orphans = Orphans()
+        """As far as this reading shows."""
+        self.orphan_count = 0
+        """Of those that `lost` names."""
+        self.claims: deque[int] = deque(maxlen=CLAIMS_MAX)
+        """Offsets."""
+        self.first: Found | None = None
+        """The first increment that is no orphan."""
+        self.last: Found | None = None
+        """The last one."""
         self.decisions: list[RecordedDecision] = []
-        self.batches: dict[int, tuple[int, Digest | None]] = {}
-        """Offset → batch and digest of every increment that is no orphan."""
+        self.batches: dict[int, Batch] = {}
+        """Offset → batch, of the increments that pointers name, as far as they were among the last `RECENT_BATCHES`."""
         self.begun_at: set[int] = set()
         """Owner epochs of the increments with which the chain begins anew."""
         self.bridged: list[int] = []
@@ -75,10 +94,9 @@ class IncrementsProof:
         self.pointed: dict[Pointer, Pointed] = {}
         self._place = place
         self._findings = findings
-        self._orphans = orphans
+        self._lost = lost or Orphans()
         self._fold = fold
-        self._first: Found | None = None
-        self._last: Found | None = None
+        self._recent: dict[int, Batch] = {}
         self._highest_epoch: int | None = None
         self._last_claim: int | None = None
         self._changes: list[Judged] = []
@@ -108,7 +126,7 @@ class IncrementsProof:
     def finish(self) -> None:
         """All records have been given."""
         self._nobodys_changes()
-        first = self._first
+        first = self.first
         if first is None:
             self._find("genesis", -1, "no increment, not even the genesis")
         elif (
@@ -120,26 +138,28 @@ class IncrementsProof:
             self._find("genesis", first.offset, says)
         self._only_of_this_topic()
 
-    @property
-    def last(self) -> Found | None:
-        """The last increment that is no orphan."""
-        return self._last
+    def batch_of(self, found: Found) -> Batch | None:
+        """What a pointer to this increment must say; None for an orphan."""
+        lost = self._lost.has(found.offset, _log_id(found.increment))
+        return None if lost else (found.increment.batch, found.increment.digest)
 
     def _claim(self, record: Judged) -> None:
         self._nobodys_changes()
         if isinstance(record.entry, Claim):
             self.counts["claims"] += 1
-            self.steps.append(Step(record.offset, is_claim=True))
+            self.claims.append(record.offset)
+            self.orphans.claim(record.offset)
             self._of_this_app(record.offset, record.entry.app_id)
             self._last_claim = record.offset
 
     def _increment(self, found: Found) -> None:
         offset, increment = found
         self._of_this_app(offset, increment.origin.app_id)
-        self.steps.append(_step(found))
-        if offset in self._orphans:
+        self.orphans.add(_step(found))
+        if self._lost.has(offset, _log_id(increment)):
+            self.orphan_count += 1
             return
-        self._first = self._first or found
+        self.first = self.first or found
         self.counts["increments"] += 1
         self.counts["input_records"] += increment.record_count
         self._compare(found)
@@ -147,10 +167,10 @@ class IncrementsProof:
         if self._fold is not None:
             self._fold.batch(found, self._changes)
         self._highest_epoch = max(increment.owner_epoch, self._highest_epoch or 0)
-        self._last = found
+        self.last = found
 
     def _compare(self, found: Found) -> None:
-        before, epoch = self._last, self._highest_epoch
+        before, epoch = self.last, self._highest_epoch
         start = self._place.log_start
         if bridges(before, found, self._unread):
             self.bridged += self._unread
@@ -169,21 +189,33 @@ class IncrementsProof:
 
     def _note(self, found: Found) -> None:
         offset, increment = found
-        self.batches[offset] = increment.batch, increment.digest
+        self._remember(found)
         if increment.begins_anew:
             self.begun_at.add(increment.owner_epoch)
         topic_id = increment.topic_ids.get(names.snapshots_topic(increment.origin.app_id), "")
         for pointer in increment.pointers:
-            self.pointed.setdefault(pointer, Pointed(pointer, offset)).topic_ids.add(topic_id)
+            if pointer not in self.pointed:
+                self._point(pointer, offset)
+            self.pointed[pointer].topic_ids.add(topic_id)
         if increment.decision is not None:
             words = (increment.decision.get(n, "") for n in ("finding", "decided", "reason", "by"))
             self.decisions.append(RecordedDecision(self._place.partition, offset, *words))
 
+    def _remember(self, found: Found) -> None:
+        self._recent[found.offset] = found.increment.batch, found.increment.digest
+        if len(self._recent) > RECENT_BATCHES:
+            del self._recent[next(iter(self._recent))]
+
+    def _point(self, pointer: Pointer, seen_at: int) -> None:
+        self.pointed[pointer] = Pointed(pointer, seen_at)
+        if (batch := self._recent.get(pointer.increment_offset)) is not None:
+            self.batches[pointer.increment_offset] = batch
+
     def _only_of_this_topic(self) -> None:
         """Pointers into a snapshots topic that was deleted lead nowhere, and nobody follows them."""
-        if self._last is None:
+        if self.last is None:
             return
-        last = self._last.increment
+        last = self.last.increment
         topic_id = last.topic_ids.get(names.snapshots_topic(last.origin.app_id), "")
         self.pointed = {p: each for p, each in self.pointed.items() if topic_id in each.topic_ids}
         for pointer in last.pointers[:1]:
@@ -204,16 +236,18 @@ class IncrementsProof:
 
 def _step(found: Found) -> Step:
     offset, increment = found
-    log_id = increment.topic_ids.get(names.increments_topic(increment.origin.app_id), "")
     return Step(
         offset,
-        is_claim=False,
         previous_offset=increment.previous_offset,
         owner_epoch=increment.owner_epoch,
-        log_id=log_id,
+        log_id=_log_id(increment),
         begins_anew=increment.begins_anew,
         begun_by_owner=increment.begun_by_owner,
     )
+
+
+def _log_id(increment: Increment) -> str:
+    return increment.topic_ids.get(names.increments_topic(increment.origin.app_id), "")
 
 
 def _wrong_changes(

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from snapreplay.errors import DamagedError
-from snapreplay.snapshots.format.records import Manifest, Pointer
+from snapreplay.snapshots.format.records import Increment, Manifest, Pointer
 from snapreplay.snapshots.plan import LogStarts
+from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.entries import Entries, entries_of, is_there, wrong_entries
 from snapreplay.snapshots.proof.findings import Findings, Place
 from snapreplay.snapshots.proof.fold import Folding
 from snapreplay.snapshots.proof.increments import IncrementsProof
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.moment import Logs, Moment
-from snapreplay.snapshots.proof.orphans import orphans
+from snapreplay.snapshots.proof.orphans import Orphans
 from snapreplay.snapshots.proof.proven import (
     NOTHING,
     Beginning,
@@ -27,7 +30,7 @@ from snapreplay.snapshots.proof.replay import Segment, segments
 from snapreplay.snapshots.proof.report import Chain, RecordedDecision, SnapshotPlace, Violation
 from snapreplay.snapshots.proof.snapshots import SnapshotsProof, is_trimmed
 
-CLAIMS_MAX = SNAPSHOTS_MAX = 200
+SNAPSHOTS_MAX = 200
 """Of a partition, in its chain: the newest ones."""
 
 
@@ -76,10 +79,11 @@ def audit_partition(
             snapshots.add(judge(record, decoded=hashes or is_manifest))
     audit = _Audit(place, moment, logs, snapshots, level)
     found = Findings(moment.partition)
-    proof, folding = audit.read(found, frozenset())
-    if lost := orphans(proof.steps):
+    proof, folding = audit.read(found)
+    if proof.orphans:
         found = Findings(moment.partition)
-        proof, folding = audit.read(found, frozenset(lost))
+        proof, folding = audit.read(found, proof.orphans)
+    audit.look_up(proof, [each.offset for each in (recorded or NOTHING).proofs])
     snapshots.compare(proof, findings)
     if level is not Level.INTEGRITY:
         _compare_hashes(place, findings, snapshots, proof)
@@ -100,19 +104,18 @@ _rank = list(Level).index
 
 
 def _chain(whole: Moment, begun: Beginning, proof: IncrementsProof) -> Chain:
-    claims = [step.offset for step in proof.steps if step.is_claim]
-    batches = list(proof.batches.items())
+    first, last = proof.first, proof.last
     snapshots = sorted((each.pointer for each in proof.pointed.values()), key=_by_increment)
     return Chain(
         whole.partition,
         whole.log_start,
         whole.log_end,
         begun.moment.log_start,
-        batches[0][1][0] if batches else None,
-        batches[-1][1][0] if batches else None,
-        batches[-1][0] if batches else None,
-        tuple(claims[-CLAIMS_MAX:]),
-        len(claims),
+        first.increment.batch if first is not None else None,
+        last.increment.batch if last is not None else None,
+        last.offset if last is not None else None,
+        tuple(proof.claims),
+        proof.counts["claims"],
         tuple(
             SnapshotPlace(
                 each.snapshot_id,
@@ -143,7 +146,7 @@ class _Audit:
         self._level = level
 
     def read(
-        self, findings: Findings, lost: frozenset[int]
+        self, findings: Findings, lost: Orphans | None = None
     ) -> tuple[IncrementsProof, Folding | None]:
         folding = self._folding(findings)
         proof = IncrementsProof(self._place, findings, lost, folding)
@@ -152,6 +155,17 @@ class _Audit:
                 proof.add(judge(record))
         proof.finish()
         return proof, folding
+
+    def look_up(self, proof: IncrementsProof, offsets: Iterable[int]) -> None:
+        """The batches at `offsets`, and those of pointers to what was written long before them."""
+        pointed = {each.increment_offset for each in proof.pointed}
+        for offset in sorted({*offsets, *pointed} - proof.batches.keys()):
+            if not self._moment.log_start <= offset < self._moment.log_end:
+                continue
+            for records in self._logs.increments(offset, offset + 1):
+                entry = judge(records[0]).entry
+                if isinstance(entry, Increment) and (batch := proof.batch_of(Found(offset, entry))):
+                    proof.batches[offset] = batch
 
     def _folding(self, findings: Findings) -> Folding | None:
         if self._level is Level.INTEGRITY:
@@ -200,8 +214,7 @@ def _report(
     }
     notes = {
         "foreign_records": proof.foreign_records + snapshots.foreign_records,
-        "orphaned_increments": sum(not step.is_claim for step in proof.steps)
-        - proof.counts["increments"],
+        "orphaned_increments": proof.orphan_count,
         "trimmed_pointers": sum(is_trimmed(each, place) for each in pointed),
         "unpointed_manifests": sum(offset not in offsets for offset in snapshots.manifests),
         "unlisted_chunks": snapshots.unlisted_chunks(proof),

@@ -56,6 +56,12 @@ def judge(record: InputRecord, *, decoded: bool = True) -> Judged:
         return Judged(record.offset, value, Condition.UNKNOWN, kind, None, error.message)
 
 
+def judge_increments(record: InputRecord) -> Judged:
+    """As `judge`, but changes stay closed: for those who take them as bytes."""
+    value = record.value or b""
+    return judge(record, decoded=value[5:6] != bytes([RecordKind.CHANGES]))
+
+
 def _condition(value: bytes, record: InputRecord) -> Condition:
     if value.startswith(MAGIC) and len(value) >= HEADER_BYTES:
         view = memoryview(value)

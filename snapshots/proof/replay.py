@@ -7,9 +7,11 @@ fingerprint of its outputs must be the recorded ones. The first difference is na
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import zip_longest
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -43,7 +45,7 @@ from snapreplay.snapshots.proof.records import (
     Condition,
     Judged,
     Slices,
-    judge,
+    judge_increments,
 )
 from snapreplay.snapshots.proof.report import Violation
 from snapreplay.state.contract import Store
@@ -280,7 +282,9 @@ class _Replay:
         segment = self._segment
         for records in self._logs.increments(segment.log_start, segment.end_offset + 1):
             yield from (
-                each for each in map(judge, records) if each.condition is not Condition.FOREIGN
+                each
+                for each in map(judge_increments, records)
+                if each.condition is not Condition.FOREIGN
             )
 
     def _load(self, pointer: Pointer) -> None:
@@ -365,8 +369,8 @@ class _Inputs:
     def __init__(self, read: ReadInput, ends: Mapping[str, int]) -> None:
         self._read = read
         self._ends = ends
-        self._cursors: dict[str, Iterator[InputRecord]] = {}
-        self._ahead: dict[str, InputRecord] = {}
+        self._cursors: dict[str, Iterator[Sequence[InputRecord]]] = {}
+        self._ahead: dict[str, Sequence[InputRecord]] = {}
 
     def take(self, part: InputRange) -> list[InputRecord]:
         """The records of this range; ranges of a topic come in rising order.
@@ -375,17 +379,17 @@ class _Inputs:
             InputUnavailable: they are not there any more.
             DamagedError: more or fewer than when it was processed.
         """
-        topic = part.topic
+        topic, taken = part.topic, list[InputRecord]()
         if topic not in self._cursors:
-            slices = self._read(topic, part.start_offset, self._ends[topic])
-            self._cursors[topic] = (record for records in slices for record in records)
-        taken: list[InputRecord] = []
-        record = self._ahead.pop(topic, None) or self._next(topic)
-        while record is not None and record.offset < part.end_offset:
-            taken.append(record)
-            record = self._next(topic)
-        if record is not None:
-            self._ahead[topic] = record
+            self._cursors[topic] = iter(self._read(topic, part.start_offset, self._ends[topic]))
+        records = self._ahead.pop(topic, None) or self._next(topic)
+        while records and records[-1].offset < part.end_offset:
+            taken += records
+            records = self._next(topic)
+        if records:
+            cut = bisect_left(records, part.end_offset, key=_OFFSET)
+            taken += records[:cut]
+            self._ahead[topic] = records[cut:]
         if len(taken) != part.record_count:
             raise DamagedError(
                 f"input {topic} holds {counted(len(taken), 'record')} in offsets {part.start_offset} to"
@@ -393,8 +397,12 @@ class _Inputs:
             )
         return taken
 
-    def _next(self, topic: str) -> InputRecord | None:
+    def _next(self, topic: str) -> Sequence[InputRecord]:
+        """The next slice; empty at the end."""
         try:
-            return next(self._cursors[topic], None)
+            return next(self._cursors[topic], ())
         except SnapreplayError as error:
             raise InputUnavailable(f"input {topic}: {error.message}") from error
+
+
+_OFFSET = attrgetter("offset")

@@ -13,7 +13,14 @@ from snapreplay.snapshots.plan import is_decided
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.entries import PlainEntries, chunks_of, is_there, manifest_of
 from snapreplay.snapshots.proof.moment import Logs, Moment
-from snapreplay.snapshots.proof.records import CHANGES, CLAIM, INCREMENT, Condition, Judged, judge
+from snapreplay.snapshots.proof.records import (
+    CHANGES,
+    CLAIM,
+    INCREMENT,
+    Condition,
+    Judged,
+    judge_increments,
+)
 
 _TAIL_RECORDS = 64
 """How far from the end the last increment is looked for first; eight times as far each time it is not there."""
@@ -125,7 +132,7 @@ def _records(logs: Logs, start_offset: int, end_offset: int) -> Iterator[Judged]
     """Without those that nobody here wrote."""
     for records in logs.increments(start_offset, end_offset):
         for record in records:
-            judged = judge(record)
+            judged = judge_increments(record)
             if judged.condition is not Condition.FOREIGN:
                 yield judged
 
@@ -150,6 +157,7 @@ def _brought_forward(
     entries, since, recorded = PlainEntries(), moment.log_start, found.increment.digest
     if pointer is not None:
         at, manifest = pointer.manifest_offset, manifest_of(logs, pointer)
+        entries.is_map = manifest.shard_count > 1
         for chunk in chunks_of(logs, at, manifest, verify_sums=recorded is None):
             entries.load(chunk)
         since = pointer.increment_offset + 1

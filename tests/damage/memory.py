@@ -28,7 +28,9 @@ from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.envelope import encode, headers_of
 from snapreplay.snapshots.format.records import Genesis, Increment
 from snapreplay.state.contract import Store
+from snapreplay.state.map import MapState
 from snapreplay.state.store import store_of
+from snapreplay.state.stores import Stores
 from tests.damage.edits import Slot
 from tests.simulation.broker import Broker
 from tests.simulation.cluster import undisturbed
@@ -175,6 +177,9 @@ def plain(store: Store) -> dict[str, Any]:
     view: Any = store.view
     if isinstance(view, apps.Tape):
         return {"ids": view.ids[:]}
+    if isinstance(view, Stores):
+        maps = {name: each for name, each in vars(view).items() if isinstance(each, MapState)}
+        return {name: dict(each.items()) for name, each in maps.items()}
     return {key: dict(value) for key, value in view.items()}
 
 

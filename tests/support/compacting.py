@@ -254,3 +254,8 @@ def history(seed):
         assert audited(busy.story).findings == []
         assert_true(busy.story)
     return len(proposals(busy.story))
+
+
+def owner_snapshots(story):
+    """The owner takes one, and points to it."""
+    story.tell({}, ["snapshot6", "batch5"])

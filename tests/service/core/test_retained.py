@@ -83,6 +83,8 @@ def test_a_fallback_is_kept_until_it_is_recorded_and_a_new_snapshot_is_pointed_t
     pointing = msgspec.structs.replace(DOUBTFUL, pointers=[pointer(8), pointer(5)])
     ended = replace(kept, doubtful=pointing).after(FoundIncrement(pointing, 31))
     assert (ended.fallback_from, ended.fell_back) == (None, False)
+    adopted = replace(kept, doubtful=pointing, mended_from_batch=9)  # of a batch before the damage
+    assert adopted.after(FoundIncrement(pointing, 31)).fell_back
 
 
 def test_a_doubt_does_not_begin_the_interval_of_snapshots_anew():

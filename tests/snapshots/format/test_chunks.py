@@ -18,11 +18,12 @@ from snapreplay.snapshots.format.chunks import (
     open_chunk,
     read_chunk,
     reading_back,
+    unpacking,
 )
 from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, body_of, encode
 from snapreplay.snapshots.format.records import Chunk, ChunkRef
 from snapreplay.state.contract import ShardSlice
-from snapreplay.state.cursor import SLICE_ENTRIES_MAX, ShardCursor
+from snapreplay.state.cursor import ENTRIES_MAX, SLICE_ENTRIES_MAX, ShardCursor
 from snapreplay.state.digest import MASK, Digest, digest_of
 from snapreplay.state.steps import all_of
 from tests.support.entries import manifest
@@ -209,6 +210,21 @@ def test_a_key_in_another_shard_is_noticed_where_it_is_asked_for():
                 all_of(reading_back(body, ref, "s1", shard_count=2))
         else:
             assert all_of(reading_back(body, ref, "s1", shard_count=2)) == ("default", total)
+
+
+def test_more_than_a_writer_packs_is_refused_before_it_is_decoded():
+    """It would be one long step of a running owner. A restore reads it as ever: it has no others to wait for it."""
+    many = {b"%d" % n: b"" for n in range(ENTRIES_MAX + 1)}
+    long = {b"k": bytes(10 * 1024 * 1024)}
+    for entries, says in ((many, "131073 entries"), (long, "a body of 10485")):
+        value, ref = seal(Chunk("s1", 0, "default", [slice_of(0, entries)]))
+        body = open_chunk(value, ref, "s1")
+        with pytest.raises(DamagedError, match=says):
+            all_of(reading_back(body, ref, "s1"))
+        assert [found for found in unpacking(body, ref, "s1") if found]
+    del many[b"0"]
+    value, ref = seal(Chunk("s1", 0, "default", [slice_of(0, many)]))
+    assert sums_of(value, ref, "s1").count == ENTRIES_MAX
 
 
 def sums_of(value: bytes, ref: ChunkRef, snapshot_id: str) -> Digest:

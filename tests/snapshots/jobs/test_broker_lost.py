@@ -66,7 +66,12 @@ def test_one_line_says_so_and_nothing_is_published(
     log audits clean and is compacted."""
     story = Story(BrokerTopics(own_broker.bootstrap_servers, unique("teller")), unique("lost"), 2)
     story.tell({}, BEHIND)
-    settings = load_settings({"kafka.bootstrap.servers": own_broker.bootstrap_servers})
+    settings = load_settings(
+        {
+            "kafka.bootstrap.servers": own_broker.bootstrap_servers,
+            "timeouts.metadata_ms": 10_000,  # how long a job asks; 5 minutes by default
+        }
+    )
     module, run = JOBS[job]
     with monkeypatch.context() as patched:
         patched.setattr(module, step, killing_before(getattr(module, step), own_broker))

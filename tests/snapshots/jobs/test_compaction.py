@@ -9,8 +9,6 @@ import pytest
 from snapreplay.errors import UsageError
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.snapshots.format.envelope import encode
-from snapreplay.snapshots.format.records import Pointer
-from snapreplay.snapshots.jobs.answers import Nobody, answered
 from snapreplay.snapshots.jobs.compaction import Compaction
 from snapreplay.snapshots.jobs.logs import TopicMissing
 from snapreplay.snapshots.jobs.outcomes import CompactionReport, Outcome
@@ -29,6 +27,7 @@ from tests.support.compacting import (
     history,
     increments,
     now,
+    owner_snapshots,
     proposals,
     told,
 )
@@ -209,11 +208,6 @@ class Meanwhile(PlainEngine):
         return found
 
 
-def owner_snapshots(story):
-    """The owner takes one, and points to it."""
-    story.tell({}, ["snapshot6", "batch5"])
-
-
 def decided(story):
     """An operator has begun the chain anew."""
     story.tell({}, ["claim2"])
@@ -297,6 +291,32 @@ def test_a_broker_that_does_not_answer_ends_the_job():
     assert not proposals(story)
 
 
+def test_what_was_proposed_before_the_brokers_were_lost_is_in_the_report():
+    """At any step from the first manifest on: whoever runs the job knows which proposals there are, or may be. Before
+    it, the job ends with the error, and nothing is proposed."""
+
+    def lost():
+        raise Unreachable("no broker answers")
+
+    outcomes = set()
+    for at in count(1):
+        story, steps = told(partitions=3), Steps(at, lost)
+        try:
+            results = compacted(story, Topics(story.topics, steps))
+        except Unreachable:
+            assert not any(proposals(story, number) for number in range(3))
+            continue
+        assert list(results) == [0, 1, 2]
+        for number, each in results.items():
+            if "may have been written or not" not in each.reason:
+                assert (each.manifest_offset >= 0) is bool(proposals(story, number))
+        outcomes.add(tuple(each.outcome is Outcome.PROPOSED for each in results.values()))
+        if steps.count < at:
+            break
+    yes, no = True, False
+    assert outcomes == {(no, no, no), (yes, no, no), (yes, yes, no), (yes, yes, yes)}
+
+
 def test_tasks_that_run_twice_leave_orphans_only():
     """Each attempt has an id of its own, and one of them is proposed."""
     story = told(partitions=2)
@@ -348,50 +368,3 @@ def test_two_hundred_partitions():
     results = compacted(story)
     assert len(results) == 200
     assert {n for n, each in results.items() if each.outcome is not Outcome.PROPOSED} == {7}
-
-
-class Service(Nobody):
-    """Rejects what it is told of."""
-
-    def __init__(self):
-        self.told = []
-
-    def tell(self, partition, manifest_offset):
-        self.told.append((partition, manifest_offset))
-
-    def rejection(self, partition, manifest_offset):
-        return "because" if (partition, manifest_offset) in self.told else None
-
-
-def point(story, result):
-    """The owner's next increment points to the proposal."""
-    (manifest,) = proposals(story, result.partition).values()
-    first = min(ref.offset for ref in manifest.chunks)
-    pointer = Pointer(
-        manifest.snapshot_id,
-        result.manifest_offset,
-        first,
-        manifest.batch,
-        manifest.increment_offset,
-        manifest.digest,
-    )
-    partition = story.partitions[result.partition]
-    partition.pointers = [pointer, *partition.pointers]
-
-
-def test_the_answers_are_read_from_the_log():
-    """Adopted, superseded by another snapshot, rejected by the service that was asked, or not answered yet."""
-    story = told(partitions=4)
-    results = list(compacted(story).values())
-    point(story, results[0])
-    story.tell({2: Fault("silence"), 3: Fault("silence")}, ["batch6"])
-    topics = Topics(story.topics)
-    found = answered(topics.open, story.app_id, results, 0.01, Nobody())
-    assert [each.outcome for each in found] == ["adopted", "waiting", "waiting", "waiting"]
-    service = Service()
-    found = answered(topics.open, story.app_id, results, 0.01, service)
-    assert [each.outcome for each in found] == ["adopted", *["rejected"] * 3]
-    assert service.told == [(each.partition, each.manifest_offset) for each in results]
-    owner_snapshots(story)
-    found = answered(topics.open, story.app_id, results[1:2], 0.01, Nobody())
-    assert found[0].outcome is Outcome.SUPERSEDED

@@ -1,15 +1,21 @@
 """The Spark session: quiet, on loopback, with our interpreter and the connector."""
 
 import asyncio
+import os
 import signal
+import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 from subprocess import DEVNULL
 
 import psutil
 import pyarrow as pa
+import pyspark
 import pytest
 
 from snapreplay.errors import UsageError
+from snapreplay.snapshots.jobs import session
 from snapreplay.snapshots.jobs.session import local_session
 from tests.support.kafka import until
 
@@ -70,18 +76,66 @@ def test_a_jvm_that_does_not_start_is_one_error(monkeypatch) -> None:
     assert "`apt-get install default-jre-headless`" in caught.value.hint
 
 
+def test_its_heap_is_small(spark) -> None:
+    """The tasks hold the states, outside of the JVM."""
+    assert spark.sparkContext._jvm.Runtime.getRuntime().maxMemory() < 600 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("defaults", "variable", "heap"), [("", None, "512m"), ("", "3g", "3g"), ("2g", None, "2g")]
+)
+def test_a_heap_of_the_users_own_wins(monkeypatch, tmp_path, defaults, variable, heap) -> None:
+    """In spark-defaults.conf or in the environment: Spark's own launcher says what it would start."""
+    if variable is None:
+        monkeypatch.delenv("SPARK_DRIVER_MEMORY", raising=False)
+    else:
+        monkeypatch.setenv("SPARK_DRIVER_MEMORY", variable)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    java, _ = session._prepared()
+    if defaults:
+        (tmp_path / "spark-defaults.conf").write_text(f"spark.driver.memory {defaults}\n")
+    home = Path(pyspark.__file__).parent
+    launcher = [java, "-cp", f"{home}/jars/*", "org.apache.spark.launcher.Main"]
+    told = subprocess.run(
+        [*launcher, "org.apache.spark.deploy.SparkSubmit", "pyspark-shell"],
+        env={
+            **os.environ,
+            "SPARK_HOME": str(home),
+            "SPARK_CONF_DIR": str(tmp_path),
+            "SPARK_SCALA_VERSION": "2.13",
+        },
+        capture_output=True,
+        check=True,
+    )
+    assert f"-Xmx{heap}" in told.stdout.decode().split("\0")
+
+
+def jvms_of(program: psutil.Process) -> list[psutil.Process]:
+    """Spark's, while it starts: not the java that only says its version, and not the launcher before it."""
+    found = []
+    for child in program.children():
+        with suppress(psutil.Error):
+            if child.name() == "java" and "org.apache.spark.deploy.SparkSubmit" in child.cmdline():
+                found.append(child)
+    return found
+
+
 @pytest.mark.spark
-async def test_interrupted_while_it_starts_it_leaves_no_jvm() -> None:
-    """Ctrl-C in the seconds of the start ends both processes: who waits for our output gets its end."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_interrupted_while_it_starts_it_leaves_nothing(tmp_path, number) -> None:
+    """In the seconds of the start it ends both processes: who waits for our output gets its end. No file stays."""
     start = "from snapreplay.snapshots.jobs.session import local_session as s; s('interrupted')"
-    program = await asyncio.create_subprocess_exec(sys.executable, "-c", start, stderr=DEVNULL)
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", start, stderr=DEVNULL, env={**os.environ, "TMPDIR": str(tmp_path)}
+    )
     seen = psutil.Process(program.pid)
-    await until(lambda: [child.name() for child in seen.children()] == ["java"], 60)
-    (jvm,) = seen.children()
+    await until(lambda: jvms_of(seen) != [], 60)
+    (jvm,) = jvms_of(seen)
     try:
-        program.send_signal(signal.SIGINT)
+        program.send_signal(number)
         assert await asyncio.wait_for(program.wait(), 60) != 0
         jvm.wait(20)
     finally:
         if jvm.is_running():
             jvm.kill()
+    assert list(tmp_path.iterdir()) == []

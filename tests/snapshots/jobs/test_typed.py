@@ -10,8 +10,13 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from snapreplay.app.app import App
+from snapreplay.app.topic import Topic
 from snapreplay.errors import DamagedError, UsageError
 from snapreplay.snapshots.jobs.typed import Stored, stored_types
+from snapreplay.state.keys import KeyCodec
+from snapreplay.state.map import MapState
+from snapreplay.state.stores import Stores
 from tests.support import apps
 
 pack = msgspec.msgpack.encode
@@ -85,9 +90,20 @@ def test_what_is_not_of_the_type_is_named():
 
 
 def test_a_state_that_is_no_map_has_no_types():
-    """Its entries are the app's own business."""
-    with pytest.raises(UsageError, match="not a map") as refused:
-        stored_types(apps.tape("a"))
-    assert "app.id" in refused.value.hint
+    """Its entries are the app's own business. In a state of several stores each has types of its own."""
+    maps = Stores(a=MapState(str, int), b=MapState(int, str))
+    several = App("a", inputs=[Topic("payments")], state=lambda: maps)
+    for app in (apps.tape("a"), several):
+        with pytest.raises(UsageError, match="not a map") as refused:
+            stored_types(app)
+        assert "app.id" in refused.value.hint
     keys, values = stored_types(apps.ledger("a"))
     assert (keys.type, values.type) is not None
+
+
+def test_a_key_of_several_parts_is_no_messagepack():
+    """As JSON text: Arrow has no type for a tuple. What is no such key is named."""
+    keys = Stored(tuple[str, int], is_key=True)
+    assert keys.array([KeyCodec(tuple[str, int]).encode(("a", 7))]).to_pylist() == ['["a",7]']
+    with pytest.raises(DamagedError, match="not of type"):
+        keys.array([KeyCodec(tuple[int, int]).encode((1, 7))])

@@ -2,10 +2,13 @@
 
 import re
 
+import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from snapreplay.snapshots.jobs.views import VIEWS
 from snapreplay.snapshots.proof.state import At, StateUnreachable
+from tests.support.audited_log import Fault
 from tests.support.audited_topics import MemoryLogs
 from tests.support.compacting import now, told
 
@@ -36,3 +39,23 @@ def test_changes_that_were_trimmed_are_not_left_out_silently():
         batches(story, "changes", from_batch=2)
     (first,) = re.findall(r"from (\d+) on", refused.value.hint)
     assert set(batches(story, "changes", from_batch=int(first))) == {3, 4}
+
+
+@pytest.mark.parametrize(("shard_count", "touched"), [(4, 5000), (1, None)])
+def test_what_looks_like_a_stamp_is_one_only_in_a_map(shard_count, touched):
+    """A state of the app's own, which has one shard, may have values of any bytes."""
+    story = told(stages=["claim", "genesis"])
+    story.partitions[0].state = {b"k1-2": b"\xc1" + bytes(7) + b"\x05\x01", b"k1-4": b"\x02"}
+    sharded = Fault("manifest1", manifest=lambda m: replace(m, shard_count=shard_count))
+    story.tell({0: sharded}, ["snapshot1", "batch5"])
+    assert touched_of(story) == {b"k1-2": touched, b"k1-4": None}
+
+
+def touched_of(story):
+    logs = MemoryLogs(story.topics, story.app_id, 0)
+    found: dict[bytes, int | None] = {}
+    for block in VIEWS["state"].blocks(now(story), logs, At()):
+        touched = block["touched_at"]
+        told = touched.to_pylist() if isinstance(touched, pa.Array) else touched
+        found |= dict(zip(block["key"], told, strict=True))
+    return found

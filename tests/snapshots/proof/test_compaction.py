@@ -2,6 +2,8 @@
 
 import pytest
 
+from snapreplay.app.app import App
+from snapreplay.app.topic import Topic
 from snapreplay.errors import StopError
 from snapreplay.snapshots.format.chunks import stated_digest
 from snapreplay.snapshots.format.envelope import RecordKind, decode
@@ -10,8 +12,10 @@ from snapreplay.snapshots.jobs.outcomes import Outcome
 from snapreplay.snapshots.proof.compaction import NotCompactable, chunk_records, folded, target_of
 from snapreplay.snapshots.proof.replay import ReplayDiffers, replayed, segments
 from snapreplay.snapshots.proof.state import At, last_batch
-from snapreplay.state.digest import EMPTY
+from snapreplay.state.digest import EMPTY, Digest
+from snapreplay.state.map import MapState
 from snapreplay.state.steps import all_of
+from snapreplay.state.stores import Stores
 from tests.damage import memory
 from tests.snapshots.proof.test_replay import Logs, edited, now, proved, spoilt
 from tests.support import apps
@@ -54,6 +58,39 @@ def test_without_changes_the_handlers_lead_to_the_state():
     assert state.by_replay
     assert state.base == target.found.increment.pointers[0]
     assert digest_of_chunks(state.images) == target.found.increment.digest
+
+
+def several():
+    """Sums and counts, each in a store of its own."""
+    payments, balances = Topic("payments-memory"), Topic("balances-memory")
+    app = App(
+        "memory",
+        inputs=[payments],
+        outputs=[balances],
+        state=lambda: Stores(sums=MapState(str, int), counts=MapState(str, int)),
+    )
+
+    @app.handler(payments)
+    def on_payment(record, state, out):
+        state.sums[record.key] = state.sums.get(record.key, 0) + record.value["amount"]
+        state.counts[record.key] = state.counts.get(record.key, 0) + 1
+        out.send(balances, key=record.key, value=state.counts[record.key])
+
+    return app
+
+
+@pytest.mark.parametrize("changes", [True, False])
+def test_each_store_has_chunks_of_its_own(changes):
+    """By recorded changes and by a replay."""
+    target, state = made(memory.world(app=several(), changes=changes))
+    assert state.by_replay is not changes
+    found: dict[str, Digest] = {}
+    for value in chunk_records("s", state.images, 900_000):
+        chunk = decode(value)
+        assert isinstance(chunk, Chunk)
+        found[chunk.store] = found.get(chunk.store, EMPTY).plus(stated_digest(chunk))
+    assert found == target.found.increment.store_digests
+    assert found.keys() == {"counts", "sums"}
 
 
 def test_with_changes_no_handler_runs():

@@ -3,18 +3,26 @@
 One log, one fault per partition: partitions do not know each other.
 """
 
+import pickle
+
 import msgspec
 import pytest
 
 from snapreplay.snapshots.format.envelope import RecordKind, decode, encode
 from snapreplay.snapshots.format.records import Chunk
+from snapreplay.snapshots.plan import LogStarts
+from snapreplay.snapshots.proof import increments
+from snapreplay.snapshots.proof.findings import Findings, Place
+from snapreplay.snapshots.proof.increments import IncrementsProof
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.moment import Moment
 from snapreplay.snapshots.proof.partition import audit_partition
+from snapreplay.snapshots.proof.records import CLAIM, INCREMENT, Condition, Judged
 from snapreplay.snapshots.proof.report import RecordedDecision
 from tests.snapshots.proof.faults import CASES
 from tests.support.audited_log import (
     Fault,
+    Partition,
     Story,
     batch_of,
     changed,
@@ -24,6 +32,7 @@ from tests.support.audited_log import (
     snapshot_of,
 )
 from tests.support.audited_topics import MemoryLogs, MemoryTopics
+from tests.support.entries import ORIGIN, increment
 
 NUMBERS = {name: number for number, name in enumerate(CASES)}
 TRIMMED, TRIMMED_MORE, TRIMMED_TOO_FAR, UNTOUCHED, ORPHANS, ACCEPTED, CUT, CUT_UNHEALED, ANEW = (
@@ -117,6 +126,32 @@ def test_nothing_else_is_found(reports, name) -> None:
     """A fault does not set off checks that it does not concern."""
     case = CASES[name]
     assert {f.check for f in reports[NUMBERS[name]].findings} == {case.check} | case.also
+
+
+def test_the_verdict_does_not_depend_on_how_many_batches_are_kept(
+    story, reports, monkeypatch
+) -> None:
+    """A pointer to a batch of long ago, such as an adopted one, is compared with the log itself."""
+    monkeypatch.setattr(increments, "RECENT_BATCHES", 1)
+    assert [report_of(story, n) for n in range(len(story.partitions))] == reports
+
+
+def test_nothing_is_kept_of_a_batch_that_nobody_points_to(monkeypatch) -> None:
+    """A log of many batches needs no more memory than one of a few."""
+    monkeypatch.setattr(increments, "RECENT_BATCHES", 10)
+    sizes = []
+    for count in (100, 1000):
+        findings = Findings(0)
+        proof = IncrementsProof(Place("a", 0, 0, 0, LogStarts(0, 0)), findings)
+        proof.add(Judged(0, b"", Condition.OK, CLAIM, decode(claim_of(Partition("a")))))
+        for batch in range(count):
+            entry = increment(batch, origin=msgspec.structs.replace(ORIGIN, app_id="a"))
+            entry = msgspec.structs.replace(entry, previous_offset=batch, owner_epoch=0)
+            proof.add(Judged(batch + 1, b"", Condition.OK, INCREMENT, entry))
+        proof.finish()
+        assert proof.counts["increments"] == count
+        sizes.append(len(pickle.dumps(proof.__dict__)))
+    assert sizes[1] < 1.1 * sizes[0]
 
 
 def test_a_partition_without_a_fault_is_proved_batch_by_batch(reports) -> None:
