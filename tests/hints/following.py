@@ -22,7 +22,7 @@ from snapreplay.api.cli.root import app as commands
 from snapreplay.api.server import HttpServer
 from snapreplay.app.load import load_app
 from tests.support import kafka_tools
-from tests.support.stage import Stage, processed
+from tests.support.stage import Stage, processed, until
 
 
 def ways(hint: str) -> list[str]:
@@ -110,6 +110,17 @@ class Operator:
         self._forget()
         status = await self.here.failure(self.load(), **self.settings)
         return str(status.error.hint)
+
+    async def awaited(self) -> str:
+        """The hint of a service that waits for its genesis."""
+        self._forget()
+        service = self.here.service(self.load(), **self.settings)
+        await service.start()
+        try:
+            await until(lambda: service.control.awaited is not None, "what it waits for")
+            return service.control.awaited.hint
+        finally:
+            await service.stop()
 
     async def _do(self, typed: str) -> None:
         for placeholder, value in {
