@@ -16,11 +16,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from snapreplay.api.cli.root import app as commands
 from snapreplay.api.server import HttpServer
 from snapreplay.app.load import load_app
+from snapreplay.errors import NotLive
 from tests.support import kafka_tools
 from tests.support.stage import Stage, processed, until
 
@@ -117,8 +119,10 @@ class Operator:
         service = self.here.service(self.load(), **self.settings)
         await service.start()
         try:
-            await until(lambda: service.control.awaited is not None, "what it waits for")
-            return service.control.awaited.hint
+            await until(lambda: service.control.waiting_for, "what it waits for")
+            with pytest.raises(NotLive) as waits:
+                await service.wait_live(0.01)
+            return waits.value.hint
         finally:
             await service.stop()
 
