@@ -119,7 +119,7 @@ class Operator:
         service = self.here.service(self.load(), **self.settings)
         await service.start()
         try:
-            await until(lambda: service.control.waiting_for, "what it waits for")
+            await until(lambda: service.control.facts().waiting_for, "what it waits for")
             with pytest.raises(NotLive) as waits:
                 await service.wait_live(0.01)
             return waits.value.hint
