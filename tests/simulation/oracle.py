@@ -45,8 +45,6 @@ class History:
     pointed: set[str] = field(default_factory=set)
     last: Increment | None = None
     last_offset: int = -1
-    # A batch ended between what is due before a record, by its time, and the record.
-    has_begun: bool = False
 
 
 class Batch:
@@ -65,10 +63,7 @@ class Batch:
 
     def takes(self, record: RawRecord, *, is_skipped: bool) -> None:
         """A record, after everything that is due before it."""
-        plain, story = self._plain, self._story
-        early = story.has_begun and record.timestamp < plain.now_ms
-        _require(not early, f"{self._where}: {record} came before the record whose turn had begun")
-        story.has_begun = False
+        plain = self._plain
         plain.now_ms = max(plain.now_ms, record.timestamp)
         if is_skipped:
             self.skipped.append((record.topic, record.offset))
@@ -105,7 +100,6 @@ class Batch:
     def ends(self, *, idle: bool) -> None:
         """What is counted behind the last record, and how far stream time has come."""
         plain, increment = self._plain, self._increment
-        before_ms = plain.now_ms
         for _ in range(increment.fired_count):
             due = plain.due(increment.stream_time_ms)
             if due is None:
@@ -113,7 +107,6 @@ class Batch:
             self.happens(due)
         if increment.fired_count:
             self._story.met["batch ended between two timers"] += 1
-            self._story.has_begun |= plain.now_ms > before_ms and not idle
         if idle and increment.fired_count and not increment.ranges:
             later = increment.stream_time_ms - plain.now_ms
             _require(later >= 0, f"{self._where}: stream time is set back by {-later} ms")
