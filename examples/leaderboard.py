@@ -8,7 +8,7 @@ process has them all. A second one would take half of them, and both would answe
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from heapq import merge
 from itertools import islice
@@ -61,7 +61,7 @@ def on_score(record: Record[str, Score], state: Players, out: Out) -> None:
 
 
 @asynccontextmanager
-async def lifespan(api: FastAPI) -> AsyncIterator[None]:
+async def lifespan(api: FastAPI) -> AsyncGenerator[None]:
     async with running(app) as service:
         api.state.service = service
         yield

@@ -74,7 +74,8 @@ class OrderBook:
         """
         if new.order_id in self._orders or new.quantity <= 0:
             raise ValueError(f"order {new.order_id}: id is in use, or quantity {new.quantity} < 1")
-        trades, left = [], new.quantity
+        trades: list[Trade] = []
+        left = new.quantity
         while left and (best_id := self._best_against(symbol, new)):
             best = self._orders[best_id]
             quantity = min(left, best.quantity)

@@ -132,6 +132,7 @@ class Chain:
             store_digests=applied.sealed.store_digests,
             cleared=applied.sealed.cleared,
             fired_count=applied.fired_count,
+            begun_input=applied.begun_input,
             skipped_timers=list(applied.skipped_timers),
         )
 

@@ -27,6 +27,8 @@ class Fetcher:
             name: TopicPartition(name, context.partition) for name in context.input_names
         }
         self._reader: Reader | None = None
+        # Where the other inputs go on, after the record whose turn has begun.
+        self._later: dict[TopicPartition, int] = {}
 
     async def open(self, guard: InputGuard, chain: Chain) -> None:
         """
@@ -34,23 +36,40 @@ class Fetcher:
             Unreachable.
         """
         self._reader = await guard.open(chain)
+        last = chain.last
+        if last.begun_input is not None and len(last.positions) > 1:
+            self._later = {self._partitions[name]: at for name, at in last.positions.items()}
+            begun = self._partitions[last.begun_input]
+            await self._reader.follow({begun: self._later.pop(begun)})
 
     async def close(self) -> None:
         if self._reader is not None:
             await self._reader.close()
 
     async def next_batch(self, records_max: int, timeout_ms: int) -> Sequence[InputRecord]:
-        """What has arrived, in the order to apply; after the first records it lingers for more."""
+        """What has arrived, in the order to apply; after the first records it lingers for more. A record whose turn has
+        begun comes first, alone."""
+        if self._later:
+            return await self._begun(timeout_ms)
         fetched = await self._fetch(records_max, timeout_ms)
         if fetched and self._linger_ms and self._caught_up():
             room = records_max - sum(map(len, fetched))
             fetched += await self._fetch(room, self._linger_ms)
         return interleave(by_input(fetched))
 
+    async def _begun(self, timeout_ms: int) -> Sequence[InputRecord]:
+        """The last owner ended a batch in its turn. Another record first would meet timers that fired too early."""
+        fetched = await self._fetch(1, timeout_ms)
+        (begun,) = self._partitions.values() - self._later.keys()
+        if self._reader is not None and (fetched or self._is_read(self._reader, begun)):
+            await self._reader.follow({**self._later, begun: self._reader.position(begun)})
+            self._later = {}
+        return fetched[0] if fetched else []
+
     def beyond(self, positions: Mapping[str, int]) -> dict[str, int]:
         """Inputs of which the reader is further on, and where: what it has passed there holds no record."""
         reader = self._reader
-        if reader is None:
+        if reader is None or self._later:
             return {}
         reached = {name: reader.position(self._partitions[name]) for name in positions}
         return {name: at for name, at in reached.items() if at > positions[name]}
@@ -63,15 +82,22 @@ class Fetcher:
         )
 
     def _end_offset(self, name: str) -> int | None:
-        return self._reader.end_offset(self._partitions[name]) if self._reader else None
+        place = self._partitions[name]
+        if self._reader is None or place in self._later:
+            return None
+        return self._reader.end_offset(place)
 
     def is_quiet(self) -> bool:
         """Each input is read up to its end, as far as is known; an end that is not known is none."""
         reader = self._reader
-        if reader is None:
+        if reader is None or self._later:
             return False
-        ends = [(reader.position(at), reader.end_offset(at)) for at in self._partitions.values()]
-        return all(end is not None and position >= end for position, end in ends)
+        return all(self._is_read(reader, each) for each in self._partitions.values())
+
+    @staticmethod
+    def _is_read(reader: Reader, partition: TopicPartition) -> bool:
+        end_offset = reader.end_offset(partition)
+        return end_offset is not None and reader.position(partition) >= end_offset
 
     def _caught_up(self) -> bool:
         """Nothing more has been there to fetch: only then may waiting fill the batch."""

@@ -53,14 +53,15 @@ async def await_claim(
     loop = asyncio.get_running_loop()
     began = loop.time()
     while True:
+        asked_at = loop.time()  # if the process stands still behind it, the answer is no younger
         bounds = await reader.bounds(context.increments)
         if bounds.end_offset > effect.offset:
             record = await reader.read_at(context.increments, effect.offset)
             # None: the connection broke meanwhile, and the new one leads to a stale leader.
             if record is not None:
                 return await _delivered(context, reader, effect, bounds, record)
-        if loop.time() - began > context.settings.timeouts.claim_grace_ms / 1000:
-            return await _hidden(context, bounds, loop.time() - claimed_at)
+        if asked_at - began > context.settings.timeouts.claim_grace_ms / 1000:
+            return await _hidden(context, bounds, asked_at - claimed_at)
         await asyncio.sleep(ASK_AGAIN_SECONDS)
 
 

@@ -38,6 +38,8 @@ class Applied:
         sealed: the effect on the state.
         stream_time_ms: highest timestamp of all records so far, applied or skipped; -1 before the first.
         fired_count: timers fired and entries expired after the last record.
+        begun_input: what was fired or expired after the last record belongs to the turn of the next record of this
+            input; None: nothing was, or to no record's.
         skipped_timers: which of the batch's timers were dead-lettered, counted from 0.
         timers_count, expired_count: in the whole batch.
         last_timer_id: of the last timer of the batch, as in messages.
@@ -59,6 +61,7 @@ class Applied:
     sealed: Sealed
     stream_time_ms: int
     fired_count: int = 0
+    begun_input: str | None = None
     skipped_timers: Sequence[int] = ()
     timers_count: int = 0
     expired_count: int = 0

@@ -379,7 +379,7 @@ class Fold:
             sealed=sealed,
             stream_time_ms=self._store.stream_time_ms,
             failure=failure,
-            **({} if self._turns is None else self._turns.counted()),
+            **({} if self._turns is None else self._turns.counted(coverage.positions)),
         )
 
 

@@ -7,7 +7,7 @@ as a record is: what becomes of the record does not change what fired before it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from msgspec import MsgspecError
@@ -59,6 +59,7 @@ class Turns:
         self.fired_count = self.timers_count = self.expired_count = 0
         self.skipped_timers: list[int] = []
         self.is_full = False
+        self._records = portion.records
         self._events_left = portion.events_max
         self._skipped: Collection[int] = portion.skipped_timers
         self._refused = portion.refused
@@ -68,10 +69,12 @@ class Turns:
             key for key, _ in self._periodic if periods is not None and periods.at_ms(key) is None
         ]
 
-    def counted(self) -> dict[str, Any]:
-        """What `Applied` says of the batch."""
+    def counted(self, positions: Mapping[str, int]) -> dict[str, Any]:
+        """What `Applied` says of the batch, which ends at these positions."""
+        left = (each.topic for each in self._records if each.offset >= positions[each.topic])
         return {
             "fired_count": self.fired_count,
+            "begun_input": next(left, None) if self.fired_count else None,
             "skipped_timers": tuple(self.skipped_timers),
             "timers_count": self.timers_count,
             "expired_count": self.expired_count,

@@ -114,6 +114,8 @@ class Increment(msgspec.Struct, frozen=True, omit_defaults=True):
     skipped_timers: list[
         int
     ] = []  # dead-lettered ones among the timers of the batch, counted from 0
+    # The next record of this input is the next one of all: what was due before it has begun to happen.
+    begun_input: str | None = None
 
     @property
     def is_empty(self) -> bool:

@@ -16,13 +16,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from snapreplay.api.cli.root import app as commands
 from snapreplay.api.server import HttpServer
 from snapreplay.app.load import load_app
+from snapreplay.errors import NotLive
 from tests.support import kafka_tools
-from tests.support.stage import Stage, processed
+from tests.support.stage import Stage, processed, until
 
 
 def ways(hint: str) -> list[str]:
@@ -110,6 +112,19 @@ class Operator:
         self._forget()
         status = await self.here.failure(self.load(), **self.settings)
         return str(status.error.hint)
+
+    async def awaited(self) -> str:
+        """The hint of a service that waits for its genesis."""
+        self._forget()
+        service = self.here.service(self.load(), **self.settings)
+        await service.start()
+        try:
+            await until(lambda: service.control.facts().waiting_for, "what it waits for")
+            with pytest.raises(NotLive) as waits:
+                await service.wait_live(0.01)
+            return waits.value.hint
+        finally:
+            await service.stop()
 
     async def _do(self, typed: str) -> None:
         for placeholder, value in {

@@ -121,8 +121,7 @@ async def test_missing_topics_are_created(newcomer):
     """Inputs, outputs and our own, by the commands of the findings."""
     who = newcomer()
     await who.follow((await remedies(who))["topics"])
-    hint = await who.failure()
-    await who.follow(hint.split("; ")[0])
+    await who.follow((await who.awaited()).split(": ")[0])
     delete(who.here.bootstrap_servers, f"{who.here.app.app_id}-snapshots")
     await who.follow((await remedies(who))["topics"])
     await who.healthy()

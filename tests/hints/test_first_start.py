@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from snapreplay.errors import NotLive, SnapreplayError
+from snapreplay.errors import SnapreplayError
 from snapreplay.service.decisions.init import init_app
 from snapreplay.service.ports import NewTopic
 from snapreplay.service.preflight import inspect
@@ -28,20 +28,6 @@ async def refusal(who: Operator) -> str:
     return refused.value.hint
 
 
-async def awaited(who: Operator) -> str:
-    """The hint of a service that waits for its genesis."""
-    service = Stage(who.here.bootstrap_servers, who.load(), **who.here.tables).service(
-        **who.settings
-    )
-    await service.start()
-    try:
-        with pytest.raises(NotLive) as waits:
-            await service.wait_live(2.0)
-    finally:
-        await service.stop()
-    return waits.value.hint
-
-
 def in_a_file(table: str, name: str, value: str) -> None:
     """A setting that every command reads."""
     Path("snapreplay.toml").write_text(f'[{table}]\n{name} = "{value}"\n')
@@ -60,7 +46,7 @@ async def test_a_new_app_is_led_from_nothing_to_live(newcomer):
     """No topics, no genesis: two hints later it processes."""
     who = newcomer()
     await who.follow(await refusal(who))
-    hint = await awaited(who)
+    hint = await who.awaited()
     assert ways(hint)[0].startswith("`snapreplay init ")
     await who.follow(hint.split(": ")[0])
     await who.healthy()

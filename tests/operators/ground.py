@@ -153,7 +153,7 @@ class Ground:
         if status is None:
             return Seen("starting")
         if not status:
-            return Seen("unassigned", self._alert())
+            return self._waiting() or Seen("unassigned", self._alert())
         error = status[0].get("error") or {}
         return Seen(
             status[0]["phase"],
@@ -221,6 +221,12 @@ class Ground:
     def _status(self) -> list[Any] | None:
         answer = self._get("/restore-status")
         return None if answer is None else answer["partitions"]
+
+    def _waiting(self) -> Seen | None:
+        """For its genesis; with the words for a new app in front."""
+        awaited = (self._get("/restore-status") or {}).get("waiting_for", "")
+        problem, _, hint = awaited.partition(" (")
+        return Seen("waiting", problem, "NotBegun", hint) if awaited else None
 
     def _alert(self) -> str:
         answer = self._get("/restore-status") or {}

@@ -1,14 +1,19 @@
 """What is read for one batch, and how far the reader is."""
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from snapreplay import App, MapState, Topic
+from snapreplay.app.codecs import utf8
 from snapreplay.app.record import RawRecord
 from snapreplay.service.control.status import InputStatus
 from snapreplay.service.live.fetcher import Fetcher
 from snapreplay.service.ports import TopicPartition
+from tests.support.in_memory import virtual
+from tests.support.stage import until
 
 LEFT, RIGHT = TopicPartition("left", 0), TopicPartition("right", 0)
 
@@ -43,7 +48,8 @@ async def opened(reader: Reader, linger_ms: int = 0) -> Fetcher:
         settings=SimpleNamespace(batch=SimpleNamespace(linger_ms=linger_ms)),
     )
     guard: Any = SimpleNamespace(open=lambda _: _given(reader))
-    fetcher, chain = Fetcher(context, piece_records=3), SimpleNamespace()
+    chain = SimpleNamespace(last=SimpleNamespace(begun_input=None))
+    fetcher = Fetcher(context, piece_records=3)
     assert fetcher.beyond({"left": 0}) == {}
     await fetcher.open(guard, chain)  # type: ignore[arg-type]  # nobody looks at it
     return fetcher
@@ -104,3 +110,53 @@ async def test_input_is_quiet_when_all_of_it_was_read(
     known = dict(zip((LEFT, RIGHT), ends, strict=True))
     monkeypatch.setattr(reader, "end_offset", known.get)
     assert fetcher.is_quiet() == is_quiet
+
+
+def alarms() -> App[Any]:
+    left, right, told = (Topic(name, value=utf8) for name in ("left", "right", "told"))
+    app: App[Any] = App(
+        "alarms", inputs=[left, right], outputs=[told], state=lambda: MapState(str, int)
+    )
+
+    def on_record(record: Any, state: Any, out: Any) -> None:
+        if record.value:
+            state.schedule(record.key, int(record.value))
+        out.send(told, key=record.key, value=f"{record.topic} at {state.stream_time_ms}")
+
+    app.handlers |= {left: on_record, right: on_record}
+
+    @app.timer("ring")
+    def ring(timer: Any, state: Any, out: Any) -> None:
+        out.send(told, key=timer.key, value="ring")
+
+    return app
+
+
+def has_rung(bench: Any, count: int) -> bool:
+    """After so many batches."""
+    return any(each.fired_count for each in bench.batches()[count:])
+
+
+@pytest.mark.parametrize("mode", ["changes", "replay"])
+@virtual
+async def test_a_record_whose_turn_has_begun_comes_first(bench: Any, mode: str) -> None:
+    """Its timers need several batches; its owner stops between two of them, and the next one finds an earlier record
+    in the other input. That one would see timers fired that are due only later."""
+    await bench.prepare(alarms(), batch={"records_max": 5, "linger_ms": 0})
+    left, right = bench.log("left"), bench.log("right")
+    for number in range(40):
+        left.append(b"k%02d" % number, b"50", (), 1, None)
+    left.append(b"late", b"", (), 1000, None)
+    for _ in range(2):
+        count = len(bench.batches())
+        async with bench.live():
+            await until(partial(has_rung, bench, count), "rings")
+        assert bench.batches()[-1].begun_input == "left"
+    right.append(b"early", b"", (), 10, None)
+    async with bench.live(restore={"mode": mode}) as one:
+        await one.position(41)
+        await until(lambda: bench.batches()[-1].positions["right"] == 1, "the early one")
+        assert one.status.restore.proof.equal
+    assert bench.batches()[-1].begun_input is None
+    told = [each.value.decode() for each in bench.log("told").committed()]
+    assert told == ["left at 1"] * 40 + ["ring"] * 40 + ["left at 1000", "right at 1000"]

@@ -84,3 +84,22 @@ async def test_a_claim_behind_an_open_transaction_is_hidden(bench):
     assert hidden.waited_ms >= 100
     bench.broker.end_transaction("foreign", epoch, commit=False)
     assert isinstance(await one.sees(offset, at), events.ClaimSeen)
+
+
+@virtual
+async def test_a_process_that_stood_still_asks_once_more(bench, monkeypatch):
+    """For an hour, between an answer and the look at the clock: the answer is of an hour ago."""
+    one = await claimant(bench)
+    epoch = bench.open_transaction("foreign", bench.increments, b"open")
+    offset, at = await one.claims("mine")
+    ask = one.reader.bounds
+
+    async def stands_still(partition):
+        answer = await ask(partition)
+        if answer.end_offset <= offset:
+            bench.broker.end_transaction("foreign", epoch, commit=False)
+            await asyncio.sleep(3600)
+        return answer
+
+    monkeypatch.setattr(one.reader, "bounds", stands_still)
+    assert isinstance(await one.sees(offset, at), events.ClaimSeen)
