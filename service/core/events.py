@@ -38,7 +38,11 @@ class ClaimAcknowledged:
 
 @dataclass(frozen=True)
 class ClaimHidden:
-    """The reader did not deliver the claim: `end_offset <= F` even after the grace on one client."""
+    """The reader did not deliver the claim: `end_offset <= F` even after the grace on one client.
+
+    Attributes:
+        waited_ms: from the claim to the first question to this client.
+    """
 
     end_offset: int
     high_watermark: int

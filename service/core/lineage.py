@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 _TIMED_OUT = frozenset({"PrepareEpochFence", "PrepareAbort", "CompleteAbort"})
 _NEVER_USED = "Empty"
+_OPEN = "Ongoing"
 
 
 class Lineage(NamedTuple):
@@ -27,14 +28,26 @@ class LastFence(NamedTuple):
     state: str
 
 
-def unbroken(ours: Lineage, last: LastFence | None) -> bool:
+def is_left_open(ours: Lineage, last: LastFence | None) -> bool:
+    """Whether the transaction of our last fence is still open."""
+    return last == (ours, _OPEN)
+
+
+def unbroken(ours: Lineage, last: LastFence | None, *, left_open: bool = False) -> bool:
     """Whether nobody can have committed anything since our fence gave us `ours`.
 
     `last` is None when the coordinator has forgotten the id: nobody has fenced for a week. An epoch that is one higher
     is harmless in two cases: our own transaction timed out, or that epoch has committed nothing. The second is a fence
-    of ours whose answer was lost, or an owner that has not claimed yet: our next fence ends it.
+    of ours whose answer was lost, or an owner that has not claimed yet: our next fence ends it. Where it had a
+    transaction of ours to end, its epoch is two higher.
+
+    Args:
+        left_open: after our ownership had ended, a transaction of ours was open that we never ask to commit.
     """
     if last is None or last.lineage == ours:
         return True
-    next_one = Lineage(ours.producer_id, ours.producer_epoch + 1)
-    return last.lineage == next_one and (last.state in _TIMED_OUT or last.state == _NEVER_USED)
+    producer_id, epoch = ours
+    if left_open and last == (Lineage(producer_id, epoch + 2), _NEVER_USED):
+        return True
+    is_next = last.lineage == Lineage(producer_id, epoch + 1)
+    return is_next and (last.state in _TIMED_OUT or last.state == _NEVER_USED)

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from snapreplay.app.record import Output
-from snapreplay.service.core.lineage import Lineage
+from snapreplay.service.core.lineage import LastFence, Lineage, is_left_open
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.snapshots.format.records import NO_OFFSET, Increment
 
@@ -47,6 +47,8 @@ class RetainedState:
         outputs: of `doubtful`, dead letters included.
         undoable: whether `doubtful` can be taken back; not in a state that is no map.
         lineage: what our last fence gave us; None when that is not known.
+        left_open: a transaction of that fence, which is never asked to commit, was seen open: the fence that ends it
+            raises the producer epoch by two.
         unbroken: nobody else has fenced since we have been the owner, as far as that was looked at.
         replaced: the log that we wrote to is not the one of this name any more, or was cut.
         records_since_snapshot: applied up to `last`; too many is harmless, too few is not.
@@ -66,6 +68,7 @@ class RetainedState:
     outputs: tuple[Output, ...] = ()
     undoable: bool = True
     lineage: Lineage | None = None
+    left_open: bool = False
     unbroken: bool = True
     replaced: bool = False
 
@@ -102,7 +105,14 @@ class RetainedState:
 
     def fenced(self, lineage: Lineage, *, unbroken: bool) -> RetainedState:
         """We have fenced. What was broken before stays broken, whatever the next look shows."""
-        return replace(self, lineage=lineage, unbroken=self.unbroken and unbroken)
+        unbroken = self.unbroken and unbroken
+        return replace(self, lineage=lineage, left_open=False, unbroken=unbroken)
+
+    def seen(self, last: LastFence | None) -> RetainedState:
+        """The coordinator knows `last` as the last fence, before our next one."""
+        never_asked = self.ending is not None and not self.ending.asked
+        is_open = self.lineage is not None and is_left_open(self.lineage, last)
+        return replace(self, left_open=True) if never_asked and is_open else self
 
     def written(self, found: FoundIncrement) -> RetainedState:
         """`found` points to a snapshot of this state: all of it is in the log."""

@@ -45,7 +45,8 @@ async def await_claim(
 ) -> events.Event:
     """Ask this client until it delivers the claim, for the grace time; then the answer is `ClaimHidden`.
 
-    `claimed_at` is the loop's time when the claim was acknowledged.
+    `claimed_at` is the loop's time when the claim was acknowledged. Time counts up to a question, not up to its
+    answer: what was asked before a standstill of the process proves nothing after it.
 
     Raises:
         ForeignClaim: the record at the claim's offset is not ours.
@@ -53,14 +54,15 @@ async def await_claim(
     loop = asyncio.get_running_loop()
     began = loop.time()
     while True:
+        asked_at = loop.time()
         bounds = await reader.bounds(context.increments)
         if bounds.end_offset > effect.offset:
             record = await reader.read_at(context.increments, effect.offset)
             # None: the connection broke meanwhile, and the new one leads to a stale leader.
             if record is not None:
                 return await _delivered(context, reader, effect, bounds, record)
-        if loop.time() - began > context.settings.timeouts.claim_grace_ms / 1000:
-            return await _hidden(context, bounds, loop.time() - claimed_at)
+        if asked_at - began > context.settings.timeouts.claim_grace_ms / 1000:
+            return await _hidden(context, bounds, began - claimed_at)
         await asyncio.sleep(ASK_AGAIN_SECONDS)
 
 
@@ -72,7 +74,7 @@ async def reader_behind_claim(
     made, with addresses shuffled, until one does.
 
     Raises:
-        HangingTransaction, ForeignClaim: none did for `timeouts.metadata_ms`.
+        HangingTransaction, ForeignClaim: none did, not even one that was made `timeouts.metadata_ms` after the claim.
     """
     loop = asyncio.get_running_loop()
     claimed_at = loop.time()

@@ -13,7 +13,7 @@ from snapreplay.errors import DamagedError, RetryableError, SnapreplayError, Sto
 from snapreplay.service.core import custody, events, refusals
 from snapreplay.service.core.custody import IncrementsReplaced, Verdict
 from snapreplay.service.core.kafka_errors import OffsetBeyondEnd, OffsetTrimmed
-from snapreplay.service.core.lineage import unbroken
+from snapreplay.service.core.lineage import LastFence, unbroken
 from snapreplay.service.core.owners import NotAssigned
 from snapreplay.service.core.retained import RetainedState, needs_inputs
 from snapreplay.service.core.search import FoundIncrement
@@ -63,7 +63,12 @@ class NothingYet(RetryableError):
 
 
 async def may_fence(
-    context: Context, kept: RetainedState | None, since: float, *, insists: bool
+    context: Context,
+    kept: RetainedState | None,
+    since: float,
+    looked: Callable[[LastFence | None], None],
+    *,
+    insists: bool,
 ) -> bool:
     """Whether nobody else has fenced since `kept`.
 
@@ -72,6 +77,7 @@ async def may_fence(
 
     Args:
         since: the loop's time when the recovery began.
+        looked: called with the last fence that the coordinator knows, if it is asked.
         insists: our state is that of the log's last batch, and whoever has fenced since could not restore it.
 
     Raises:
@@ -83,7 +89,7 @@ async def may_fence(
         await _require_any(context, since)
         return True
     await require_increments(context, kept)
-    if await nobody_since(context, kept):
+    if await nobody_since(context, kept, looked):
         return True
     if insists and await looked_up(context, kept) is Verdict.SAME:
         return False
@@ -147,8 +153,13 @@ async def require_increments(context: Context, kept: RetainedState) -> None:
         raise missing(context, kept.last)
 
 
-async def nobody_since(context: Context, kept: RetainedState) -> bool:
+async def nobody_since(
+    context: Context,
+    kept: RetainedState,
+    looked: Callable[[LastFence | None], None] = lambda _: None,
+) -> bool:
     """Whether nobody has fenced since our last fence. Ask before the next one. False when the cluster does not tell.
+    `looked`: see `may_fence`.
 
     Raises:
         Unreachable: no answer.
@@ -156,9 +167,11 @@ async def nobody_since(context: Context, kept: RetainedState) -> bool:
     if kept.lineage is None:
         return False
     try:
-        return unbroken(kept.lineage, await context.cluster.last_fence(context.transactional_id))
+        last = await context.cluster.last_fence(context.transactional_id)
     except StopError:
         return False
+    looked(last)
+    return unbroken(kept.lineage, last, left_open=kept.left_open)
 
 
 class OutputUndecided(RetryableError):

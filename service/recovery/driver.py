@@ -6,12 +6,13 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from snapreplay.errors import SnapreplayError
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.chain import Chain
+from snapreplay.service.core.lineage import LastFence
 from snapreplay.service.core.owners import Superseded
 from snapreplay.service.core.phase import Phase
 from snapreplay.service.core.recovery import Limits, Recovery
@@ -195,10 +196,15 @@ class RecoveryDriver:
         await self._discard_producer()
         await self._executor.close_reader()
         nobody_else = await may_fence(
-            self._context, self.kept, self._began_at, insists=self._insists
+            self._context, self.kept, self._began_at, self._looked, insists=self._insists
         )
         self._producer = await self._context.cluster.fence(self._context.transactional_id)
         return events.FenceDone(self._producer.lineage, nobody_else)
+
+    def _looked(self, last: LastFence | None) -> None:
+        """Kept also when our fence is not answered."""
+        if self.kept is not None:
+            self.kept = self.kept.seen(last)
 
     async def _claim(self) -> events.Event:
         claim_id = uuid.uuid4().hex
@@ -299,7 +305,11 @@ class RecoveryDriver:
             )
 
     def _seen(self, recovery: Recovery, event: events.Event) -> None:
-        self.kept = recovery.kept
+        before, self.kept = self.kept, recovery.kept
+        if before is not None and self.kept is not None and before.lineage == self.kept.lineage:
+            self.kept = replace(
+                self.kept, left_open=before.left_open
+            )  # no fence was answered since
         if isinstance(event, events.WindowRead):
             self.last = event.found
         if recovery.phase is not Phase.LIVE:  # the runner enters it, when all of it is there

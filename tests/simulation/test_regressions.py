@@ -227,3 +227,22 @@ def test_a_callback_that_fails_is_a_problem() -> None:
     world.loop.call_later(1.0, world.broker.topic_ids.pop, "gone")
     problem = run_world(world.loop, world, world.rng)
     assert "a callback failed: KeyError('gone')" in (problem or "")
+
+
+@pytest.mark.parametrize("nth", [2, 4])
+def test_our_own_fence_that_ended_our_transaction_is_nobody_else(nth: int) -> None:
+    """T-ZengLiang is made again while a transaction is open; the fence that ends it is not answered."""
+    world = World(VirtualLoop(), QUIET, random.Random(1))
+    script = Script(world, {"fill": {nth: "deadline"}, "fence": {1: "answer_lost"}})
+
+    def lose() -> None:
+        if script.played:
+            assert replace_own(world, INCREMENTS)
+            create_own(world, INCREMENTS)
+        else:
+            world.loop.call_later(0.05, lose)
+
+    world.loop.call_later(0.05, lose)
+    assert run_world(world.loop, world, world.rng) is None
+    assert script.played == ["fill.deadline", "fence.answer_lost"]
+    assert not world.network.faults.counts["without a log: StateDisputed"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from snapreplay.service.core.lineage import LastFence, Lineage, unbroken
+from snapreplay.service.core.lineage import LastFence, Lineage, is_left_open, unbroken
 
 OURS = Lineage(7, 4)
 
@@ -36,3 +36,25 @@ def test_nobody_has_committed_since(last):
 def test_somebody_may_have_committed_since(last):
     """Another fence, with which something was or may have been committed."""
     assert not unbroken(OURS, last)
+
+
+@pytest.mark.parametrize(
+    ("last", "is_harmless"),
+    [
+        (LastFence(Lineage(7, 6), "Empty"), True),
+        (LastFence(Lineage(7, 6), "CompleteCommit"), False),
+        (LastFence(Lineage(7, 7), "Empty"), False),
+        (LastFence(Lineage(8, 6), "Empty"), False),
+    ],
+)
+def test_a_fence_that_ends_an_open_transaction_raises_the_epoch_by_two(last, is_harmless):
+    """Two fences would raise it further, because nobody has asked to commit the transaction."""
+    assert unbroken(OURS, last, left_open=True) is is_harmless
+
+
+def test_only_our_own_open_transaction_was_left_open():
+    """Any other state, or any other epoch, may have committed something."""
+    assert is_left_open(OURS, LastFence(OURS, "Ongoing"))
+    assert not is_left_open(OURS, LastFence(OURS, "CompleteCommit"))
+    assert not is_left_open(OURS, LastFence(Lineage(7, 5), "Ongoing"))
+    assert not is_left_open(OURS, None)

@@ -29,10 +29,13 @@ async def test_the_last_fence_is_ours_until_somebody_else_fences(settings, uniqu
         await ours._producer.send_and_wait(topic, b"2", partition=0)
         assert unbroken(ours.lineage, await cluster.last_fence(name))
         theirs = await cluster.fence(name)
-        await theirs.commit(0, (), (LogRecord(topic, b"3"),))
         last: Any = await cluster.last_fence(name)
-        assert last.lineage == theirs.lineage
+        assert unbroken(ours.lineage, last, left_open=True)
         assert not unbroken(ours.lineage, last)
+        await theirs.commit(0, (), (LogRecord(topic, b"3"),))
+        last = await cluster.last_fence(name)
+        assert last.lineage == theirs.lineage
+        assert not unbroken(ours.lineage, last, left_open=True)
         await theirs.discard()
     finally:
         await ours.discard()
