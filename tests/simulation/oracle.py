@@ -10,8 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import msgspec
-
 from snapreplay.app import names
 from snapreplay.app.record import RawRecord
 from snapreplay.service.ports import TopicPartition
@@ -23,8 +21,6 @@ from tests.simulation.by_time import Due, PlainInTime
 from tests.simulation.log import Log, Transaction
 from tests.simulation.program import Produced
 from tests.simulation.scenario import Scenario
-
-_pack = msgspec.msgpack.encode
 
 
 class Violation(AssertionError):
@@ -319,14 +315,6 @@ class Oracle:
 
     def _log(self, topic: str, number: int) -> Log:
         return self._broker.logs[TopicPartition(topic, number)]
-
-
-def encoded(entries: dict[str, dict[str, str]]) -> dict[str, dict[bytes, bytes]]:
-    """As the state keeps them."""
-    return {
-        store: {_pack(key): _pack(value) for key, value in inner.items()}
-        for store, inner in entries.items()
-    }
 
 
 def _plain(*, fat: bool, named: bool, timed: bool, may_fail: bool) -> PlainInTime:

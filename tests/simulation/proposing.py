@@ -10,7 +10,6 @@ from snapreplay.app import names
 from snapreplay.service.ports import TopicPartition
 from snapreplay.snapshots.format.records import Increment
 from tests.simulation import program, told
-from tests.simulation.oracle import encoded
 from tests.support.proposals import propose, slice_of
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ SNAPSHOTS = names.snapshots_topic(program.APP_ID)
 def propose_somehow(world: World, how: str, seconds: float) -> bool:
     """`how`: good, twice, late (named later), stale (of an older batch), forged or ahead."""
     shown = [view for view in world.views if view.batch is not None]
-    if not shown or world.scenario.timed:  # a view does not show the timers
+    if not shown:
         return False
     view = world.rng.choice(shown) if how == "stale" else shown[-1]
     number = view.number
@@ -48,7 +47,7 @@ def propose_somehow(world: World, how: str, seconds: float) -> bool:
             {},
             lambda value, headers: snapshots.append(None, value, headers, 0, None),
             forge=_forged if how == "forged" else lambda _: None,
-            stores=encoded(view.entries),
+            stores=view.stored,
             **said,
         )
         later = seconds if how == "late" else 0.0
@@ -68,6 +67,8 @@ def _name(world: World, number: int, offset: int) -> None:
 
     def done(state: str, snapshot_id: str | None, _: str, process: Any) -> None:
         world.network.met(f"proposal {state}")
+        if world.scenario.timed:
+            world.network.met(f"proposal with timers {state}")
         if state == "succeeded" and snapshot_id is not None and not process.dead:
             world.triggered.append((number, snapshot_id))
 

@@ -35,6 +35,7 @@ WANTED: tuple[str, ...] = (
     "trigger failed",
     "proposal succeeded",
     "proposal failed",
+    "proposal with timers succeeded",
     "stepped down for a younger process of the same name",
     "came back after the younger process was gone",
     "waits for its genesis",

@@ -26,6 +26,7 @@ from snapreplay.state.composite import CompositeStore
 from snapreplay.state.contract import Store
 from snapreplay.state.mapstore import MapStore
 from snapreplay.state.shards import Shards
+from snapreplay.state.timed import maps_of
 from tests.simulation import events, program
 from tests.simulation.beginning import begin, begin_late
 from tests.simulation.broker import Broker
@@ -200,7 +201,8 @@ class World:
                 store, status = runner.store, process.board.get(number)
                 if store is not None and status is not None and status.phase is Phase.LIVE:
                     entries = program.shown(store.committed_view())
-                    self.views.append(View(process.name, number, status.batch, entries))
+                    view = View(process.name, number, status.batch, entries, _stored(store))
+                    self.views.append(view)
                     if _is_half_sealed(store):
                         self.network.met("looked at while it was sealed")
 
@@ -330,19 +332,22 @@ class World:
 
 @dataclass(frozen=True)
 class View:
-    """What a process showed as the committed state, and as of which batch."""
+    """What a process showed as the committed state, and as of which batch; `stored`: the same with its timers, encoded,
+    as a job finds it in the log."""
 
     name: str
     number: int
     batch: int | None
     entries: dict[str, dict[str, str]]
+    stored: dict[str, dict[bytes, bytes]]
 
     def check(self, story: History) -> None:
-        expected = story.states.get(-1 if self.batch is None else self.batch)
-        if self.entries != expected:
+        batch = -1 if self.batch is None else self.batch
+        expected = story.states.get(batch), story.stored.get(batch)
+        if (self.entries, self.stored) != expected:
             raise Violation(
                 f"{self.name} partition {self.number}: the state after batch {self.batch} is"
-                f" {self.entries}, not {expected}"
+                f" {self.entries}, {self.stored}, not {expected}"
             )
 
 
@@ -366,6 +371,15 @@ def slow_steps(world: World) -> Iterator[None]:
         for module in (pipeline, replay, snapshot_writer):
             stack.enter_context(mock.patch.object(module, "run_cooperatively", counted(module)))
         yield
+
+
+def _stored(store: Any) -> dict[str, dict[bytes, bytes]]:
+    """Committed entries by store; stores without entries are left out."""
+    found = {}
+    for name, each in maps_of(store).items():
+        lookup = each._shards.committed_value
+        found[name] = {key: lookup(key) for key in each._shards.committed_keys()}
+    return {name: entries for name, entries in found.items() if entries}
 
 
 def _is_half_sealed(store: Any) -> bool:
