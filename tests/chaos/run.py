@@ -27,6 +27,7 @@ from tests.support.three_brokers import SIZE, ThreeBrokers, three_brokers
 
 LIVE_S = 90.0
 KEYS = 20_000
+HOLDS = 0.2
 OTHER_MODE = {"changes": "replay", "replay": "changes"}
 
 
@@ -88,7 +89,7 @@ def _run(
         apart(world, outputs[0])
         with _started(world), Watch(slots, timeline) as watch:
             outcome.restores = watch.restores
-            with Load(servers, app_id, plan.partitions, plan.seed, keys=KEYS):
+            with Load(servers, app_id, plan.partitions, plan.seed, keys=KEYS, holds=HOLDS):
                 _wait_live(world)
                 timeline.start()
                 carry_out(world, outcome.planned, plan.seconds)

@@ -283,6 +283,11 @@ CASES: dict[str, Case] = {
     ),
     "snapshots made again": _case("batch4", draft=_snapshots_made_again),
     "snapshot gone with its topic": _case("batch3", draft=_gone_with_its_topic),
+    "stream time set back": _case("batch7", STATE, draft=_add("stream_time_ms", -1)),
+    "fired and nothing due": _case("batch6", STATE, draft=_fields(fired_count=1)),
+    "stores that are not there": _case(
+        "batch4", STATE, draft=_fields(store_digests={"default": [4, 1, 2], "holds": [1, 1, 2]})
+    ),
     "other digest": _case("batch4", STATE, draft=_fields(digest=[4, 1, 2])),
     "other changes": _case("batch4", STATE, draft=_other_changes),
     "falling position": _case("batch6", ORDER, CHAIN, draft=_moved(-1)),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.checker import wire
+from tests.checker.ledger import Ledger
+from tests.checker.names import Names
 from tests.checker.outputs import Outputs
 from tests.checker.reading import Bounds, Cursor, Logs, Record
-from tests.checker.state import DigestCheck, Image, Ledger
+from tests.checker.state import DigestCheck, Image
 from tests.checker.verdict import Check, Verdict
 
 
@@ -24,14 +26,14 @@ class Fold:
         partition: int,
         inputs: Mapping[str, Bounds],
         outputs: Outputs,
-        output_topic: str,
+        names: Names,
         verdict: Verdict,
     ) -> None:
         self._logs = logs
         self._partition = partition
         self._inputs = inputs
         self._outputs = outputs
-        self._output_topic = output_topic
+        self._output_topic, self._releases = names.output, names.releases
         self._verdict = verdict
         self._cursors: dict[str, Cursor] = {}
         self._ledger: Ledger | None = None
@@ -43,9 +45,12 @@ class Fold:
         if trimmed:
             self._begin_later(first, image, f"{where}: inputs {', '.join(trimmed)} were trimmed")
             return
-        self._ledger = Ledger()
-        self._seek(first.start_offsets)
+        self._ledger = Ledger(self._releases)
+        self._seek(first.start_offsets, 0)
         self._in_order_of_outputs(first.positions)
+        # How much happened in batches without records before it is not written down any more.
+        while self._ledger.digest != first.digest and self._pass(first.stream_time_ms, 1)[0]:
+            pass
         self._check.compare(first, self._ledger, where)
 
     def begin_anew(self, first: wire.Increment, image: Image | None, where: str) -> None:
@@ -63,6 +68,9 @@ class Fold:
         self._outputs.begin_batch()
         for each in found.ranges:
             visible += self._range(each, found.skipped, where)
+        happened, of_timers = self._pass(found.stream_time_ms, found.fired_count)
+        visible += of_timers
+        self._judge_time(found, happened, where)
         promised = found.outputs.get(self._output_topic, 0)
         if visible != promised and not trimmed:
             what = f"batch {found.batch} is committed with {promised} outputs, {visible} of them are visible"
@@ -70,6 +78,26 @@ class Fold:
         if visible == promised:
             self._compare_sent(found, visible, where)
         self._check.compare(found, self._ledger, where)
+
+    def _judge_time(self, found: wire.Increment, happened: int, where: str) -> None:
+        assert self._ledger is not None
+        said, seen = (found.fired_count, found.stream_time_ms), (happened, self._ledger.now_ms)
+        if said != seen:
+            what = f"batch {found.batch} says {said} of what happened behind its records and of stream time, not {seen}"
+            self._verdict.add(Check.STATE, where, what)
+
+    def _pass(self, up_to_ms: int, most: int | None = None) -> tuple[int, int]:
+        """Let time pass: how much happened, and how many outputs of it are visible."""
+        assert self._ledger is not None
+        happened = visible = 0
+        for expected in self._ledger.passes(up_to_ms, most):
+            happened += 1
+            if expected is None:
+                self._verdict.counts["entries expired"] += 1
+                continue
+            self._verdict.counts["timers fired"] += 1
+            visible += self._outputs.expect(expected)
+        return happened, visible
 
     def _compare_sent(self, found: wire.Increment, visible: int, where: str) -> None:
         self._verdict.counts["batches whose outputs were hashed"] += 1
@@ -102,12 +130,12 @@ class Fold:
         ahead = all(self._inputs[t].start <= position for t, position in found.positions.items())
         if image is None or not ahead:
             return
-        self._seek(found.positions)
+        self._ledger = Ledger(self._releases, image.stored, found.stream_time_ms)
+        self._seek(found.positions, self._ledger.released)
         self._verdict.counts["outputs not checked"] += self._outputs.pass_over()
-        self._ledger = Ledger.of(image.entries)
 
-    def _seek(self, offsets: Mapping[str, int]) -> None:
-        self._outputs.begin(dict(offsets))
+    def _seek(self, offsets: Mapping[str, int], released: int) -> None:
+        self._outputs.begin({**offsets, self._releases: released})
         self._cursors = {
             topic: Cursor(
                 self._logs.read(topic, self._partition, offset, self._inputs[topic].stable)
@@ -116,7 +144,7 @@ class Fold:
         }
 
     def _in_order_of_outputs(self, ends: Mapping[str, int]) -> None:
-        while (head := self._outputs.head()) is not None:
+        while (head := self._outputs.head_of_input(self._releases)) is not None:
             end = ends.get(head.topic, 0)
             record = self._cursors[head.topic].below(end) if head.input_offset < end else None
             if record is None:
@@ -128,6 +156,7 @@ class Fold:
 
     def _range(self, found: wire.Range, skipped: list[tuple[str, int, int]], where: str) -> int:
         """How many outputs of its records are visible."""
+        assert self._ledger is not None
         visible = records = 0
         cursor = self._cursors[found.topic]
         while (record := cursor.below(found.end)) is not None:
@@ -137,18 +166,24 @@ class Fold:
                 self._verdict.add(Check.EXACTLY_ONCE, at, what)
                 continue
             records += 1
+            visible += self._pass(record.timestamp_ms)[1]
             if any(t == found.topic and s <= record.offset < e for t, s, e in skipped):
+                self._ledger.now_ms = max(self._ledger.now_ms, record.timestamp_ms)
                 self._outputs.skip(found.topic, record.offset)
                 self._verdict.counts["skipped input records"] += 1
                 continue
-            visible += self._expect(found.topic, record)
+            visible += self._book(found.topic, record)
         if records != found.records:
             what = f"{found} has {records} input records"
             self._verdict.add(Check.EXACTLY_ONCE, where, what)
         return visible
 
-    def _expect(self, topic: str, record: Record) -> bool:
+    def _expect(self, topic: str, record: Record) -> int:
+        """With everything that is due before it; how many outputs are visible."""
+        _, visible = self._pass(record.timestamp_ms)
+        return visible + self._book(topic, record)
+
+    def _book(self, topic: str, record: Record) -> bool:
         assert self._ledger is not None
         self._verdict.counts["input records"] += 1
-        booked = self._ledger.book(topic, record.offset, record.key or b"", record.value or b"")
-        return self._outputs.expect(booked)
+        return self._outputs.expect(self._ledger.book(topic, record))

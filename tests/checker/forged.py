@@ -28,6 +28,8 @@ PER_BATCH = {"payments": 3, "refunds": 2}
 EMPTY_BATCHES = (0, 6)
 KEPT = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 ANSWER_S = 60.0
+BEGAN_MS = 1_700_000_000_000
+"""Timestamp of the first record of each input; the others follow by a millisecond."""
 Body = dict[str, Any]
 CLAIMED = {"claim_id": "c", "process_id": "p", "pid": 1}
 
@@ -126,7 +128,9 @@ class Owner:
             "changes": None,
             "outputs": {topic: count} if outputs else {},
             "outputs_xxh64": {topic: sent_hash(topic, outputs)} if outputs else {},
-            "stream_time_ms": -1,
+            "stream_time_ms": max(
+                BEGAN_MS + end - 1 if end else -1 for end in self.positions.values()
+            ),
             "digest": digest(self.entries),
             "genesis": {
                 "cluster_id": "c",
@@ -219,7 +223,13 @@ class Forgery:
             for offset in range(count):
                 key, amount = record(name, offset)
                 value = json.dumps({"amount": amount})
-                self._plain.produce(self.topic(name), value, key, partition=owner.number)
+                self._plain.produce(
+                    self.topic(name),
+                    value,
+                    key,
+                    partition=owner.number,
+                    timestamp=BEGAN_MS + offset,
+                )
         assert self._plain.flush(ANSWER_S) == 0
 
     def _transactions(self, stage: str) -> None:

@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 
 from tests.checker import wire
-from tests.checker.partition import Names
+from tests.checker.names import Names
 from tests.checker.reading import Bounds, Logs
 from tests.checker.verdict import Check, Verdict
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tests.checker.healing import last_increment, wait_healed
 from tests.checker.honesty import Told, read_journals
-from tests.checker.partition import Names, PartitionJudge
+from tests.checker.names import Names
+from tests.checker.partition import PartitionJudge
 from tests.checker.reading import LogMoved, Logs
 from tests.checker.verdict import Verdict
 

@@ -16,6 +16,8 @@ TICK_S = 0.02
 FLUSH_S = 120.0
 TOPICS = ("payments", "payments", "refunds")
 """Two payments for a refund."""
+HOLD_MS = (50, 200, 600, 3000)
+"""Shorter and longer than what is held lives."""
 
 
 class Load:
@@ -33,10 +35,12 @@ class Load:
         seed: int,
         rate: int = 300,
         keys: int = KEYS,
+        holds: float = 0.0,
     ) -> None:
+        """`holds`: share of the records whose amount is held."""
         self.sent = 0
         self._producer = _producer(bootstrap_servers)
-        self._records = draw(app_id, partitions, seed, keys)
+        self._records = draw(app_id, partitions, seed, keys, holds)
         self._per_tick = max(1, round(rate * TICK_S))
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load")
@@ -65,10 +69,11 @@ def send(
     seed: int,
     count: int,
     keys: int = KEYS,
+    holds: float = 0.0,
 ) -> None:
     """`count` records at once; returns when all are acknowledged."""
     producer = _producer(bootstrap_servers)
-    records = draw(app_id, partitions, seed, keys)
+    records = draw(app_id, partitions, seed, keys, holds)
     for record in islice(records, count):
         while len(producer) > 50_000:
             producer.poll(0.1)
@@ -76,15 +81,20 @@ def send(
     flush(producer)
 
 
-def draw(app_id: str, partitions: int, seed: int, keys: int = KEYS) -> Iterator[dict[str, Any]]:
+def draw(
+    app_id: str, partitions: int, seed: int, keys: int = KEYS, holds: float = 0.0
+) -> Iterator[dict[str, Any]]:
     """What to produce, for ever; the same for the same seed. A key stays in its partition."""
     dice = random.Random(seed)
     while True:
         number = dice.randrange(keys)
+        topic, value = f"{dice.choice(TOPICS)}-{app_id}", {"amount": dice.randrange(1000)}
+        if holds and dice.random() < holds:
+            value["hold_ms"] = dice.choice(HOLD_MS)
         yield {
-            "topic": f"{dice.choice(TOPICS)}-{app_id}",
+            "topic": topic,
             "key": f"k{number}".encode(),
-            "value": json.dumps({"amount": dice.randrange(1000)}).encode(),
+            "value": json.dumps(value).encode(),
             "partition": number % partitions,
         }
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import msgpack
 import xxhash
 
+from tests.checker.ledger import Expected
 from tests.checker.reading import Record
-from tests.checker.state import Expected
 from tests.checker.verdict import Check, Verdict
 
 AHEAD = 64
@@ -23,7 +23,7 @@ EARLY_MAX = 10_000
 
 
 class Output(NamedTuple):
-    """`input_offset` of `topic` is the record it says it is of."""
+    """`input_offset` of `topic` is the record it says it is of; of a timer, the number of the release."""
 
     offset: int
     topic: str
@@ -79,6 +79,18 @@ class Outputs:
             self._add(Check.EXACTLY_ONCE, head, what)
             self._ahead.popleft()
         return None
+
+    def head_of_input(self, releases: str) -> Output | None:
+        """The next one of a record, behind those of timers that fire before it."""
+        if self.head() is None:
+            return None
+        count = 1
+        while (found := self._ahead[count - 1]).topic == releases:
+            count += 1
+            self._fill(count)
+            if len(self._ahead) < count:
+                return None
+        return found
 
     def begin_batch(self) -> None:
         """`sent_xxh64` begins anew."""

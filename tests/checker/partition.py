@@ -3,39 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tests.checker import wire
 from tests.checker.chain import Chain
 from tests.checker.fold import Fold
 from tests.checker.honesty import Honesty, Told
+from tests.checker.names import Names
 from tests.checker.outputs import Outputs
 from tests.checker.reading import Logs, Record
 from tests.checker.snapshots import Point, SnapshotLog
 from tests.checker.state import DigestCheck, Image
 from tests.checker.verdict import Check, Verdict
-
-
-@dataclass(frozen=True)
-class Names:
-    """The topics of an app."""
-
-    app_id: str
-    inputs: tuple[str, ...]
-    output: str
-    partitions: int
-
-    @property
-    def increments(self) -> str:
-        return f"{self.app_id}-increments"
-
-    @property
-    def snapshots(self) -> str:
-        return f"{self.app_id}-snapshots"
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        return (*self.inputs, self.output, self.increments, self.snapshots)
 
 
 class PartitionJudge:
@@ -58,7 +36,7 @@ class PartitionJudge:
         seen = logs.both(names.output, partition, output_bounds, odd_output)
         outputs = Outputs(names.output, partition, seen, self.verdict)
         outputs.trimmed = output_bounds.start > 0
-        self._fold = Fold(logs, partition, inputs, outputs, names.output, self.verdict)
+        self._fold = Fold(logs, partition, inputs, outputs, names, self.verdict)
         self._records = logs.both(names.increments, partition, self._bounds, self._odd(self._where))
         self._image: Image | None = None
         self._image_check = DigestCheck("changes", self.verdict)
@@ -139,7 +117,9 @@ class PartitionJudge:
         self, offset: int, found: wire.Increment, changes: list[wire.Changes]
     ) -> None:
         """By the changes. Lean batches have none: then from the next snapshot on, if there is one."""
-        if self._image is not None and (found.changes is not None or not found.ranges):
+        if self._image is not None and (found.changes is not None or not found.happened):
+            for store in found.cleared:
+                self._image.clear(store)
             for each in changes:
                 self._image.apply(each)
             return
@@ -152,7 +132,7 @@ class PartitionJudge:
         log_id = found.topic_ids.get(log, "")
         wanted = offset in self._wanted
         manifest = self._snapshots.covering(offset, log, log_id) if wanted else None
-        return Image(self._snapshots.entries(manifest)) if manifest is not None else None
+        return Image(self._snapshots.stored(manifest)) if manifest is not None else None
 
     def _end(self) -> None:
         self._chain.end()

@@ -53,6 +53,7 @@ class Record(NamedTuple):
     value: bytes | None
     headers: tuple[tuple[str, bytes], ...]
     committed: bool = True
+    timestamp_ms: int = -1
 
 
 class Logs:
@@ -121,7 +122,9 @@ class Logs:
                         return
                     else:
                         headers: Any = tuple(message.headers() or ())
-                        yield Record(offset, message.key(), message.value(), headers)
+                        _, timestamp_ms = message.timestamp()
+                        value = message.value()
+                        yield Record(offset, message.key(), value, headers, True, timestamp_ms)
 
     def both(
         self, topic: str, partition: int, bounds: Bounds, on_odd: Callable[[int, str], None]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from tests.checker import wire
 from tests.checker.reading import Bounds, Logs
+from tests.checker.state import Stored, said_by_store
 from tests.checker.verdict import Check, Verdict
 from tests.checker.wire import Digest, Sums
 
@@ -21,6 +22,7 @@ class ChunkFacts(NamedTuple):
     sequence: int
     size: int
     crc32: int
+    store: str
     digest: Digest
 
 
@@ -111,9 +113,9 @@ class SnapshotLog:
                 return manifest
         return None
 
-    def entries(self, manifest: wire.Manifest) -> dict[bytes, bytes]:
+    def stored(self, manifest: wire.Manifest) -> Stored:
         """The state itself, read again."""
-        found: dict[bytes, bytes] = {}
+        found: Stored = {}
         wanted = {ref.offset for ref in manifest.chunks}
         if not wanted:
             return found
@@ -123,7 +125,7 @@ class SnapshotLog:
                 chunk = wire.decode(record.value or b"")
                 assert isinstance(chunk, wire.Chunk)
                 for _, _, entries in chunk.slices:
-                    found.update(entries)
+                    found.setdefault(chunk.store, {}).update(entries)
         return found
 
     def _facts(self, offset: int, value: bytes, chunk: wire.Chunk) -> ChunkFacts:
@@ -136,8 +138,9 @@ class SnapshotLog:
             if (part.a, part.b) != (declared_a, declared_b):
                 self.damaged[offset] = "a slice's sums are not those of its entries"
             whole.add(part.count, part.a, part.b)
+        crc32 = zlib.crc32(value)
         return ChunkFacts(
-            chunk.snapshot_id, chunk.sequence, len(value), zlib.crc32(value), whole.digest
+            chunk.snapshot_id, chunk.sequence, len(value), crc32, chunk.store, whole.digest
         )
 
     def _problems(self, pointer: wire.Pointer, points: dict[int, Point]) -> Iterable[str]:
@@ -158,7 +161,7 @@ class SnapshotLog:
             yield f"it is of another state than the increment at {manifest.increment_offset}: {point}"
 
     def _content(self, manifest: wire.Manifest) -> Iterable[str]:
-        whole = Sums()
+        sums: dict[str, Sums] = {}
         for sequence, ref in enumerate(manifest.chunks):
             chunk = self.chunks.get(ref.offset)
             if chunk is None or ref.offset in self.damaged:
@@ -167,12 +170,16 @@ class SnapshotLog:
             found = chunk.snapshot_id, chunk.sequence, chunk.size, chunk.crc32
             if found != (manifest.snapshot_id, sequence, ref.size, ref.crc32):
                 yield f"chunk at {ref.offset} is {found}, the manifest says {ref}"
-            whole.add(*chunk.digest)
+            sums.setdefault(chunk.store, Sums()).add(*chunk.digest)
         recorded = manifest.digest or manifest.entries_digest
-        if not whole.digest == manifest.entries_digest == recorded:
-            yield f"chunks add up to {whole.digest}, the manifest says {manifest.entries_digest} / {recorded}"
-        if whole.count != manifest.entry_count:
-            yield f"{whole.count} entries, the manifest says {manifest.entry_count}"
+        by_store = {store: each.digest for store, each in sums.items() if each.count}
+        whole = wire.in_state(by_store)
+        if not whole == manifest.entries_digest == recorded:
+            yield f"chunks add up to {whole}, the manifest says {manifest.entries_digest} / {recorded}"
+        if whole.entries != manifest.entry_count:
+            yield f"{whole.entries} entries, the manifest says {manifest.entry_count}"
+        if manifest.store_digests != said_by_store(by_store):
+            yield f"the stores add up to {by_store}, the manifest says {manifest.store_digests}"
 
     def _at(self, offset: int) -> str:
         return f"{self.topic}-{self.partition}-{offset}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,6 +20,8 @@ KINDS = {1: "claim", 2: "changes", 3: "increment", 4: "chunk", 5: "manifest"}
 
 
 MASK = (1 << 64) - 1
+DEFAULT = "default"
+"""The store of a state that is one map; its digest is that of the state."""
 
 
 class Digest(NamedTuple):
@@ -56,6 +58,15 @@ class Sums:
     @property
     def digest(self) -> Digest:
         return Digest(self.count, self.a, self.b)
+
+
+def in_state(stores: Mapping[str, Digest]) -> Digest:
+    """The digest of a state from those of its stores."""
+    whole = Sums()
+    for store, found in stores.items():
+        factor = xxhash.xxh64_intdigest(store.encode(), 42) | 1 if store != DEFAULT else 1
+        whole.add(found.entries, factor * found.a, factor * found.b)
+    return whole.digest
 
 
 def terms(key: bytes, value: bytes) -> tuple[int, int]:
@@ -123,6 +134,15 @@ class Increment(NamedTuple):
     start_offsets: dict[str, int]
     decision: dict[str, str] | None
     topic_ids: dict[str, str]
+    stream_time_ms: int
+    fired_count: int
+    store_digests: dict[str, Digest]
+    cleared: list[str]
+
+    @property
+    def happened(self) -> bool:
+        """Whether anything was processed. Else the batch only has a pointer or a digest."""
+        return bool(self.ranges or self.fired_count)
 
     @property
     def begins_anew(self) -> bool:
@@ -141,6 +161,7 @@ class Chunk(NamedTuple):
 
     snapshot_id: str
     sequence: int
+    store: str
     slices: list[tuple[int, int, dict[bytes, bytes]]]
 
 
@@ -163,6 +184,7 @@ class Manifest(NamedTuple):
     digest: Digest | None
     entries_digest: Digest
     topic_ids: dict[str, str]
+    store_digests: dict[str, Digest]
 
 
 Entry = Claim | Changes | Increment | Chunk | Manifest
@@ -229,6 +251,9 @@ def _increment(f: Any) -> Increment:
         start_offsets=f["genesis"]["start_offsets"],
         decision=f.get("decision"),
         topic_ids=f.get("topic_ids", {}),
+        fired_count=f.get("fired_count", 0),
+        store_digests=_by_store(f),
+        cleared=f.get("cleared", []),
     )
     return increment
 
@@ -248,11 +273,16 @@ def _manifest(f: Any) -> Any:
         digest=_digest(f["digest"]),
         entries_digest=_digest(f["entries_digest"]),
         topic_ids=f.get("topic_ids", {}),
+        store_digests=_by_store(f),
     )
 
 
 def _digest(f: Any) -> Digest | None:
     return None if f is None else Digest(*f[:3])
+
+
+def _by_store(f: Any) -> dict[str, Digest]:
+    return {store: Digest(*found[:3]) for store, found in f.get("store_digests", {}).items()}
 
 
 _READERS: dict[int, Callable[[Any], Any]] = {

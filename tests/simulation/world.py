@@ -375,10 +375,10 @@ def slow_steps(world: World) -> Iterator[None]:
 
 def _stored(store: Any) -> dict[str, dict[bytes, bytes]]:
     """Committed entries by store; stores without entries are left out."""
-    found = {}
+    found: dict[str, dict[bytes, bytes]] = {}
     for name, each in maps_of(store).items():
         lookup = each._shards.committed_value
-        found[name] = {key: lookup(key) for key in each._shards.committed_keys()}
+        found[name] = {key: lookup(key) or b"" for key in each._shards.committed_keys()}
     return {name: entries for name, entries in found.items() if entries}
 
 
