@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.client import AIOKafkaClient
+from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaError
 
 log = logging.getLogger(__name__)
@@ -41,17 +42,29 @@ async def bounded(work: Coroutine[Any, Any, object], seconds: float) -> bool:
 
 async def finish_despite_cancel(work: Coroutine[Any, Any, object]) -> None:
     """Start or end a client. If it is cancelled meanwhile, it forgets an open connection and the task that reads it
-    (aiokafka 0.14.0), so `work` may finish first, within half a second."""
+    (aiokafka 0.14.0), so `work` may finish first, within half a second. After that the connection is closed here."""
     task = asyncio.create_task(work)
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait([task], timeout=_FINISH_S)
+        unknown = list(_connections(task.get_coro()))
         task.cancel()
         await asyncio.wait([task], timeout=_ROUND_S)
+        for connection in unknown:
+            connection.close()
         if task.done() and not task.cancelled():
             task.exception()  # looked at: nobody waits for it any more
         raise
+
+
+def _connections(work: Any) -> Iterator[AIOKafkaConnection]:
+    """Those that a coroutine, or what it awaits, has in its hands: nobody else knows of a client's first one."""
+    while (frame := getattr(work, "cr_frame", None)) is not None:
+        yield from (
+            each for each in frame.f_locals.values() if isinstance(each, AIOKafkaConnection)
+        )
+        work = work.cr_await
 
 
 async def close_consumer(consumer: AIOKafkaConsumer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -22,6 +23,7 @@ from tests.support.stage import Stage
 from tests.support.tampering import trim
 
 DEADLINE_S = 60.0
+BEGAN_MS = 1_700_000_000_000
 
 
 async def prepared(broker: Any, app_id: str, partitions: int, **tables: Any) -> Stage:
@@ -77,7 +79,7 @@ async def test_a_killed_process_has_lost_nothing(
         place = Place(servers, app_id, {}, tmp_path, Timeline())
         slot = Slot("p0", place)
         try:
-            with load.Load(servers, app_id, 1, seed=7, rate=1000) as feeding:
+            with load.Load(servers, app_id, 1, seed=7, rate=1000, holds=0.2) as feeding:
                 for enough in (1000, 2000):
                     slot.start()
                     until(partial(at_work, slot, feeding, enough))
@@ -151,3 +153,28 @@ async def test_an_operators_decision_is_judged_from_there_on(
     assert verdict.good, str(verdict)
     assert any("an operator's decision begins the chain anew" in why for why in verdict.unchecked)
     assert verdict.counts["input records"] > 100
+
+
+async def test_an_app_that_keeps_a_hold_too_long_is_found(
+    broker: Any, unique: Callable[[str], str]
+) -> None:
+    """Its own digests and restores are consistent: only who lets time pass by another rule can tell."""
+    app_id, servers = unique("late"), broker.bootstrap_servers
+    await prepared(broker, app_id, 1)
+    stage = Stage(servers, app.make(app_id, ttl_ms=app.TTL_MS + 10_000))
+    async with stage.running() as service:
+        records = [(b"k1", 0, 500), (b"k2", app.TTL_MS + 50, 50)]
+        await asyncio.to_thread(at_times, servers, f"payments-{app_id}", records)
+        await stage.all_processed(service)
+    verdict = await asyncio.to_thread(verify, servers, app_id, deadline_seconds=DEADLINE_S)
+    assert Check.STATE in verdict.totals, str(verdict)
+    assert "entries expired" in verdict.counts
+
+
+def at_times(servers: str, topic: str, records: list[tuple[bytes, int, int]]) -> None:
+    """Key, milliseconds since the first one, how long it is held."""
+    producer = Producer({"bootstrap.servers": servers})
+    for key, at_ms, hold_ms in records:
+        value = json.dumps({"amount": 1, "hold_ms": hold_ms})
+        producer.produce(topic, value, key, partition=0, timestamp=BEGAN_MS + at_ms)
+    assert producer.flush(DEADLINE_S) == 0

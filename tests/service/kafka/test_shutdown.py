@@ -71,11 +71,15 @@ async def test_a_consumer_that_does_not_stop_is_cut(broker, monkeypatch):
     await stop()
 
 
+@pytest.mark.kafka
+@pytest.mark.parametrize("finish_s", [0.5, 0.0])
 @pytest.mark.parametrize("what", ["reader", "appender", "fence", "topic_names"])
 async def test_a_start_that_is_cancelled_leaves_no_connection(
-    cluster, settings, unique, what, monkeypatch
+    cluster, settings, unique, what, finish_s, monkeypatch
 ):
-    """Cancelled while it waits for its first metadata a client would forget that connection, and nobody close it."""
+    """Cancelled while it waits for its first metadata a client would forget that connection, and nobody close it. Also
+    where the answer takes longer than the start may go on."""
+    monkeypatch.setattr(shutdown, "_FINISH_S", finish_s)
     send, asked = AIOKafkaConnection.send, []
 
     def interrupted(self, request, **keywords):
