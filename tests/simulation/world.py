@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -26,7 +25,6 @@ from snapreplay.state.composite import CompositeStore
 from snapreplay.state.contract import Store
 from snapreplay.state.mapstore import MapStore
 from snapreplay.state.shards import Shards
-from snapreplay.state.timed import maps_of
 from tests.simulation import events, program
 from tests.simulation.beginning import begin, begin_late
 from tests.simulation.broker import Broker
@@ -40,6 +38,7 @@ from tests.simulation.oracle import History, Oracle, Violation
 from tests.simulation.process import Process, seeded_uuid
 from tests.simulation.replacing import LEADS_NOWHERE, REFUSED, Replacement, create_own, fill
 from tests.simulation.scenario import EPOCH_SECONDS, Scenario
+from tests.simulation.view import View, stored_in
 from tests.simulation.watch import Watch
 
 # Virtual: an owner that lost its partition several times in a row stands back for up to a minute.
@@ -201,7 +200,7 @@ class World:
                 store, status = runner.store, process.board.get(number)
                 if store is not None and status is not None and status.phase is Phase.LIVE:
                     entries = program.shown(store.committed_view())
-                    view = View(process.name, number, status.batch, entries, _stored(store))
+                    view = View(process.name, number, status.batch, entries, stored_in(store))
                     self.views.append(view)
                     if _is_half_sealed(store):
                         self.network.met("looked at while it was sealed")
@@ -330,27 +329,6 @@ class World:
         self.judge()
 
 
-@dataclass(frozen=True)
-class View:
-    """What a process showed as the committed state, and as of which batch; `stored`: the same with its timers, encoded,
-    as a job finds it in the log."""
-
-    name: str
-    number: int
-    batch: int | None
-    entries: dict[str, dict[str, str]]
-    stored: dict[str, dict[bytes, bytes]]
-
-    def check(self, story: History) -> None:
-        batch = -1 if self.batch is None else self.batch
-        expected = story.states.get(batch), story.stored.get(batch)
-        if (self.entries, self.stored) != expected:
-            raise Violation(
-                f"{self.name} partition {self.number}: the state after batch {self.batch} is"
-                f" {self.entries}, {self.stored}, not {expected}"
-            )
-
-
 @contextmanager
 def slow_steps(world: World) -> Iterator[None]:
     """After each step of work on a batch or a snapshot there is time for something else."""
@@ -371,15 +349,6 @@ def slow_steps(world: World) -> Iterator[None]:
         for module in (pipeline, replay, snapshot_writer):
             stack.enter_context(mock.patch.object(module, "run_cooperatively", counted(module)))
         yield
-
-
-def _stored(store: Any) -> dict[str, dict[bytes, bytes]]:
-    """Committed entries by store; stores without entries are left out."""
-    found: dict[str, dict[bytes, bytes]] = {}
-    for name, each in maps_of(store).items():
-        lookup = each._shards.committed_value
-        found[name] = {key: lookup(key) or b"" for key in each._shards.committed_keys()}
-    return {name: entries for name, entries in found.items() if entries}
 
 
 def _is_half_sealed(store: Any) -> bool:
