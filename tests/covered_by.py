@@ -23,6 +23,10 @@ COVERED_BY: dict[str, tuple[str, str]] = {
         "tests/service/partition/test_runner.py",
         "the runner has one at a time, and decides what its end means",
     ),
+    "service/live/live_report.py": (
+        "tests/service/live/test_pipeline.py",
+        "status, metrics and log of what was committed",
+    ),
     "service/live/dead_letter_limit.py": (
         "tests/service/live/test_pipeline.py",
         "a flood stops the partition",

@@ -22,21 +22,19 @@ from snapreplay.service.core.retained import RetainedState
 from snapreplay.service.live.audit_watch import AuditWatch
 from snapreplay.service.live.committer import Committed, Committer
 from snapreplay.service.live.dead_letter_limit import DeadLetterCheck, DeadLetterLimitReached
-from snapreplay.service.live.dead_letter_log import DeadLetterLog
 from snapreplay.service.live.fetcher import Fetcher
 from snapreplay.service.live.idle_time import IdleTime
 from snapreplay.service.live.input_guard import InputGuard
+from snapreplay.service.live.live_report import LiveReport
 from snapreplay.service.live.pace import Pace
 from snapreplay.service.live.snapshot_scheduler import SnapshotScheduler
 from snapreplay.service.live.state_digests import StateDigests
-from snapreplay.service.live.stream_time_log import StreamTimeLog
 from snapreplay.service.recovery.driver import Recovered
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.runtime.cooperative import apply, pause, run_cooperatively
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.state.contract import Store
-from snapreplay.state.sizes import largest_entries
 
 IDLE_POLL_MS = 100  # bounds how late a stop, a trigger or a finished snapshot is noticed
 BUSY_POLL_MS = 5  # a transaction is under way: look at its answer soon
@@ -56,7 +54,7 @@ class Live:
         stop_at: HalfApplied | None = None,
     ) -> None:
         """`stop_at`: process what is before this record, then fail with its failure."""
-        self._context, self._store, self._reporter = context, store, reporter
+        self._context, self._store = context, store
         self._committer = Committer(context, store, recovered.producer, recovered.chain)
         self.snapshots = SnapshotScheduler(context, store, self._committer, reporter, recovered)
         self._audits = AuditWatch(context, reporter)
@@ -71,9 +69,8 @@ class Live:
             policy=ErrorPolicy(context.settings.errors.policy),
         )
         self._flood = DeadLetterCheck(context)
-        self._dead_letters = DeadLetterLog(context.partition)
-        self._stream_time = StreamTimeLog(context.partition, store)
         self._fetcher = Fetcher(context, POLLED_RECORDS)
+        self._report = LiveReport(context, store, reporter, self._fetcher)
         self._idle_time = IdleTime(store, context.settings.stream_time.idle_advance_ms)
         self._pace = Pace(context.settings.batch.records_max)
         self._stop_at = stop_at
@@ -345,13 +342,9 @@ class Live:
             return
         applied = committed.applied
         self.snapshots.committed(committed.increment, applied.record_count if applied else 0)
-        self._count(committed)
-        self.report()
+        self._report.committed(committed, self.owner_epoch)
         if applied is not None:
             self._pace.committed(self._positions, committed.increment.batch + 1)
-            self._dead_letters.committed(applied.errors)
-            self._stream_time.committed(applied, committed.increment.batch)
-            self._reporter.entries(largest_entries(applied.sealed.changes))
             self._flood.check(applied)
         self._committer.check()
 
@@ -366,24 +359,7 @@ class Live:
 
     def report(self) -> None:
         """Publish where the chain and the state are."""
-        last = self._committer.chain.last
-        digest = self._store.digest or last.digest
-        self._reporter.state(self._store, digest)
-        self._reporter.update(
-            batch=last.batch,
-            owner_epoch=self._committer.chain.owner_epoch,
-            inputs=self._fetcher.status(last.positions),
-            stream_time_ms=last.stream_time_ms if last.stream_time_ms >= 0 else None,
-            digest=str(digest) if digest else None,
-        )
-
-    def _count(self, committed: Committed) -> None:
-        self._context.metrics.batch_committed(committed.seconds)
-        applied = committed.applied
-        if applied is not None:
-            skipped = len(applied.dead_letters)
-            counts = applied.record_count, skipped, applied.timers_count, applied.expired_count
-            self._reporter.count(*counts)
+        self._report.show(self._committer.chain.last, self.owner_epoch)
 
     async def _last_snapshot(self, reason: str, *, even_unchanged: bool = False) -> None:
         """Written and pointed to while we are still the owner; commits nothing else."""

@@ -27,9 +27,10 @@ from snapreplay.snapshots.proof.entries import Entries, entries_of, manifest_of
 from snapreplay.snapshots.proof.findings import Findings, Place
 from snapreplay.snapshots.proof.fold import Folding
 from snapreplay.snapshots.proof.increments import IncrementsProof
+from snapreplay.snapshots.proof.inputs import ReadInput
 from snapreplay.snapshots.proof.moment import Logs, Moment
 from snapreplay.snapshots.proof.records import judge
-from snapreplay.snapshots.proof.replay import ReadInput, Segment, replayed
+from snapreplay.snapshots.proof.replay import Segment, replayed
 from snapreplay.snapshots.proof.state import At, bases, last_batch
 from snapreplay.state.contract import Cursor, ShardSlice
 from snapreplay.state.digest import Digest

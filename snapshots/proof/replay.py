@@ -7,11 +7,9 @@ fingerprint of its outputs must be the recorded ones. The first difference is na
 from __future__ import annotations
 
 import sys
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import zip_longest
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -20,13 +18,9 @@ from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.app.batch import Applied
 from snapreplay.app.fold import Fold
-from snapreplay.app.ranges import InputRange
-from snapreplay.app.record import InputRecord
-from snapreplay.counted import counted
 from snapreplay.errors import (
     DamagedError,
     RecordError,
-    SnapreplayError,
     StopError,
     UnknownFormatError,
 )
@@ -34,6 +28,7 @@ from snapreplay.snapshots.format.records import Increment, Pointer
 from snapreplay.snapshots.plan import is_decided
 from snapreplay.snapshots.proof.chain import Found
 from snapreplay.snapshots.proof.entries import chunks_of, is_there, manifest_of
+from snapreplay.snapshots.proof.inputs import Inputs, InputUnavailable, ReadInput
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.moment import Logs, Moment
 from snapreplay.snapshots.proof.narrowing import narrowed, narrowed_at_snapshot
@@ -44,7 +39,6 @@ from snapreplay.snapshots.proof.records import (
     INCREMENT,
     Condition,
     Judged,
-    Slices,
     judge_increments,
 )
 from snapreplay.snapshots.proof.report import Violation
@@ -52,9 +46,6 @@ from snapreplay.state.contract import Store
 from snapreplay.state.digest import Digest
 from snapreplay.state.slices import slices_of
 from snapreplay.state.steps import all_of
-
-ReadInput = Callable[[str, int, int], Slices]
-"""(topic, start offset, end offset) → committed records of this partition of an input."""
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -113,10 +104,6 @@ class _Difference(Exception):
 
 class ReplayDiffers(StopError):
     """The app's handlers lead to another state, or to other outputs, than was recorded."""
-
-
-class InputUnavailable(DamagedError):
-    """The records of a range cannot be read any more."""
 
 
 def segments(moment: Moment, last: Found) -> list[Segment]:
@@ -222,7 +209,7 @@ class _Replay:
         limits = {topic.name: sys.maxsize for topic in app.outputs}
         self._fold = Fold(app, self._store, segment.partition, output_limits=limits)
         self._positions: Mapping[str, int] = {}
-        self._inputs = _Inputs(read_input, segment.positions)
+        self._inputs = Inputs(read_input, segment.positions)
         self._left = self._batches()
         self._compares = True
 
@@ -361,48 +348,3 @@ class _Replay:
             raise _Difference(found, f"a handler refuses: {error.message}", has_key=True) from error
         self._store.merge()
         return applied
-
-
-class _Inputs:
-    """Each input partition is read forward once."""
-
-    def __init__(self, read: ReadInput, ends: Mapping[str, int]) -> None:
-        self._read = read
-        self._ends = ends
-        self._cursors: dict[str, Iterator[Sequence[InputRecord]]] = {}
-        self._ahead: dict[str, Sequence[InputRecord]] = {}
-
-    def take(self, part: InputRange) -> list[InputRecord]:
-        """The records of this range; ranges of a topic come in rising order.
-
-        Raises:
-            InputUnavailable: they are not there any more.
-            DamagedError: more or fewer than when it was processed.
-        """
-        topic, taken = part.topic, list[InputRecord]()
-        if topic not in self._cursors:
-            self._cursors[topic] = iter(self._read(topic, part.start_offset, self._ends[topic]))
-        records = self._ahead.pop(topic, None) or self._next(topic)
-        while records and records[-1].offset < part.end_offset:
-            taken += records
-            records = self._next(topic)
-        if records:
-            cut = bisect_left(records, part.end_offset, key=_OFFSET)
-            taken += records[:cut]
-            self._ahead[topic] = records[cut:]
-        if len(taken) != part.record_count:
-            raise DamagedError(
-                f"input {topic} holds {counted(len(taken), 'record')} in offsets {part.start_offset} to"
-                f" {part.end_offset}; when it was processed it held {part.record_count}"
-            )
-        return taken
-
-    def _next(self, topic: str) -> Sequence[InputRecord]:
-        """The next slice; empty at the end."""
-        try:
-            return next(self._cursors[topic], ())
-        except SnapreplayError as error:
-            raise InputUnavailable(f"input {topic}: {error.message}") from error
-
-
-_OFFSET = attrgetter("offset")
