@@ -8,6 +8,7 @@ from zlib import crc32
 
 import msgspec
 
+from snapreplay.counted import counted
 from snapreplay.errors import DamagedError
 from snapreplay.snapshots.format.changes import EntryTooLarge
 from snapreplay.snapshots.format.envelope import (
@@ -251,7 +252,7 @@ def _check_size(packed: msgspec.Raw, where: str) -> None:
     count = _map_size(bytes(memoryview(_decode_packed(packed).entries)[:5]))
     if count > ENTRIES_MAX:
         raise DamagedError(
-            f"{where} has a slice of {count} entries, but a writer packs at most {ENTRIES_MAX}"
+            f"{where} has a slice of {counted(count, 'entry')}, but a writer packs at most {ENTRIES_MAX}"
         )
 
 

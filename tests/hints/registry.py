@@ -102,9 +102,8 @@ IN_CODE = {
     "snapreplay/app/out.py": "_undeclared _unencodable _too_large",
     "snapreplay/app/topic.py": "check_topic_name _checked_codec",
     "snapreplay/state/keys.py": "KeyCodec.__init__ KeyCodec.refusal",
-    "snapreplay/state/map.py": "_encoded_default",
     "snapreplay/state/objects.py": "ObjectStore.__init__ ObjectStore.committed_view _entries _pairs",
-    "snapreplay/state/staging.py": "_refuse_too_large",
+    "snapreplay/state/staging.py": "_refuse_too_large encoded_default",
     "snapreplay/state/store.py": "store_of",
     "snapreplay/state/values.py": "ValueCodec.__init__ ValueCodec.unencodable "
     "ValueCodec.reading_back ValueCodec._read_back shared_object",

@@ -216,7 +216,7 @@ def test_more_than_a_writer_packs_is_refused_before_it_is_decoded():
     """It would be one long step of a running owner. A restore reads it as ever: it has no others to wait for it."""
     many = {b"%d" % n: b"" for n in range(ENTRIES_MAX + 1)}
     long = {b"k": bytes(10 * 1024 * 1024)}
-    for entries, says in ((many, "131073 entries"), (long, "a body of 10485")):
+    for entries, says in ((many, "131,073 entries"), (long, "a body of 10485")):
         value, ref = seal(Chunk("s1", 0, "default", [slice_of(0, entries)]))
         body = open_chunk(value, ref, "s1")
         with pytest.raises(DamagedError, match=says):
