@@ -33,6 +33,7 @@ from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings, load_settings
 from snapreplay.snapshots.jobs.compaction import Compaction
 from snapreplay.snapshots.jobs.logs import PartitionLogs, freeze
+from snapreplay.snapshots.jobs.outcomes import PartitionResult
 from snapreplay.snapshots.proof.entries import chunks_of
 from snapreplay.snapshots.proof.level import Level
 from snapreplay.snapshots.proof.moment import Moment
@@ -245,9 +246,13 @@ def _plain_state(settings: Settings) -> None:
 
 
 def _plain_compact(settings: Settings) -> None:
+    assert all(result.outcome == "proposed" for result in compacted(settings))
+
+
+def compacted(settings: Settings) -> list[PartitionResult]:
+    """Compact without Spark."""
     opened = partial(BlockingClient, settings)
-    job = Compaction(_Plain(settings), opened, APP_ID, "compact@benchmark", wall_ms)
-    assert all(result.outcome == "proposed" for result in job.run())
+    return list(Compaction(_Plain(settings), opened, APP_ID, "compact@benchmark", wall_ms).run())
 
 
 class _Plain:

@@ -1,7 +1,8 @@
-"""How long the event loop stands still while a snapshot of 1 M keys is written: `python -m benchmarks.stall`.
+"""How long the event loop stands still while a snapshot of 1 M keys is written or adopted: `benchmarks.stall`.
 
 A whole service in this process, on a local broker, processes a backlog as fast as it can. Beside it a task asks again
-and again to be woken after a millisecond. Its delay is what another partition would wait.
+and again to be woken after a millisecond. Its delay is what another partition would wait. A last adoption, without a
+backlog, shows its CPU time, that of the waiting service included.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -17,22 +19,28 @@ from typing import Any
 
 from benchmarks import harness
 from benchmarks.ledger_app import app
+from benchmarks.spark import compacted
 from snapreplay.devbroker.broker import LocalBroker
 from snapreplay.service.config.settings import load_settings
+from snapreplay.service.control.protocol import Operation, OperationState
 from snapreplay.service.program import running
 from snapreplay.service.service import Service
 
 APP = "benchmarks/ledger_app.py"
 BEAT_SECONDS = 0.001
 WITHOUT_SNAPSHOT_SECONDS = 3.0
-BACKLOG_PER_KEY = 1.5
+BACKLOG_PER_KEY = 4
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--propose", help=argparse.SUPPRESS)  # a child process
     arguments = parser.parse_args()
+    if arguments.propose:
+        _propose(arguments.propose)
+        return
     print(f"{arguments.keys:,} keys; {harness.machine()}")
     gc.set_threshold(5_000, 8, 2)  # this, the next line and `freeze`: as `snapreplay run` does
     sys.setswitchinterval(0.001)
@@ -55,8 +63,48 @@ async def _run(keys: int) -> None:
                 await asyncio.sleep(WITHOUT_SNAPSHOT_SECONDS)
             async with _beats("snapshot"):
                 operation = await service.trigger_snapshot(reason="benchmark")
-            if operation.state != "succeeded" or _position(service) >= records:
-                raise SystemExit(f"snapshot {operation.state}, or the backlog was too short for it")
+            _check(operation)
+            proposed_offset = await _proposed(broker.bootstrap_servers)
+            async with _beats("adoption"):
+                await _adopted(service, proposed_offset)
+            if _position(service) >= records:
+                raise SystemExit("the backlog was too short")
+            await service.wait_caught_up(harness.DEADLINE_SECONDS)
+            proposed_offset, began = await _proposed(broker.bootstrap_servers), time.process_time()
+            await _adopted(service, proposed_offset)
+            print(f"adoption without a backlog: {time.process_time() - began:.2f} s of CPU")
+
+
+async def _proposed(bootstrap_servers: str) -> int:
+    """The offset of the manifest. A process of its own makes it: what it frees would stop this one."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "benchmarks.stall", "--propose", bootstrap_servers),
+        stdout=subprocess.PIPE,
+    )
+    printed, _ = await process.communicate()
+    return int(printed)
+
+
+def _propose(bootstrap_servers: str) -> None:
+    (result,) = compacted(load_settings({"kafka.bootstrap.servers": bootstrap_servers}))
+    if result.manifest_offset < 0:
+        raise SystemExit(f"nothing is proposed: {result}")
+    print(result.manifest_offset)
+
+
+async def _adopted(service: Service[Any], manifest_offset: int) -> None:
+    """Asks in the way that HTTP does."""
+    operation = service.control.adopt(0, manifest_offset)
+    async with asyncio.timeout(harness.DEADLINE_SECONDS):
+        while operation.state is OperationState.RUNNING:
+            await asyncio.sleep(0.01)  # between two looks, under the deadline
+            operation = service.control.operation(operation.id) or operation
+    _check(operation)
+
+
+def _check(operation: Operation) -> None:
+    if operation.state is not OperationState.SUCCEEDED:
+        raise SystemExit(f"it did not succeed: {operation}")
 
 
 def _prepare(bootstrap_servers: str, keys: int) -> int:
