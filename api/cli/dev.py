@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 import threading
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any
 from snapreplay.api.cli.output import note
 from snapreplay.api.server import HttpServer
 from snapreplay.app.app import App
+from snapreplay.app.ways import app_name
 from snapreplay.devbroker.broker import KEEP_OLD_RECORDS, LocalBroker
 from snapreplay.devbroker.errors import ToolsMissing
 from snapreplay.devbroker.ports import is_free
@@ -99,3 +101,10 @@ async def _prepare(app: App[Any], settings: Settings, partitions: int) -> None:
         note(f"genesis:  {line}")
     # A new broker has no coordinator of groups until the first question. Asked by the service, it logs errors.
     await cluster.member_count(app.app_id)
+    name, at = (
+        shlex.quote(app_name(app)),
+        f"--bootstrap-servers {settings.kafka['bootstrap.servers']}",
+    )
+    note(f"feed it:  snapreplay feed {name} {app.inputs[0].name} {at}")
+    for topic in app.outputs[:1]:
+        note(f"watch it: snapreplay tail {name} {topic.name} {at}")
