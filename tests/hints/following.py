@@ -149,8 +149,6 @@ class Operator:
             return  # whoever follows starts it, and looks what it says
         elif words[:2] == ["snapreplay", "retry"] and not self._http:
             return  # nothing runs: the next start looks again
-        elif words[:2] == ["snapreplay", "doctor"]:
-            await self.type(*words[1:], code=1)  # a single broker is always a finding
         else:
             assert words[0] == "snapreplay", typed
             code = None if words[1] == "doctor" else 0  # what it finds is what it is asked for
