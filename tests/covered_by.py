@@ -27,6 +27,10 @@ COVERED_BY: dict[str, tuple[str, str]] = {
         "tests/service/live/test_pipeline.py",
         "status, metrics and log of what was committed",
     ),
+    "snapreplay/app/sent.py": (
+        "tests/snapreplay/app/test_harness.py",
+        "what a harness shows",
+    ),
     "service/live/dead_letter_limit.py": (
         "tests/service/live/test_pipeline.py",
         "a flood stops the partition",

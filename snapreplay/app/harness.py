@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
@@ -14,11 +15,11 @@ import msgspec
 
 from snapreplay.app.app import App
 from snapreplay.app.batch import Applied, ErrorPolicy, Portion
-from snapreplay.app.codecs import Codec
 from snapreplay.app.fold import Fold
 from snapreplay.app.lost_change import DefaultWatch
 from snapreplay.app.made_record import UNSET, record, record_raw
-from snapreplay.app.record import Headers, Output, RawRecord, id_of
+from snapreplay.app.record import Output, RawRecord, id_of
+from snapreplay.app.sent import Sent, sent_to
 from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.contract import Store
@@ -39,16 +40,6 @@ T = TypeVar("T")
 
 class Diverged(AssertionError):
     """The same records led to another state or other outputs. The message names the first such record."""
-
-
-class Sent(msgspec.Struct, Generic[K, V], frozen=True):
-    """A decoded output; `partition` and `timestamp_ms` are those given to `out.send`."""
-
-    key: K
-    value: V
-    headers: Headers
-    partition: int | None
-    timestamp_ms: int | None
 
 
 @dataclass(frozen=True)
@@ -84,8 +75,11 @@ class Harness(Generic[S]):
         *,
         policy: ErrorPolicy = ErrorPolicy.FAIL,
         output_limits: Mapping[str, int] | None = None,
+        events_max: int = sys.maxsize,
     ) -> None:
-        """
+        """`events_max`: how many timers and expired entries a batch has room for. What is due beyond that gets
+        batches of its own, as in a service with that `batch.records_max`.
+
         Raises:
             UsageError: the app is not complete, see `App.validate`.
         """
@@ -94,6 +88,7 @@ class Harness(Generic[S]):
         self._partition = partition
         self._policy = policy
         self._limits = output_limits
+        self._events_max = events_max
         self._positions = {topic.name: 0 for topic in app.inputs}
         self._clock_ms = 0
         self._outputs: list[Output] = []
@@ -137,17 +132,7 @@ class Harness(Generic[S]):
 
     def outputs(self, topic: Topic[K, V]) -> list[Sent[K, V]]:
         """Return what was sent to this topic so far, in order."""
-        return [
-            Sent(
-                _decoded(topic.key, output.key),
-                _decoded(topic.value, output.value),
-                output.headers,
-                output.partition,
-                output.timestamp_ms,
-            )
-            for output in self._outputs
-            if output.topic == topic.name
-        ]
+        return sent_to(topic, self._outputs)
 
     def feed(
         self,
@@ -207,17 +192,25 @@ class Harness(Generic[S]):
         return self._store.committed_view()
 
     def _commit(self, numbered: list[RawRecord], to_ms: int | None) -> None:
+        """In one batch, or in as many as have room for what is due."""
+        left, is_full = numbered, True
+        while is_full:
+            applied = self._commit_batch(left, to_ms)
+            left, is_full = _behind(left, applied.positions), applied.is_full
+
+    def _commit_batch(self, numbered: list[RawRecord], to_ms: int | None) -> Applied:
         self._forget_reads()
-        applied = self._apply(Portion(numbered, to_ms))
+        applied = self._apply(Portion(numbered, to_ms, events_max=self._events_max))
         self._store.merge()
         self._positions = dict(applied.positions)
         self._outputs += applied.outputs
         self.dead_letters += applied.dead_letters
         self.errors += applied.errors
-        covered = [one for one in numbered if one.offset < applied.positions[one.topic]]
+        covered = numbered[: len(numbered) - len(_behind(numbered, applied.positions))]
         self._batches.append(_Batch(covered, applied, digest_in(self._store)))
         if applied.failure is not None:
             raise applied.failure
+        return applied
 
     def snapshot(self) -> None:
         """Take a full snapshot, from which the next `crash` restores."""
@@ -382,6 +375,10 @@ def _replayed(fold: Fold, store: Store, positions: Mapping[str, int], batch: _Ba
     return again
 
 
+def _behind(records: Sequence[RawRecord], positions: Mapping[str, int]) -> list[RawRecord]:
+    return [one for one in records if one.offset >= positions[one.topic]]
+
+
 def _where(records: Sequence[RawRecord]) -> str:
     if not records:
         return "an empty batch"
@@ -393,7 +390,3 @@ def _shuffled(entries: Mapping[bytes, T], shuffle: random.Random) -> dict[bytes,
     pairs = list(entries.items())
     shuffle.shuffle(pairs)
     return dict(pairs)
-
-
-def _decoded(codec: Codec[V], data: bytes | None) -> Any:
-    return None if data is None else codec.decode(data)

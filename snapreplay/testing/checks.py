@@ -52,7 +52,8 @@ def check(
     """Run the same records in every way that must not change the result; a few hundred records are enough.
 
     The runs: twice in batches of 1; in batches of 7; in one batch; with snapshots and crashes in between, after
-    which entries are restored in shuffled order; and, if the app can be imported by name, in other processes with
+    which entries are restored in shuffled order; if the state has timers or a ttl, in batches that end after each
+    timer and each expired entry; and, if the app can be imported by name, in other processes with
     other values of PYTHONHASHSEED.
 
     Raises:
@@ -77,6 +78,10 @@ def check(
     for seed in CRASH_SEEDS:
         _compare(reference, _crashing(app, given, policy, seed), f"with crashes (seed {seed})")
         runs.append(f"crashes, seed {seed}")
+    if app.new_store().timetable is not None:
+        cut = trace(app, given, policy, events_max=1)
+        _compare(reference, cut, "in batches that end between two timers")
+        runs.append("batches of 1 timer")
     left_out = []
     name = name_of(app)
     if name is None:
@@ -89,9 +94,11 @@ def check(
     return Report(len(given), tuple(runs), tuple(left_out))
 
 
-def trace(app: App[Any], records: list[RawRecord], policy: ErrorPolicy) -> list[TraceStep]:
+def trace(
+    app: App[Any], records: list[RawRecord], policy: ErrorPolicy, events_max: int = sys.maxsize
+) -> list[TraceStep]:
     """Runs the records in batches of one, so that each effect belongs to one record."""
-    harness = Harness(app, policy=policy)
+    harness = Harness(app, policy=policy, events_max=events_max)
     return [_step(harness, one) for one in records]
 
 

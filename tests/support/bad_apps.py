@@ -112,3 +112,21 @@ def reuses_a_reply(record: In, state: State, out: Out) -> None:
     """One reply object for all records: what an earlier record put in leaks into later outputs."""
     REPLY[record.key] = record.offset
     out.send(answers, key=record.key, value=REPLY)
+
+
+shared = make("shared")
+HELD: list[dict[str, Any]] = []
+
+
+@shared.handler(words)
+def sets_a_timer(record: In, state: State, out: Out) -> None:
+    if record.offset < 9:
+        state.schedule(record.key, 10)
+
+
+@shared.timer("ring")
+def keeps_the_object_of_another(timer: Any, state: State, out: Out) -> None:
+    """Right as long as timers that are due together are in one batch."""
+    if HELD:
+        HELD[0]["n"] += 1
+    HELD[:] = [state[timer.key]]

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from snapreplay.app.app import App
 from snapreplay.app.batch import ErrorPolicy
-from snapreplay.app.harness import Diverged, Harness, Sent
+from snapreplay.app.harness import Diverged, Harness
 from snapreplay.app.made_record import record
 from snapreplay.app.record import RawRecord
+from snapreplay.app.sent import Sent
 from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.map import MapState

@@ -36,12 +36,13 @@ def test_a_good_app_passes_every_run():
         (bad_apps.set_order, "words-0-3", "PYTHONHASHSEED"),
         (bad_apps.counter, "words-0-3", "second run the app sends other outputs"),
         (bad_apps.captured, "words-0-1", "another state than batches of one"),
+        (bad_apps.shared, "words-0-9", "between two timers the app has another state"),
         (bad_apps.reply, "words-0-0", "second run the app sends other outputs"),
     ],
     ids=lambda value: value.app_id if isinstance(value, App) else "",
 )
 def test_bad_apps_are_found_and_the_record_is_named(app, first, how):
-    """Clock, random numbers, hash(), set order, module variables, captured objects, reused outputs."""
+    """Clock, random numbers, hash(), set order, module variables, captured objects, those of another timer, reused outputs."""
     with pytest.raises(Diverged, match=f"{re.escape(first)}: .*{how}"):
         check(app, RECORDS)
 

@@ -1,0 +1,44 @@
+"""What an app sent to a topic, decoded. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from snapreplay.app.codecs import Codec
+from snapreplay.app.record import Headers, Output
+from snapreplay.app.topic import Topic
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Sent(msgspec.Struct, Generic[K, V], frozen=True):
+    """A decoded output; `partition` and `timestamp_ms` are those given to `out.send`."""
+
+    key: K
+    value: V
+    headers: Headers
+    partition: int | None
+    timestamp_ms: int | None
+
+
+def sent_to(topic: Topic[K, V], outputs: Iterable[Output]) -> list[Sent[K, V]]:
+    """Those to this topic, in order."""
+    return [
+        Sent(
+            _decoded(topic.key, output.key),
+            _decoded(topic.value, output.value),
+            output.headers,
+            output.partition,
+            output.timestamp_ms,
+        )
+        for output in outputs
+        if output.topic == topic.name
+    ]
+
+
+def _decoded(codec: Codec[V], data: bytes | None) -> Any:
+    return None if data is None else codec.decode(data)
