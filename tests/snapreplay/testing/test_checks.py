@@ -42,7 +42,7 @@ def test_a_good_app_passes_every_run():
     ids=lambda value: value.app_id if isinstance(value, App) else "",
 )
 def test_bad_apps_are_found_and_the_record_is_named(app, first, how):
-    """Clock, random numbers, hash(), set order, module variables, captured objects, those of another timer, reused outputs."""
+    """Clock, random numbers, hash(), set order, module variables, captured objects, also of a timer, reused outputs."""
     with pytest.raises(Diverged, match=f"{re.escape(first)}: .*{how}"):
         check(app, RECORDS)
 
