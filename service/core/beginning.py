@@ -25,6 +25,7 @@ class Found:
     Attributes:
         has_increment: its log leads somewhere.
         is_at_beginning: its last increment is the one that `init` wrote.
+        is_untouched: nothing was written behind that increment, not even the claim of an owner.
         log_start_offset: of its increments; above 0, records were deleted.
         has_snapshots: its snapshots log holds, or held, a record.
         had_owner: the coordinator knows a fence whose claim is not in the log.
@@ -32,21 +33,26 @@ class Found:
 
     has_increment: bool = False
     is_at_beginning: bool = False
+    is_untouched: bool = False
     log_start_offset: int = 0
     has_snapshots: bool = False
     had_owner: bool = False
 
     @property
-    def is_traceless(self) -> bool:
-        """Nothing shows that a batch was ever committed. Claims do not: an interrupted `init` leaves one."""
-        committed = self.has_increment or self.has_snapshots
-        return not committed and self.log_start_offset == 0 and not self.had_owner
+    def is_empty(self) -> bool:
+        """Its logs do not show that a batch was ever committed. Claims do not: an interrupted `init` leaves one."""
+        return not (self.has_increment or self.has_snapshots or self.log_start_offset)
 
 
 def beginning(partitions: Iterable[Found]) -> Beginning:
-    """`init` begins one partition after the other. As long as some are at their beginning and the others are
-    traceless, it is under way or was interrupted."""
+    """`init` begins one partition after the other. As long as some are at their beginning and the others are empty, it
+    is under way or was interrupted. A fence without a claim is its own if no owner came to what it has begun.
+    """
     found = tuple(partitions)
-    is_new = all(each.is_traceless or each.is_at_beginning for each in found)
+    init_fenced = any(each.is_untouched for each in found)
+    is_new = all(
+        each.is_at_beginning or (each.is_empty and (init_fenced or not each.had_owner))
+        for each in found
+    )
     is_whole = all(each.has_increment for each in found)
     return Beginning.AWAITED if is_new and not is_whole else Beginning.BEGUN

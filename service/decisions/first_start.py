@@ -153,7 +153,9 @@ async def _found(context: Context, *, asks_coordinator: bool = True) -> Found:
         except (DamagedError, OffsetTrimmed, StopError):
             return Found(has_increment=True)
         if last is not None:
-            return Found(has_increment=True, is_at_beginning=_is_written_by_init(last.increment))
+            begins = _is_written_by_init(last.increment)
+            is_last = last.offset == bounds.end_offset - 2  # the marker is behind it
+            return Found(True, is_at_beginning=begins, is_untouched=begins and is_last)
         snapshots = await reader.bounds(context.snapshots)
     return Found(
         log_start_offset=bounds.start_offset,

@@ -7,8 +7,9 @@ import pytest
 from snapreplay.service.core.beginning import Beginning, Found, beginning
 
 EMPTY, GENESIS, RUNS = Found(), Found(True, True), Found(True)
-TRACES = [Found(log_start_offset=3), Found(has_snapshots=True), Found(had_owner=True)]
-KINDS = [EMPTY, GENESIS, RUNS, *TRACES]
+UNTOUCHED, FENCED = Found(True, True, is_untouched=True), Found(had_owner=True)
+TRACES = [Found(log_start_offset=3), Found(has_snapshots=True)]
+KINDS = [EMPTY, GENESIS, UNTOUCHED, FENCED, RUNS, *TRACES]
 
 
 @pytest.mark.parametrize("kinds", [(EMPTY,), (EMPTY, EMPTY), (GENESIS, EMPTY), (EMPTY, GENESIS)])
@@ -19,6 +20,8 @@ def test_only_a_new_app_is_awaited(kinds):
 
 @pytest.mark.parametrize("kinds", [k for n in (1, 2, 3) for k in product(KINDS, repeat=n)])
 def test_whatever_shows_that_the_app_ran_is_left_to_the_recoveries(kinds):
-    """A lost log is never waited for: it would look like a new app."""
-    awaited = EMPTY in kinds and set(kinds) <= {EMPTY, GENESIS}
+    """A lost log is never waited for: it would look like a new app. A fence without a claim is that of an interrupted
+    `init` only beside a genesis that no owner has claimed."""
+    empty = {EMPTY, FENCED} if UNTOUCHED in kinds else {EMPTY}
+    awaited = bool(empty & set(kinds)) and set(kinds) <= {*empty, GENESIS, UNTOUCHED}
     assert beginning(kinds) is (Beginning.AWAITED if awaited else Beginning.BEGUN)
