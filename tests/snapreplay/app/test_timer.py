@@ -263,7 +263,7 @@ def test_the_dead_letter_of_a_periodic_timer_has_a_name():
     assert (facts["store"], facts["key"]) == ("", "")
 
 
-class Records(list):
+class Records(list[RawRecord]):
     """A list that can be watched."""
 
 
