@@ -92,8 +92,9 @@ class RetainedState:
         if self.doubtful is None or found.increment != self.doubtful:
             return replace(self, doubtful=None, outputs=())
         newest = found.increment.pointers[:1]
-        pointed = newest != self.last.pointers[:1]
-        mended = pointed and all(each.batch >= self.mended_from_batch for each in newest)
+        # No pointer: the snapshots topic was created again, and what the last ones led to is gone.
+        pointed = bool(newest) and newest != self.last.pointers[:1]
+        mended = pointed and newest[0].batch >= self.mended_from_batch
         return replace(
             self,
             last=found.increment,

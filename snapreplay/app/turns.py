@@ -7,7 +7,7 @@ as a record is: what becomes of the record does not change what fired before it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from msgspec import MsgspecError
@@ -16,6 +16,7 @@ from snapreplay.app.app import App
 from snapreplay.app.batch import Portion
 from snapreplay.app.failure import NEVER_HANDLER_ERRORS, answered, timer_error
 from snapreplay.app.out import Out
+from snapreplay.app.record import InputRecord
 from snapreplay.app.timer import Timer, TimerSpec
 from snapreplay.errors import RecordError, StopError
 from snapreplay.state.contract import Store
@@ -59,7 +60,7 @@ class Turns:
         self.fired_count = self.timers_count = self.expired_count = 0
         self.skipped_timers: list[int] = []
         self.is_full = False
-        self._records = portion.records
+        self._records: Sequence[InputRecord] = portion.records
         self._events_left = portion.events_max
         self._skipped: Collection[int] = portion.skipped_timers
         self._refused = portion.refused
@@ -71,7 +72,8 @@ class Turns:
 
     def counted(self, positions: Mapping[str, int]) -> dict[str, Any]:
         """What `Applied` says of the batch, which ends at these positions."""
-        left = (each.topic for each in self._records if each.offset >= positions[each.topic])
+        records, self._records = self._records, ()  # not held until the next batch
+        left = (each.topic for each in records if each.offset >= positions[each.topic])
         return {
             "fired_count": self.fired_count,
             "begun_input": next(left, None) if self.fired_count else None,
@@ -185,8 +187,10 @@ class Turns:
         if scheduler is not None:
             scheduler.firing_ms = event.at_ms
         try:
-            if self._refused is not None and _is_of(self._refused, timer):
-                raise self._refused
+            refused = self._refused
+            if refused is not None and _is_of(refused, timer):
+                self._refused = None  # the next time of a periodic one is another event
+                raise refused
             if spec is None:
                 raise _no_handler(timer)
             answer: object = spec.function(timer, self._store.view, self._out)

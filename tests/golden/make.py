@@ -148,6 +148,29 @@ GOLDEN: dict[str, Golden] = {
             cleared=["offers"],
         )
     ),
+    "increment_of_timers": Golden(
+        Increment(
+            origin=_ORIGIN,
+            owner_epoch=60,
+            batch=11,
+            previous_offset=66,
+            ranges=[],
+            positions={"payments": 131, "refunds": 13},
+            record_count=0,
+            skipped=[],
+            anchors={"payments": Anchor(130, _NOW_MS, 7)},
+            pointers=[],
+            changes=ChangesRef(1, 2, 2**32 - 1),
+            outputs={"ledger-dead-letters": 1},
+            stream_time_ms=_NOW_MS + 5,
+            digest=_DIGEST,
+            genesis=_GENESIS,
+            written_at_ms=_NOW_MS,
+            fired_count=3,
+            skipped_timers=[1],
+            begun_input="refunds",
+        )
+    ),
     "chunk": Golden(
         Chunk(
             snapshot_id="5eed",

@@ -39,6 +39,7 @@ class History:
     positions: dict[str, int] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     pointed: set[str] = field(default_factory=set)
+    begun: tuple[str, str] | None = None  # input and topic id of the record whose turn has begun
     last: Increment | None = None
     last_offset: int = -1
 
@@ -241,6 +242,7 @@ class Oracle:
         """Outputs: one per applied record and timer, in order, with the right result. Returns what it skipped."""
         where = f"partition {story.number} batch {increment.batch}"
         records = self._records(story, increment)
+        _check_turn(story, increment, records[0][0].topic if records else increment.begun_input)
         batch = Batch(story, increment, [program.parse(each.value or b"") for each in produced])
         for record, is_skipped in records:
             while (due := story.plain.due(record.timestamp)) is not None:
@@ -315,6 +317,21 @@ class Oracle:
 
     def _log(self, topic: str, number: int) -> Log:
         return self._broker.logs[TopicPartition(topic, number)]
+
+
+def _check_turn(story: History, increment: Increment, follows: str | None) -> None:
+    """A record whose turn has begun is the next one; another one would see timers fired that are due only later.
+
+    `follows`: the input of the first record, or of that which the batch still waits for.
+    """
+    if story.begun is not None:
+        topic, topic_id = story.begun
+        kept = follows == topic or increment.topic_ids[topic] != topic_id
+        where = f"partition {story.number} batch {increment.batch}"
+        _require(kept, f"{where}: {follows} comes before {topic}, whose turn has begun")
+        story.met["turn went on in another batch"] += not increment.is_empty
+    begun = increment.begun_input
+    story.begun = None if begun is None else (begun, increment.topic_ids[begun])
 
 
 def _plain(*, fat: bool, named: bool, timed: bool, may_fail: bool) -> PlainInTime:

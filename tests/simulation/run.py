@@ -58,6 +58,7 @@ WANTED: tuple[str, ...] = (
     "period passed",
     "entry expired",
     "batch ended between two timers",
+    "turn went on in another batch",
     "time passed on quiet input",
     "pipeline: staging in steps",
     "pipeline: _applied in steps",

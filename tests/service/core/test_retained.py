@@ -87,6 +87,14 @@ def test_a_fallback_is_kept_until_it_is_recorded_and_a_new_snapshot_is_pointed_t
     assert adopted.after(FoundIncrement(pointing, 31)).fell_back
 
 
+def test_an_increment_that_has_lost_all_pointers_ends_nothing():
+    """The snapshots topic was created again: there is no snapshot at all, and one is wanted at once."""
+    bare = msgspec.structs.replace(DOUBTFUL, pointers=[])
+    kept = replace(KEPT, doubtful=bare, fell_back=True, seconds_since_snapshot=290.0)
+    merged = kept.after(FoundIncrement(bare, 31))
+    assert (merged.fell_back, merged.seconds_since_snapshot) == (True, 290.0)
+
+
 def test_a_doubt_does_not_begin_the_interval_of_snapshots_anew():
     """Unless the batch in doubt pointed to one."""
     kept = replace(KEPT, seconds_since_snapshot=290.0)

@@ -10,6 +10,7 @@ from snapreplay import App, MapState, Topic
 from snapreplay.app.codecs import utf8
 from snapreplay.app.record import RawRecord
 from snapreplay.service.control.status import InputStatus
+from snapreplay.service.decisions.init import init_with_state
 from snapreplay.service.live.fetcher import Fetcher
 from snapreplay.service.ports import TopicPartition
 from tests.support.in_memory import virtual
@@ -112,10 +113,10 @@ async def test_input_is_quiet_when_all_of_it_was_read(
     assert fetcher.is_quiet() == is_quiet
 
 
-def alarms() -> App[Any]:
+def alarms(name: str = "alarms") -> App[Any]:
     left, right, told = (Topic(name, value=utf8) for name in ("left", "right", "told"))
     app: App[Any] = App(
-        "alarms", inputs=[left, right], outputs=[told], state=lambda: MapState(str, int)
+        name, inputs=[left, right], outputs=[told], state=lambda: MapState(str, int)
     )
 
     def on_record(record: Any, state: Any, out: Any) -> None:
@@ -137,13 +138,11 @@ def has_rung(bench: Any, count: int) -> bool:
     return any(each.fired_count for each in bench.batches()[count:])
 
 
-@pytest.mark.parametrize("mode", ["changes", "replay"])
-@virtual
-async def test_a_record_whose_turn_has_begun_comes_first(bench: Any, mode: str) -> None:
-    """Its timers need several batches; its owner stops between two of them, and the next one finds an earlier record
-    in the other input. That one would see timers fired that are due only later."""
+async def begin_turn(bench: Any) -> None:
+    """A record of one input makes more timers due than a batch has room for; its owner stops between two batches. Then
+    the other input has an earlier record."""
     await bench.prepare(alarms(), batch={"records_max": 5, "linger_ms": 0})
-    left, right = bench.log("left"), bench.log("right")
+    left = bench.log("left")
     for number in range(40):
         left.append(b"k%02d" % number, b"50", (), 1, None)
     left.append(b"late", b"", (), 1000, None)
@@ -152,11 +151,33 @@ async def test_a_record_whose_turn_has_begun_comes_first(bench: Any, mode: str) 
         async with bench.live():
             await until(partial(has_rung, bench, count), "rings")
         assert bench.batches()[-1].begun_input == "left"
-    right.append(b"early", b"", (), 10, None)
-    async with bench.live(restore={"mode": mode}) as one:
-        await one.position(41)
-        await until(lambda: bench.batches()[-1].positions["right"] == 1, "the early one")
-        assert one.status.restore.proof.equal
+    bench.log("right").append(b"early", b"", (), 10, None)
+
+
+async def end_turn(bench: Any, one: Any) -> None:
+    """It comes first all the same: the other one would see timers fired that are due only later."""
+    await one.position(41)
+    await until(lambda: bench.batches()[-1].positions["right"] == 1, "the early one")
     assert bench.batches()[-1].begun_input is None
     told = [each.value.decode() for each in bench.log("told").committed()]
     assert told == ["left at 1"] * 40 + ["ring"] * 40 + ["left at 1000", "right at 1000"]
+
+
+@pytest.mark.parametrize("mode", ["changes", "replay"])
+@virtual
+async def test_a_record_whose_turn_has_begun_comes_first(bench: Any, mode: str) -> None:
+    """Also of the next owner."""
+    await begin_turn(bench)
+    async with bench.live(restore={"mode": mode}) as one:
+        await end_turn(bench, one)
+        assert one.status.restore.proof.equal
+
+
+@virtual
+async def test_it_comes_first_also_of_an_app_that_takes_the_state_over(bench: Any) -> None:
+    """Where that one goes on at the same positions."""
+    await begin_turn(bench)
+    heir = bench.beside(alarms("heir"))
+    await init_with_state(heir.app, heir.settings(), heir.cluster, "alarms", "positions")
+    async with heir.live() as one:
+        await end_turn(heir, one)

@@ -1,17 +1,21 @@
 """How an app declares timers, and what their handlers get."""
 
+import weakref
 from datetime import timedelta
 
 import msgspec
 import pytest
 
 from snapreplay.app.app import App
-from snapreplay.app.batch import ErrorPolicy
+from snapreplay.app.batch import ErrorPolicy, Portion
+from snapreplay.app.fold import Fold
 from snapreplay.app.harness import Harness
+from snapreplay.app.record import RawRecord
 from snapreplay.app.timer import Timer
 from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.map import MapState
+from snapreplay.state.steps import all_of
 from snapreplay.state.stores import Stores
 from snapreplay.testing import check, record
 
@@ -257,6 +261,38 @@ def test_the_dead_letter_of_a_periodic_timer_has_a_name():
     assert (letter.key, letter.same_key, letter.partition) == (b"report", True, None)
     assert (facts["timer"], facts["at_ms"], facts["partition"]) == ("report", "60000", "3")
     assert (facts["store"], facts["key"]) == ("", "")
+
+
+class Records(list[RawRecord]):
+    """A list that can be watched."""
+
+
+def each_minute(policy=ErrorPolicy.FAIL):
+    """Where something is due before each of the records."""
+    app = make()
+    app.timer(every=timedelta(minutes=1))(nothing)
+    records = (RawRecord("steps", 0, n, 60_000 * n, b"a", b"1") for n in range(3))
+    return Fold(app, app.new_store(), 0, policy=policy), Records(records)
+
+
+def test_a_periodic_timer_that_the_broker_refused_is_left_out_once():
+    """It is named without its time; in the same batch the next one is another timer."""
+    fold, records = each_minute(ErrorPolicy.DEAD_LETTER)
+    refused = RecordError("too large")
+    refused.timer_id = "nothing at 59"
+    applied = all_of(fold.isolating({"steps": 0}, Portion(records, refused=refused)))
+    assert (applied.timers_count, applied.skipped_timers, applied.errors) == (3, (0,), [refused])
+
+
+def test_the_records_of_a_batch_are_not_held_after_it():
+    """A quiet partition would hold the last ones for as long as it is quiet."""
+    fold, records = each_minute()
+    seen = weakref.ref(records)
+    fold.begin({"steps": 0}, Portion(records))
+    all_of(fold.applying(Portion(records)))
+    fold.finish()
+    del records
+    assert seen() is None
 
 
 def test_check_knows_timers_and_expiry():
