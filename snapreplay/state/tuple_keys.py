@@ -56,6 +56,8 @@ def tuple_unpacker(
 
     def unpack_with_int(encoded: bytes) -> Any:
         stop = len(encoded) - 10
+        if stop < 2:
+            return otherwise(encoded)
         part = encoded[2:stop]
         try:
             if 0 in part or encoded[1] != one or encoded[stop] or encoded[stop + 1] != _INT:
