@@ -191,8 +191,8 @@ class Store(Model):
     next_due_ms: Annotated[
         Count | None,
         Field(
-            description="Stream time at which its next timer or expiry is due; null: nothing is. Where more than 1,024"
-            " are due within a second, that second."
+            description="Stream time at which its next timer or expiry is due; null: nothing is. Where more than 512"
+            " are due within a second, it may be up to a second too early."
         ),
     ]
 
