@@ -116,6 +116,7 @@ async def takeover_of(context: Context, source_id: str, begin: BeginAt) -> Takeo
         anchors=anchors,
         stream_time_ms=increment.stream_time_ms,
         store_digests=store.store_digests,
+        begun_input=increment.begun_input if begin == "positions" else None,
     )
     listed = ", ".join(f"{topic} from offset {offset}" for topic, offset in positions.items())
     proven = (
