@@ -199,11 +199,23 @@ class Oracle:
         _require(linked, f"{where} names {increment.previous_offset}, not {story.last_offset}")
         fenced = increment.owner_epoch == owner
         _require(fenced, f"{where} of owner {increment.owner_epoch} after the claim at {owner}")
+        self._check_turn(story, increment, where)
         if story.last is None:
             story.positions = dict(increment.genesis.start_offsets)
             story.topic_ids = dict(increment.topic_ids)
         for topic in story.positions:
             self._check_same_input(story, topic, increment)
+
+    def _check_turn(self, story: History, increment: Increment, where: str) -> None:
+        """A record whose turn has begun is the next one of all, whoever applies it."""
+        begun = story.last.begun_input if story.last else None
+        if begun is None:
+            return
+        first = next((part.topic for part in increment.ranges if part.record_count), None)
+        met = "a turn went on" if first is not None else "a turn went on without its record"
+        story.met[met] += 1
+        next_is = increment.begun_input if first is None else first
+        _require(next_is == begun, f"{where}: next is {next_is}, but a turn of {begun} had begun")
 
     def _begin_anew(self, story: History, increment: Increment, where: str, owner: int) -> None:
         """Where the log was lost: with all that was committed before, and nothing else. An empty batch in doubt may

@@ -58,6 +58,8 @@ WANTED: tuple[str, ...] = (
     "period passed",
     "entry expired",
     "batch ended between two timers",
+    "a turn went on",
+    "a turn went on without its record",
     "time passed on quiet input",
     "pipeline: staging in steps",
     "pipeline: _applied in steps",
