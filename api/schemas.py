@@ -192,7 +192,7 @@ class Store(Model):
         Count | None,
         Field(
             description="Stream time at which its next timer or expiry is due; null: nothing is. Where more than 512"
-            " are due within a second, that second."
+            " are due within a second, it may be up to a second too early."
         ),
     ]
 

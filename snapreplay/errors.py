@@ -2,7 +2,8 @@
 
     SnapreplayError
     ├── RetryableError      RETRY    transient: back off and try again inside the deadline
-    │   └── AccessError     RETRY    Kafka refuses access: continues without a restart once an operator has acted
+    │   ├── AccessError     RETRY    Kafka refuses access: continues without a restart once an operator has acted
+    │   └── RecordsGone     RETRY    the records, or their topic, were deleted
     ├── RebuildError        REBUILD  this snapshot or range is unusable: plan without it
     ├── ReleaseError        RELEASE  we are not the owner (any more)
     ├── StopError           STOP     an operator must act; `hint` says how
@@ -81,6 +82,10 @@ class RetryableError(SnapreplayError):
 class AccessError(RetryableError):
     """Kafka refuses access, or a permission is missing. An operator can repair both while the process runs, so it
     is retried with back-off. It ends the process only during start-up."""
+
+
+class RecordsGone(RetryableError):
+    """Records cannot be read because they are not in the topic any more, not because of who asks, or when."""
 
 
 class RebuildError(SnapreplayError):

@@ -69,8 +69,8 @@ def compact(
 
     Raises:
         UsageError: Spark is not installed or does not start, or the app is not that of `app_id`.
-        SnapreplayError: the job could not run: a topic is missing, no broker answers, a task failed. What was proposed
-            before is valid.
+        SnapreplayError: the job could not run: a topic is missing, no broker answers, a task failed. Nothing was
+            proposed.
     """
     with _needing_spark("the compaction"):
         from snapreplay.snapshots.jobs.compact import (  # noqa: PLC0415 - Spark is an extra

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from snapreplay.errors import AccessError, ReleaseError, RetryableError
+from snapreplay.errors import AccessError, RecordsGone, ReleaseError, RetryableError
 
 
 class Unreachable(RetryableError):
@@ -26,18 +26,18 @@ class ReadStalled(RetryableError):
     """A reader's position has not moved for the progress timeout although there is more to read."""
 
 
-class OffsetTrimmed(RetryableError):
+class OffsetTrimmed(RecordsGone):
     """The offset lies below the log's start. `facts`: offset, start_offset, end_offset.
 
     RETRY only by class: recovery decides what a trimmed offset means where it occurs.
     """
 
 
-class OffsetBeyondEnd(RetryableError):
+class OffsetBeyondEnd(RecordsGone):
     """The offset lies above the log's end: a stale leader, or the log is shorter than it was."""
 
 
-class TopicGone(RetryableError):
+class TopicGone(RecordsGone):
     """A topic is not there, or is not the one that was asked for by its id. `facts`: topic, topic_id."""
 
 

@@ -61,7 +61,7 @@ def tuple_unpacker(
             if 0 in part or encoded[1] != one or encoded[stop] or encoded[stop + 1] != _INT:
                 return otherwise(encoded)
             number = int.from_bytes(encoded[stop + 2 :]) - _MIDDLE
-            if encoded[0] == _FIRST:
+            if encoded[0] == _FIRST and stop > 1:
                 return part.decode() if one == _STR else part, number
         except (IndexError, UnicodeDecodeError):
             pass

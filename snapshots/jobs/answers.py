@@ -55,11 +55,11 @@ def answered(
     deadline = time.monotonic() + wait_s
     with open_client() as client:
         while True:
-            for each in proposed:
+            for number, each in enumerate(proposed):
                 try:
                     answers[each.partition] = _answer(client, app_id, each, owner)
                 except SnapreplayError as error:
-                    return list((answers | _unanswered(proposed, error)).values())
+                    return list((answers | _unanswered(proposed[number:], error)).values())
             proposed = [
                 each for each in proposed if answers[each.partition].outcome is Outcome.WAITING
             ]

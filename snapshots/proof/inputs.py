@@ -9,7 +9,7 @@ from operator import attrgetter
 from snapreplay.app.ranges import InputRange
 from snapreplay.app.record import InputRecord
 from snapreplay.counted import counted
-from snapreplay.errors import DamagedError, SnapreplayError
+from snapreplay.errors import DamagedError, RecordsGone
 from snapreplay.snapshots.proof.records import Slices
 
 ReadInput = Callable[[str, int, int], Slices]
@@ -35,6 +35,7 @@ class Inputs:
         Raises:
             InputUnavailable: they are not there any more.
             DamagedError: more or fewer than when it was processed.
+            SnapreplayError: they cannot be read now, as the reader says.
         """
         topic, taken = part.topic, list[InputRecord]()
         if topic not in self._cursors:
@@ -58,7 +59,7 @@ class Inputs:
         """The next slice; empty at the end."""
         try:
             return next(self._cursors[topic], ())
-        except SnapreplayError as error:
+        except RecordsGone as error:
             raise InputUnavailable(f"input {topic}: {error.message}") from error
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from snapreplay.app.batch import Applied
 from snapreplay.counted import counted
@@ -43,17 +44,40 @@ def narrowed_at_snapshot(
     recorded: Iterable[tuple[str, ShardSlice]],
     replayed: Iterable[tuple[str, ShardSlice]],
 ) -> str:
-    """The first key whose value is another one, by the entries of the next snapshot, of this batch."""
-    ours, theirs = _entries_by_place(replayed), _entries_by_place(recorded)
-    places = sorted(p for p in ours.keys() | theirs.keys() if ours.get(p) != theirs.get(p))
+    """The first key whose value is another one, by the entries of the next snapshot, of this batch. They are compared
+    slice by slice, because the replayed state is in memory as well."""
+    count, first = 0, None
+    for each in _differences(recorded, _entries_by_place(replayed)):
+        count += 1
+        if first is None or each.place < first.place:
+            first = each
     at = f"at the next snapshot, of batch {batch},"
-    if not places:
+    if first is None:
         return f"{at} the state is as recorded"
-    place = store, key = places[0]
+    store, key = first.place
     return (
-        f"{at} the state differs in {counted(len(places), 'key')}, first {_shown(key)}{_of(store)}: recorded"
-        f" {_entry(theirs.get(place))}, replayed {_entry(ours.get(place))}"
+        f"{at} the state differs in {counted(count, 'key')}, first {_shown(key)}{_of(store)}: recorded"
+        f" {_entry(first.recorded)}, replayed {_entry(first.replayed)}"
     )
+
+
+class _Differing(NamedTuple):
+    place: _Place
+    recorded: bytes | None
+    replayed: bytes | None
+
+
+def _differences(
+    recorded: Iterable[tuple[str, ShardSlice]], replayed: dict[_Place, bytes]
+) -> Iterator[_Differing]:
+    """In no order. What was compared is taken out of `replayed`."""
+    for store, one in recorded:
+        for key, value in one.entries.items():
+            ours = replayed.pop((store, key), None)
+            if ours != value:
+                yield _Differing((store, key), value, ours)
+    for place, ours in replayed.items():
+        yield _Differing(place, None, ours)
 
 
 def _entries_by_place(slices: Iterable[tuple[str, ShardSlice]]) -> dict[_Place, bytes]:

@@ -21,6 +21,7 @@ from snapreplay.app.fold import Fold
 from snapreplay.errors import (
     DamagedError,
     RecordError,
+    SnapreplayError,
     StopError,
     UnknownFormatError,
 )
@@ -125,7 +126,7 @@ def segments(moment: Moment, last: Found) -> list[Segment]:
 def prove(app: App[Any], segment: Segment, logs: Logs, read_input: ReadInput) -> SegmentReport:
     """Replay a segment, and once more up to a difference: to see whether the same code gives the same twice.
 
-    Damage is a finding. An input that is not there any more is none.
+    Damage is a finding. An input that is not there any more is none; one that cannot be read now is an error.
     """
     replay = _Replay(app, segment, logs, read_input)
     try:
@@ -246,7 +247,7 @@ class _Replay:
             chunks = chunks_of(self._logs, pointer.manifest_offset, manifest)
             recorded = ((each.store, one) for each in chunks for one in each.slices)
             keys = narrowed_at_snapshot(manifest.batch, recorded, slices_of(self._store))
-        except (_Difference, DamagedError, UnknownFormatError):
+        except (_Difference, SnapreplayError):
             return says  # what was found first is the finding
         return f"{says}; {keys}"
 

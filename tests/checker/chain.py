@@ -63,6 +63,7 @@ class Chain:
             *((Check.CHAIN, what) for what in self._of_pointers(offset, found)),
             *((Check.CHAIN, what) for what in self._of_changes(found)),
             *((Check.ORDER, what) for what in self._of_positions(found)),
+            *((Check.ORDER, what) for what in self._of_turn(found)),
         ]
         for check, what in problems:
             self._add(check, offset, f"batch {found.batch}: {what}")
@@ -132,6 +133,19 @@ class Chain:
         for topic, before in self.last.positions.items():
             if found.positions.get(topic, -1) < before:
                 yield f"position of {topic} falls from {before} to {found.positions.get(topic)}"
+
+    def _of_turn(self, found: wire.Increment) -> Iterator[str]:
+        """A record whose turn has begun is the next one of all, whoever applies it."""
+        if self.last is None or found.begins_anew:
+            return
+        begun = self.last.begun_input
+        first = next((each.topic for each in found.ranges if each.records), None)
+        if begun is not None:
+            self._verdict.counts["batches after a turn that had begun"] += 1
+        if begun is not None and first not in (None, begun):
+            yield f"begins with a record of {first}, but the turn of one of {begun} had begun"
+        if first is None and not found.fired_count and found.begun_input != begun:
+            yield f"has no record, and the turn of {begun} became that of {found.begun_input}"
 
     def _of_pointers(self, offset: int, found: wire.Increment) -> Iterator[str]:
         """Those of the predecessor, and at most one new one in front."""

@@ -73,6 +73,11 @@ def _position_too_far(draft: Draft) -> None:
         draft.increment["positions"][each[0]] += 100
 
 
+def _another_first(draft: Draft) -> None:
+    """The batch before ended in the turn of a record of the second input."""
+    draft.increment["begun_input"] = f"refunds-{draft.owner.app_id}"
+
+
 # --------------------------------------------------------------------------------- state
 
 
@@ -228,6 +233,8 @@ CASES: dict[str, Case] = {
     "output of nobody": _case(
         "batch2", ONCE, ATOMIC, draft=lambda d: d.outputs[0][1].update(id="elsewhere-0-0")
     ),
+    "another record than the one whose turn began": _case("batch2", ORDER, draft=_another_first),
+    "turn forgotten": _case("batch5", ORDER, draft=_another_first),
     "outputs swapped": _case("batch2", ORDER, draft=_swapped),
     "record in no range": _case(
         "batch2", ONCE, CHAIN, ATOMIC, STATE, ORDER, draft=_record_left_out

@@ -138,6 +138,7 @@ class Increment(NamedTuple):
     fired_count: int
     store_digests: dict[str, Digest]
     cleared: list[str]
+    begun_input: str | None
 
     @property
     def happened(self) -> bool:
@@ -254,6 +255,7 @@ def _increment(f: Any) -> Increment:
         fired_count=f.get("fired_count", 0),
         store_digests=_by_store(f),
         cleared=f.get("cleared", []),
+        begun_input=f.get("begun_input"),
     )
     return increment
 

@@ -10,6 +10,7 @@ from snapreplay.service.decisions.init import AlreadyBegun, init_app, init_with_
 from snapreplay.service.decisions.state_import import CannotTakeOver, NoSuchState
 from snapreplay.service.publish.publish import publish
 from snapreplay.service.topics.requirements import ensure_topics
+from snapreplay.snapshots.format.envelope import encode
 from tests.support import apps, reference
 from tests.support.entries import read_entry
 from tests.support.in_memory import virtual
@@ -49,6 +50,21 @@ async def test_a_new_app_goes_on_where_the_other_one_stands(bench):
         assert decision.finding.startswith("state-taken-over-")
         assert decision.by
     await heir.restored()
+
+
+@pytest.mark.parametrize("begin", ["positions", "latest"])
+@virtual
+async def test_a_record_whose_turn_the_other_app_has_begun_comes_first(bench, begin):
+    """What was due before it has happened in the state. At another place it is not the next record."""
+    await bench.past()
+    log = bench.log(bench.increments)
+    last = log.committed()[-1]
+    begun = msgspec.structs.replace(read_entry(last.value), begun_input=bench.input)
+    log.records[last.offset] = msgspec.structs.replace(last, value=encode(begun))
+    heir = heir_of(bench)
+    await taken_over(heir, bench, begin)
+    increment = read_entry(heir.log(heir.increments).committed()[-1].value)
+    assert increment.begun_input == (bench.input if begin == "positions" else None)
 
 
 @pytest.mark.parametrize(

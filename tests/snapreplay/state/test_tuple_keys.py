@@ -80,6 +80,8 @@ def test_other_bytes_are_refused_or_are_a_key(encoded: bytes) -> None:
 @example(((str, int), ("a\0", 0), ("", 0)), (str, int), [])
 @example(((str, str), ("", ""), ("", "")), (str, str), [(2, b"")])
 @example(((bytes, int), (b"\xc3", 5), (b"", 0)), (str, int), [(1, b"\x02")])
+@example(((str, int), ("", 0), ("", 0)), (str, int), [(5, b"")] * 6)
+@example(((str, int), ("aaaa", 0), ("", 0)), (str, int), [(8, b"")] * 8)
 def test_the_quick_decoder_of_pairs_is_right_or_leaves_it(
     keys: Any, types: tuple[type, ...], changes: list[tuple[int, bytes]]
 ) -> None:

@@ -1,5 +1,7 @@
 """What became of proposals, read from topics in memory."""
 
+from itertools import count
+
 from snapreplay.service.core.kafka_errors import Unreachable
 from snapreplay.snapshots.format.records import Pointer
 from snapreplay.snapshots.jobs.answers import Nobody, answered
@@ -70,3 +72,24 @@ def test_brokers_lost_while_it_waits_take_back_no_proposal():
         (Outcome.WAITING, each.manifest_offset) for each in results
     ]
     assert "no broker answers" in found[0].reason
+
+
+def test_an_answer_that_was_there_before_the_brokers_were_lost_stays():
+    """Only what could not be asked is open."""
+
+    def lost():
+        raise Unreachable("no broker answers")
+
+    story = told(partitions=2)
+    results = list(compacted(story).values())
+    point(story, results[0])
+    story.tell({1: Fault("silence")}, ["batch6"])
+    seen = set()
+    for at in count(1):
+        steps = Steps(at, lost)
+        topics = Topics(story.topics, steps)
+        found = answered(topics.open, story.app_id, results, 1e-9, Nobody())  # asks once
+        seen.add((found[0].outcome, "could not be asked" in found[1].reason))
+        if steps.count < at:
+            break
+    assert seen == {("waiting", True), ("adopted", True), ("adopted", False)}

@@ -2,11 +2,18 @@
 and 8 (3 and 6 point)."""
 
 import random
+from itertools import islice
 
 import msgspec
 import pytest
 
 from snapreplay.errors import StopError
+from snapreplay.service.core.kafka_errors import (
+    NotAuthorized,
+    OffsetTrimmed,
+    ReadStalled,
+    Unreachable,
+)
 from snapreplay.snapshots.format.envelope import RecordKind, decode, encode
 from snapreplay.snapshots.format.records import Increment
 from snapreplay.snapshots.proof.moment import Moment
@@ -35,7 +42,7 @@ class Logs:
     def read(self, topic, start_offset, end_offset):
         log = self.world.log(topic)
         if start_offset < log.start:
-            raise StopError(f"{topic} begins at {log.start}")
+            raise OffsetTrimmed(f"{topic} begins at {log.start}")
         found = [r for r in log.committed() if start_offset <= r.offset < end_offset]
         yield from ([record] for record in found)
 
@@ -97,6 +104,35 @@ def test_a_difference_is_named_with_its_cause(changes, rule, cause):
         assert ("key" in report.finding.detail) is (changes or batch < 7)
         by_snapshot = f"at the next snapshot, of batch {batch + 1}, the state differs in "
         assert (by_snapshot in report.finding.detail) is (not changes and batch < 7)
+
+
+def test_a_difference_is_told_although_the_handlers_cannot_go_on_after_it():
+    """To name a key the replay goes on to the next snapshot. A stored value that the new code cannot read ends that."""
+
+    def stuck(value, account):
+        spoilt(value, account)
+        if value["amount"] == 15:
+            raise StopError("the stored value is not of type int")
+
+    report = proved(memory.world(changes=False), apps.ledger("memory", stuck))[0]
+    assert report.finding is not None
+    assert report.finding.detail.startswith("batch 1 replays differently (code changed): ")
+
+
+@pytest.mark.parametrize("error", [NotAuthorized, Unreachable, ReadStalled])
+def test_an_input_that_cannot_be_read_now_ends_the_proof(error):
+    """It may be there: no later audit would make up for batches that are left out."""
+    world = memory.world()
+    logs, moment = Logs(world), now(world)
+    last = last_batch(moment, logs, At())
+    assert last is not None
+
+    def failing(topic, start_offset, end_offset):
+        yield from islice(logs.read(topic, start_offset, end_offset), 3)
+        raise error(f"cannot read {topic}")
+
+    with pytest.raises(error, match=PAYMENTS):
+        prove(world.app, segments(moment, last)[0], logs, failing)
 
 
 def test_a_state_that_is_no_map_is_held_against_the_next_snapshot():
