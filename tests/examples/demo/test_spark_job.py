@@ -13,7 +13,7 @@ def test_too_slow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An audit that is not done in time is one that did not finish, and is ended; it was said how long it takes."""
     monkeypatch.setattr(spark_job, "JOB_S", 0.3)
     heard: list[str] = []
-    with audit("127.0.0.1:1", "nobody", tmp_path) as slow:
+    with audit("127.0.0.1:1", "examples.flights", tmp_path) as slow:
         with pytest.raises(spark_job.NotFinished, match="it did not end within 0 s"):
             slow.result(heard.append)
         assert slow._process is not None
