@@ -22,6 +22,7 @@ from snapreplay.devbroker.cluster import LocalCluster
 from snapreplay.devbroker.ports import free_ports
 from snapreplay.devbroker.properties import HOST, Node
 from tests.support.deadlines import scaled
+from tests.support.processes import eventually
 
 USER, PASSWORD = "ada", "lovelace"
 ACL_FIELDS = (
@@ -79,16 +80,26 @@ class Guarded:
 
     def allow(self, kafka_acls: str) -> None:
         """What the arguments of `kafka-acls.sh` say: --allow-principal, --operation, --topic, …; or --remove."""
-        done = self.admin.create_acls(bindings(kafka_acls))
-        for future in done.values():
+        given = bindings(kafka_acls)
+        for future in self.admin.create_acls(given).values():
             future.result(scaled(20))
+        # The answer is the controller's. The broker, which decides, hears of it a moment later.
+        eventually(lambda: all(map(self._knows, given)), kafka_acls)
 
     def revoke(self, kafka_acls: str) -> None:
         """Take back what `allow` gave."""
         given = bindings(kafka_acls)
-        filters = [AclBindingFilter(*(getattr(b, name) for name in ACL_FIELDS)) for b in given]
-        for future in self.admin.delete_acls(filters).values():
+        for future in self.admin.delete_acls(list(map(_filter, given))).values():
             assert future.result(scaled(20)), f"nobody was allowed {kafka_acls}"
+        eventually(lambda: not any(map(self._knows, given)), kafka_acls)
+
+    def _knows(self, given: AclBinding) -> bool:
+        return bool(self.admin.describe_acls(_filter(given)).result(scaled(20)))
+
+
+def _filter(given: AclBinding) -> AclBindingFilter:
+    """Of this one alone."""
+    return AclBindingFilter(*(getattr(given, name) for name in ACL_FIELDS))
 
 
 def bindings(kafka_acls: str) -> list[AclBinding]:
