@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
     app.command("accept", rich_help_panel=OPERATE)(accept)
 
 
-def accept(  # noqa: PLR0913 - an argument is an option of the command
+def accept(
     app: AppName,
     *,
     partition: Annotated[

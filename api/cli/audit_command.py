@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
     app.command("audit", rich_help_panel=SPARK)(audit)
 
 
-def audit(  # noqa: PLR0913 - an argument is an option of the command
+def audit(
     app: AppOrId = None,
     *,
     app_id: Annotated[

@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
     app.command("compact", rich_help_panel=SPARK)(compact)
 
 
-def compact(  # noqa: PLR0913 - the options of a command
+def compact(
     app: AppOrId = None,
     *,
     app_id: Annotated[

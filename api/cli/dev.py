@@ -107,4 +107,4 @@ async def _prepare(app: App[Any], settings: Settings, partitions: int) -> None:
     )
     note(f"feed it:  snapreplay feed {name} {app.inputs[0].name} {at}")
     for topic in app.outputs[:1]:
-        note(f"watch it: snapreplay tail {name} {topic.name} {at}")
+        note(f"watch it: snapreplay tail {name} {topic.name} --follow {at}")

@@ -56,7 +56,7 @@ def register(app: typer.Typer) -> None:
     app.command("dev", rich_help_panel=DEVELOP)(dev)
 
 
-def dev(  # noqa: PLR0913 - an argument is an option of the command
+def dev(
     app: AppName,
     *,
     partitions: Partitions = 4,

@@ -81,6 +81,6 @@ def refused_unless_it_runs() -> Iterator[None]:
     except SnapreplayError as error:
         print_error(error.message, hint_of(error))
         raise typer.Exit(ExitCode.REFUSED) from error
-    except Exception as error:  # whatever it is: Python's own code for a crash is 1
+    except Exception as error:  # left alone it would end with 1, which means findings
         traceback.print_exc()
         raise typer.Exit(ExitCode.REFUSED) from error

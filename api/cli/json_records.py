@@ -104,13 +104,13 @@ def _bytes_of(side: str, codec: Codec[Any], given: object) -> bytes | None:
         return _plain_bytes(side, given)
     try:
         data = codec.encode(given)
-    except Exception as error:  # a codec may raise anything
+    except Exception as error:  # the codec is the user's: it may raise anything
         raise _Refused(
             f"{side} {_cut(repr(given))} is {type(given).__name__}, which {codec.name} does not encode"
         ) from error
     try:
         codec.decode(data)
-    except Exception as error:  # what it has encoded, it may still refuse to read
+    except Exception as error:  # the same codec, which may refuse what it has encoded
         raise _Refused(f"{side} cannot be read as {codec.name}: {error}") from error
     return data
 

@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
     app.command("run", rich_help_panel=RUN)(run)
 
 
-def run(  # noqa: PLR0913 - an argument is an option of the command
+def run(
     app: AppName,
     *,
     init: Annotated[
@@ -120,7 +120,7 @@ StateIsLost = Annotated[
 ]
 
 
-def init(  # noqa: PLR0913 - an argument is an option of the command
+def init(
     app: AppName,
     *,
     start: Annotated[

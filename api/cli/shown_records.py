@@ -75,7 +75,7 @@ def _decoded(topic: Topic[Any, Any] | None, record: InputRecord) -> Document:
         codec = getattr(topic, side, None)
         try:
             found[side] = document_of(codec, data) if codec is not None else _plain(data)
-        except Exception as error:  # noqa: BLE001 - a codec may raise anything
+        except Exception as error:  # noqa: BLE001 - the codec is the user's: it may raise anything
             found[side] = _plain(data)
             found[f"{side}_error"] = f"cannot be read as {getattr(codec, 'name', '')}: {error}"
     return found

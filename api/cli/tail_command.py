@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
     app.command("tail", rich_help_panel=DEVELOP)(tail)
 
 
-def tail(  # noqa: PLR0913 - an argument is an option of the command
+def tail(
     app: AppName,
     topic: TopicName,
     *,

@@ -38,7 +38,7 @@ def tuple_packer(part_types: tuple[type, ...]) -> Callable[[Any], bytes]:
         return pack_pair
 
     def pack(key: tuple[Any, ...]) -> bytes:
-        return FIRST + b"".join([pack_part(part) for pack_part, part in zip(packers, key)])  # noqa: B905 - checked
+        return FIRST + b"".join([pack_part(part) for pack_part, part in zip(packers, key)])  # noqa: B905 - as many
 
     return pack
 

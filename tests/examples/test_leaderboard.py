@@ -143,7 +143,7 @@ async def until_top(client: httpx2.AsyncClient, holds: Callable[[Any], bool]) ->
                 status, top = 0, []
             if status == 200 and holds(top):
                 return
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # between two questions, under the deadline
 
 
 def reaching(everything: int) -> Callable[[Any], bool]:

@@ -11,7 +11,7 @@ import asyncio
 import re
 import shlex
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,17 @@ from typer.testing import CliRunner
 from snapreplay.api.cli.root import app as commands
 from snapreplay.api.server import HttpServer
 from snapreplay.app.load import load_app
-from snapreplay.errors import NotLive
+from snapreplay.errors import NotLive, SnapreplayError
 from tests.support import kafka_tools
 from tests.support.stage import Stage, processed, until
+
+
+def refused_then_taken(says: str, wrong: Callable[[], object], right: Callable[[], object]) -> None:
+    """For code: refused with a hint that `says` so; done, nothing is refused any more."""
+    with pytest.raises(SnapreplayError) as refused:
+        wrong()
+    assert says in refused.value.hint
+    right()
 
 
 def ways(hint: str) -> list[str]:

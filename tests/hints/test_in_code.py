@@ -24,6 +24,7 @@ from snapreplay.snapshots.format.envelope import RECORD_BYTES_MAX, encode
 from snapreplay.snapshots.format.records import ChunkRef, Increment
 from snapreplay.state.store import store_of
 from snapreplay.testing import Harness
+from tests.hints.following import refused_then_taken
 from tests.service.kafka.test_batching import SHAPES
 from tests.snapshots.format.test_chunks import slice_of
 from tests.support import apps
@@ -308,11 +309,7 @@ CASES: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_code_is_taken_once_it_is_as_the_hint_says(name):
     """Refused with this hint; done, and nothing is refused any more."""
-    says, wrong, right = CASES[name]
-    with pytest.raises(SnapreplayError) as refused:
-        wrong()
-    assert says in refused.value.hint
-    right()
+    refused_then_taken(*CASES[name])
 
 
 APP = """

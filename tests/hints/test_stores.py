@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from snapreplay import MapState, Stores
-from snapreplay.errors import SnapreplayError
 from snapreplay.state.store import store_of
+from tests.hints.following import refused_then_taken
 from tests.hints.registry import carries_out
 
 ONE_MAP = MapState(str, int)
@@ -65,8 +65,4 @@ CASES: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_stores_are_taken_once_they_are_as_the_hint_says(name: str) -> None:
     """Refused with this hint; done, and nothing is refused any more."""
-    says, wrong, right = CASES[name]
-    with pytest.raises(SnapreplayError) as refused:
-        wrong()
-    assert says in refused.value.hint
-    right()
+    refused_then_taken(*CASES[name])

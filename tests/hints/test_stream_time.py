@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from snapreplay import App, MapState, Topic
-from snapreplay.errors import SnapreplayError
 from snapreplay.testing import Harness, record
+from tests.hints.following import refused_then_taken
 from tests.hints.registry import carries_out
 
 IN = Topic("in")
@@ -111,8 +111,4 @@ CASES: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_refused_is_taken_as_the_hint_says(name: str) -> None:
     """Refused as it is, and then as the hint has it."""
-    hint, refused, taken = CASES[name]
-    with pytest.raises(SnapreplayError) as caught:
-        refused()
-    assert hint in caught.value.hint
-    taken()
+    refused_then_taken(*CASES[name])

@@ -102,7 +102,7 @@ def test_a_coroutine_that_a_callback_returns_is_told(caplog):
     async def tell(error): ...
 
     news, heard = FailureNews(), []
-    news.add(lambda _, error: tell(error))  # type: ignore[arg-type]
+    news.add(lambda _, error: tell(error))  # type: ignore[arg-type] # refused, see above
     news.add(lambda *given: heard.append(given))
     error = RuntimeError("no")
     news.tell(1, error)

@@ -97,7 +97,7 @@ Door = Opened | Closed
 counts = MapState(str, int)
 seats = MapState(Seat, Door, ordered=True)
 assert_type(seats, MapState[tuple[str, int], Opened | Closed])
-MapState(float, int)  # type: ignore[type-var]
+MapState(float, int)  # type: ignore[type-var] # must be refused: no key type
 unions = MapState[str, Opened | Closed](str, Opened | Closed)
 annotated: MapState[str, Opened | Closed] = MapState(str, Opened | Closed)
 assert_type(counts.get("a"), int | None)
@@ -108,8 +108,8 @@ assert_type(counts.pop("a", None), int | None)
 assert_type(counts.setdefault("a", 1), int)
 assert_type(unions["a"], Opened | Closed)
 assert_type(unions.get("a"), Opened | Closed | None)
-counts.setdefault("a", "none")  # type: ignore[arg-type]
-counts.setdefault("a")  # type: ignore[call-arg]
+counts.setdefault("a", "none")  # type: ignore[arg-type] # must be refused: no int
+counts.setdefault("a")  # type: ignore[call-arg] # must be refused: None is no int
 
 
 class Shop(Stores):
@@ -131,8 +131,8 @@ def on_stores(record: Record[str, Payment], state: Shop, out: Out) -> None:
     for key, hold in state.holds.range(prefix=(b"a",)):
         assert_type(key, tuple[bytes, str])
         assert_type(hold.amount, int)
-    state.holds[("a", "b")] = Payment(1)  # type: ignore[index]
-    state.items["a"] = Account()  # type: ignore[index]
+    state.holds[("a", "b")] = Payment(1)  # type: ignore[index] # must be refused: another key
+    state.items["a"] = Account()  # type: ignore[index] # must be refused: another key
 
 
 @short.handler(payments)

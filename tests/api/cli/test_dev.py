@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,8 +19,11 @@ pytestmark = pytest.mark.kafka
 COMMAND = [sys.executable, "-m", "snapreplay.api.cli", "dev"]
 
 
-def dev(ledger: Path, invoke, *options: str, locale: str) -> str:
-    """Start `dev`, wait until every partition is live, end it by Ctrl-C; its standard error."""
+def dev(
+    ledger: Path, invoke, *options: str, locale: str, live: Callable[[str], None] | None = None
+) -> str:
+    """Start `dev`, wait until every partition is live, call `live` with what it has said, end it by Ctrl-C. Returns its
+    standard error."""
     command = [*COMMAND, str(ledger), "--http-port", "0"]
     lines = []
     with subprocess.Popen(
@@ -35,12 +41,36 @@ def dev(ledger: Path, invoke, *options: str, locale: str) -> str:
             url = lines[-1].split()[2]
             watched = invoke("restore-status", "--watch", "--url", url)
             assert watched.exit_code == 0, watched.output
+            if live is not None:
+                live("".join(lines))
             process.send_signal(signal.SIGINT)
             _, rest = process.communicate(timeout=60)
         finally:
             process.kill()
         assert process.returncode == 0, "".join(lines) + rest
     return "".join(lines) + rest
+
+
+def test_what_dev_prints_feeds_the_app_and_shows_what_it_sends(ledger, invoke):
+    """Both lines as they are printed; the second one shows what is sent later, too."""
+    app = ledger.read_text().replace("payments = ", "balances = Topic('balances')\npayments = ")
+    app = app.replace("inputs=[payments],", "inputs=[payments], outputs=[balances],")
+    ledger.write_text(app + "    out.send(balances, key=record.key, value=state[record.key])\n")
+
+    def follow(said: str) -> None:
+        typed = re.findall(r"^(?:feed|watch) it: +snapreplay (.+)$", said, re.MULTILINE)
+        feed, watch = map(shlex.split, typed)
+        with subprocess.Popen(
+            [*COMMAND[:-1], *watch], stdout=subprocess.PIPE, encoding="utf-8", cwd=ledger.parent
+        ) as watching:
+            assert watching.stdout is not None
+            for total in ("5", "10"):
+                fed = invoke(*feed, stdin='{"key": "ada", "value": 5}\n')
+                assert fed.exit_code == 0, fed.output
+                assert watching.stdout.readline().split()[-1] == total
+            watching.send_signal(signal.SIGINT)
+
+    dev(ledger, invoke, locale="C.UTF-8", live=follow)
 
 
 def test_dev_makes_all_that_is_missing_and_keeps_it(ledger, invoke, tmp_path):
@@ -51,7 +81,6 @@ def test_dev_makes_all_that_is_missing_and_keeps_it(ledger, invoke, tmp_path):
     assert f"in {data}\n" in first
     assert "created payments (2 partitions)" in first
     assert "created ledger-increments (2 partitions)" in first
-    assert "feed it:  snapreplay feed cli_ledger:app payments --bootstrap-servers 127." in first
     assert "ERROR" not in first, "a new broker that makes its coordinators is no error"
     again = dev(ledger, invoke, "--data-dir", str(data), locale="C.UTF-8")
     assert "ok payments" in again

@@ -100,7 +100,7 @@ async def test_an_answer_from_before_a_standstill_hides_no_claim(bench):
     async def then_stand_still(log):
         answer = await ask(log)
         one.reader.bounds = ask
-        await asyncio.sleep(3600)
+        await asyncio.sleep(3600)  # virtual time: the standstill
         bench.broker.end_transaction("foreign", epoch, commit=False)
         return answer
 

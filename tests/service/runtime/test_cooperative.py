@@ -76,7 +76,8 @@ async def test_every_record_is_applied_once_in_order():
 async def test_slow_records_are_taken_one_by_one():
     """Other partitions' transactions have deadlines: between two slow calls they get a turn."""
     async with turns_of_others() as turns:
-        await apply(fold_of(lambda value, account: time.sleep(0.01)), Portion(records(30)))
+        slow = fold_of(lambda value, account: time.sleep(0.01))  # a handler that takes long
+        await apply(slow, Portion(records(30)))
         assert len(turns) >= 25 * module.PAUSE_TURNS
 
 

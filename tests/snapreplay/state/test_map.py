@@ -172,7 +172,7 @@ def test_a_key_of_another_type_is_refused_at_once(
     "make",
     [
         lambda: MapState(float, int),  # type: ignore[type-var]
-        lambda: MapState(str, 5),  # type: ignore[call-overload]
+        lambda: MapState(str, 5),  # type: ignore[call-overload] # 5 is no type
         lambda: MapState(str, dict, default=lambda: {"a": (1, 2)}),
         lambda: MapState(str, dict, default=lambda: {"a": object()}),
         lambda: MapState(str, int, default=str),  # type: ignore[arg-type]

@@ -145,7 +145,7 @@ def copied(value: Any) -> Any:
     if isinstance(value, msgspec.Struct | Data):
         names = getattr(value, "__struct_fields__", None) or ("x", "y")
         return type(value)(*(copied(getattr(value, name)) for name in names))
-    return float("nan") if value != value else value  # noqa: PLR0124 - NaN
+    return float("nan") if value != value else value  # noqa: PLR0124 - only NaN differs from itself
 
 
 class Node(msgspec.Struct, tag=True):

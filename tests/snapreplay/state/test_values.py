@@ -75,6 +75,6 @@ class Untagged(msgspec.Struct):
 def test_a_union_of_structs_needs_tags() -> None:
     """The hint names them all."""
     with pytest.raises(UsageError, match="must be tagged") as caught:
-        ValueCodec(Untagged | Account)  # type: ignore[arg-type]
+        ValueCodec(Untagged | Account)  # type: ignore[arg-type] # a union is no type
     assert caught.value.hint is not None
     assert "class Untagged(msgspec.Struct, tag=True), class Account(" in caught.value.hint

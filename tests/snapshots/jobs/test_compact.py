@@ -162,7 +162,7 @@ async def test_of_two_jobs_at_the_same_time_one_is_adopted(spark, broker, unique
         while len(offsets := await proposed()) < len(jobs):
             assert time.monotonic() < deadline
             assert all(job.poll() is None for job in jobs)
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.2)  # between two looks, under the deadline
         async with here.running() as service:
             service.control.adopt(0, offsets[0])
             ended = [await asyncio.to_thread(job.communicate) for job in jobs]
