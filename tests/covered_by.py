@@ -138,7 +138,7 @@ COVERED_BY: dict[str, tuple[str, str]] = {
         "tests/snapreplay/devbroker/test_node.py",
         "it raises them",
     ),
-    "snapreplay/state/key_index.py": (
+    "snapreplay/state/entry_index.py": (
         "tests/snapreplay/state/test_mapstore_ordered.py",
         "the order of a map's keys through all that happens to a batch",
     ),

@@ -9,7 +9,7 @@ from msgspec import MsgspecError
 
 from snapreplay.state.keys import K, KeyCodec
 from snapreplay.state.shards import Shards
-from snapreplay.state.sorted_keys import Bounds
+from snapreplay.state.sorted_entries import Bounds
 from snapreplay.state.values import ValueCodec
 
 V = TypeVar("V")

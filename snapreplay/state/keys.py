@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, get_args, get_origin
 import msgspec
 
 from snapreplay.errors import RecordError, UsageError
-from snapreplay.state.sorted_keys import Bounds
+from snapreplay.state.sorted_entries import Bounds
 from snapreplay.state.tuple_keys import (
     behind_prefix,
     is_tuple_key,
@@ -143,6 +143,15 @@ class KeyCodec(Generic[K]):
             return self.unpack(encoded)
         except msgspec.MsgspecError as error:
             raise self.misfit(encoded, error) from error
+
+    def of_items(self, items: list[Any]) -> list[K]:
+        """Return the keys of items of an `EntryIndex`. Raises as `decode`."""
+        if not self.sorts_encoded:
+            return items
+        try:
+            return list(map(self.unpack, items))
+        except msgspec.MsgspecError:
+            return list(map(self.decode, items))  # it names the key
 
     def misfit(self, encoded: bytes, cause: Exception) -> StoredValueUnreadable:
         """Return the error for a stored key that failed to `unpack`: the keys had another type."""

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 from snapreplay.counted import counted
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.contract import ENTRY_BYTES_MAX
+from snapreplay.state.entry_index import StoredPart
 from snapreplay.state.keys import K, KeyCodec
 from snapreplay.state.mapstore import MapStore
 from snapreplay.state.scheduled import ExpiringStore, check_expiry
-from snapreplay.state.sorted_keys import Bounds
+from snapreplay.state.sorted_entries import Bounds
 from snapreplay.state.staging import encoded_default
 from snapreplay.state.timers import Scheduler
 from snapreplay.state.values import ABSENT, DELETED, Missing, ValueCodec
@@ -181,9 +182,8 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         return len(self._store)
 
     def __iter__(self) -> Iterator[K]:
-        items, keys = self._store.in_order(), self._keys
-        found = map(keys.decode, items) if keys.sorts_encoded else items
-        return (key for key in found if key in self)
+        parts, keys_of = self._store.parts(), self._keys.of_items
+        return (key for part in parts for key in keys_of(part.keys) if key in self)
 
     def __repr__(self) -> str:
         value_type = getattr(self._values.type, "__name__", repr(self._values.type))
@@ -254,19 +254,19 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
             UsageError: the map is not ordered.
         """
         bounds = self._keys.bounds(Bounds(prefix, start, end), is_ordered=self._ordered)
-        return self._pairs(self._store.items.within(bounds, reverse=reverse))
+        return self._pairs(self._store.parts(bounds, reverse=reverse), self._store.version)
 
-    def _pairs(self, items: Iterator[Any]) -> Iterator[tuple[K, V]]:
-        """Entries of items of an index; see there."""
-        live, touch = self._live, self._touch
-        decode = self._keys.decode if self._keys.sorts_encoded else None
-        for item in items:
-            key, encoded = (item, None) if decode is None else (decode(item), item)
-            value: Any = live.get(key, ABSENT)
-            if value is ABSENT:
-                value = touch(key, ABSENT, encoded)
-            if value is not ABSENT and value is not DELETED:
-                yield key, value
+    def _pairs(self, parts: Iterator[StoredPart], version: int) -> Iterator[tuple[K, V]]:
+        """`version` of the store when it gave these parts."""
+        live, store, read = self._live, self._store, self._store.read
+        for items, column in parts:
+            keys = self._keys.of_items(items)
+            for key, item, below in zip(keys, items, column, strict=True):
+                value: Any = live.get(key, ABSENT)
+                if value is ABSENT:
+                    value = read(key, item, below) if store.version == version else self._touch(key)
+                if value is not ABSENT and value is not DELETED:
+                    yield key, value
 
     def schedule(self, key: K, at_ms: int, *, timer: str | None = None) -> None:
         """Set a timer of this key: its handler is called when stream time has reached `at_ms`, or before the next
@@ -321,7 +321,8 @@ class _Items(ItemsView[K, V]):
 
     def __iter__(self) -> Iterator[tuple[K, V]]:
         view: Any = self._mapping
-        pairs: Iterator[tuple[K, V]] = view._pairs(view._store.in_order())  # noqa: SLF001 - of the same module
+        store = view._store  # noqa: SLF001 - of the same module
+        pairs: Iterator[tuple[K, V]] = view._pairs(store.parts(), store.version)  # noqa: SLF001 - as above
         return pairs
 
     def __contains__(self, item: object) -> bool:

@@ -16,12 +16,18 @@ from msgspec import MsgspecError
 from snapreplay.state.committed import CommittedView
 from snapreplay.state.contract import Cursor, Sealed, ShardSlice, StateChanges, StoreSize
 from snapreplay.state.digest import DEFAULT_STORE, Digest
-from snapreplay.state.key_index import KeyIndex
+from snapreplay.state.entry_index import EntryIndex, Present, StoredPart
 from snapreplay.state.keys import UNENCODABLE, K, KeyCodec
+from snapreplay.state.readable import reading_all
 from snapreplay.state.shards import SHARD_COUNT, Shards, Slot
-from snapreplay.state.sorted_keys import Bounds, SortedKeys, with_keys
+from snapreplay.state.sorted_entries import (
+    PART_ENTRIES_MAX,
+    Bounds,
+    Part,
+    SortedEntries,
+    with_keys,
+)
 from snapreplay.state.staging import Encoded, Touched, encoding
-from snapreplay.state.stamp import bare
 from snapreplay.state.steps import Steps, all_of
 from snapreplay.state.unknown_store import unknown_store
 from snapreplay.state.values import ABSENT, DELETED, Missing, ValueCodec
@@ -30,8 +36,7 @@ if TYPE_CHECKING:
     from snapreplay.state.timers import Scheduler
     from snapreplay.state.timetable import Timetable
 
-CHECK_ENTRIES, CHECK_BYTES = 128, 64 * 1024
-"""Read in one step, which takes well below a millisecond."""
+EVERYTHING = Bounds()
 
 V = TypeVar("V")
 
@@ -45,7 +50,9 @@ class MapStore(Generic[K, V]):
             keys that are in it.
         added: net number of keys that `live` adds to the layers below it; counted by the view and
             `touch`.
+        decode_key: raises MsgspecError if the stored key is of another type.
         scheduler: sets the timers of its keys; None: the app has none.
+        version: changes with the layers below `live`.
         timetable: what is due in the whole state; None: nothing ever is.
     """
 
@@ -67,9 +74,11 @@ class MapStore(Generic[K, V]):
         self.view = view
         self.name = DEFAULT_STORE
         self.stream_time_ms = -1
+        self.version = 0
         self.live: dict[K, V | Literal[Missing.DELETED]] = {}
         self.added = 0
         self._keys, self._values = keys, values
+        self.decode_key: Callable[[bytes], K] = keys.unpack
         self._entry_bytes_max = entry_bytes_max
         # One per key of `live`, in the same order, with the value below `live`.
         self._places: list[Slot] = []
@@ -77,10 +86,10 @@ class MapStore(Generic[K, V]):
         self._staged: dict[bytes, bytes | None] = {}
         self._staged_places: list[Slot] = []
         self._staged_added = 0
-        self._sealed = False
+        self.is_sealed = False
         self._shards = Shards()
         # None: the map is not ordered.
-        self._index: KeyIndex[K] | None = KeyIndex(keys) if ordered else None
+        self._index: EntryIndex[K] | None = EntryIndex(keys) if ordered else None
         # Every record passes here: each attribute lookup less saves 2 %.
         self._pack_key, self._unpack = keys.pack, values.unpack
         self._lookups, self._mask = self._shards.lookups, self._shards.mask
@@ -89,15 +98,6 @@ class MapStore(Generic[K, V]):
         """It is the store of this name in a state of several stores; messages say so."""
         self.name = name
         self._keys.place = self._values.place = f"state.{name}"
-
-    @property
-    def decode_key(self) -> Callable[[bytes], K]:
-        """Raises MsgspecError: the stored key is of another type."""
-        return self._keys.unpack
-
-    @property
-    def is_sealed(self) -> bool:
-        return self._sealed
 
     @property
     def digest(self) -> Digest:
@@ -132,12 +132,12 @@ class MapStore(Generic[K, V]):
         self,
         key: K,
         value: V | Literal[Missing.ABSENT] = ABSENT,
-        encoded: bytes | None = None,
+        found: tuple[bytes, bytes | None] | None = None,
     ) -> V | Literal[Missing.ABSENT]:
         """Add a key that is not in `live` to it, with `value` or else the value of the layers below.
 
         Args:
-            encoded: the key, if the caller has it in this form as well.
+            found: the encoded key and its value in the layers below, if the caller has them.
 
         Returns:
             The value now in `live`; ABSENT, and nothing is added, if there is none.
@@ -146,14 +146,17 @@ class MapStore(Generic[K, V]):
             RecordError: msgpack cannot hold the key.
             StopError: the stored value does not have the declared type.
         """
-        if encoded is None:
+        if found is None:
             try:
                 encoded = self._pack_key(key)
             except UNENCODABLE as error:
                 raise self._keys.refusal(key, error) from error
-        index = crc32(encoded) & self._mask
-        # Saves every record a call: most batches are staged only once, at their end.
-        below = self._below(encoded, index) if self._staged else self._lookups[index](encoded)
+            index = crc32(encoded) & self._mask
+            # Saves every record a call: most batches are staged only once, at their end.
+            below = self._below(encoded, index) if self._staged else self._lookups[index](encoded)
+        else:
+            encoded, below = found
+            index = crc32(encoded) & self._mask
         if value is ABSENT:
             if below is None:
                 return ABSENT
@@ -176,50 +179,76 @@ class MapStore(Generic[K, V]):
         """The view has a key that it did not have."""
         self.added += 1
         if self._index is not None:
-            self._index.put(key, present=True, encoded=encoded)
+            encoded = self._pack_key(key) if encoded is None else encoded
+            self._index.came(key, encoded, self._sealed_value(encoded))
 
     def went(self, key: K) -> None:
         """The view does not have a key any more."""
         self.added -= 1
         if self._index is not None:
-            self._index.put(key, present=False)
+            self._index.went(key, self._pack_key(key))
 
-    def in_order(self) -> Iterator[Any]:
-        """Return every key at the time of the call as an item of a `KeyIndex`, in order: O(n log n), unless the map is
-        ordered.
+    def parts(self, bounds: Bounds = EVERYTHING, *, reverse: bool = False) -> Iterator[StoredPart]:
+        """Return the view's keys at the time of the call, as items of an `EntryIndex`, in order, each with its value
+        below `live`. Sorts all keys, O(n log n), unless the map is ordered; then it needs no bounds.
+
+        It holds until `version` changes: afterwards the values are old.
         """
-        if self._index is not None:
-            return self.items.within(Bounds())
-        present = self._present()
-        encoded: list[Any] = [key for key in self._shards if key not in present]
-        encoded.extend(key for key, is_present in present.items() if is_present)
-        if not self._keys.sorts_encoded:
-            encoded = list(map(self._keys.unpack, encoded))
-        encoded.sort()
-        return iter(encoded)
+        if self._index is None:
+            items = self._sorted_items()
+            starts = range(0, len(items), PART_ENTRIES_MAX)
+            keys = (items[start : start + PART_ENTRIES_MAX] for start in starts)
+        else:
+            found = self.entries.within(bounds, reverse=reverse)
+            if not self._staged:
+                return found
+            keys = (part.keys for part in found)
+        return (Part(some, self._values_below(some)) for some in keys)
 
-    def _present(self) -> dict[bytes, bool]:
-        """Whether the view has each key that the batch touched."""
-        present = {key: value is not None for key, value in self._staged.items()}
-        present.update(
-            (place[0], value is not DELETED)
-            for place, value in zip(self._places, self.live.values(), strict=True)
-        )
-        return present
+    def read(self, key: K, item: Any, below: bytes | None) -> V | Literal[Missing.ABSENT]:
+        """Return the value of an entry of `parts` that is not in `live`, and add it if a handler might change it in
+        place. Raises as `touch`.
+        """
+        if below is None:
+            return ABSENT
+        if not self._values.shareable:
+            encoded = item if self._keys.sorts_encoded else self._pack_key(key)
+            return self.touch(key, ABSENT, (encoded, below))
+        try:
+            return self._unpack(below)
+        except MsgspecError as error:
+            return self._values.unpack_past_stamp(key, below, error)
+
+    def _sorted_items(self) -> list[Any]:
+        present = {encoded: is_present for encoded, _, is_present in self._present()}
+        encoded: list[Any] = [key for key in self._shards if key not in present]
+        encoded += (key for key, is_present in present.items() if is_present)
+        return sorted(encoded if self._keys.sorts_encoded else map(self._keys.unpack, encoded))
+
+    def _values_below(self, items: list[Any]) -> list[bytes | None]:
+        encoded = items if self._keys.sorts_encoded else map(self._pack_key, items)
+        return [self._below(key, crc32(key) & self._mask) for key in encoded]
+
+    def _present(self) -> Iterator[Present]:
+        """The keys that the batch touched; a later one of the same key counts."""
+        for encoded, value in self._staged.items():
+            yield encoded, self._sealed_value(encoded), value is not None
+        for (encoded, _, index), live in zip(self._places, self.live.values(), strict=True):
+            yield encoded, self._lookups[index](encoded), live is not DELETED
 
     @property
-    def items(self) -> SortedKeys[Any]:
+    def entries(self) -> SortedEntries[Any, bytes | None]:
         """Of the index of an ordered map. If they are not known yet, they are sorted now, in one go."""
         index = self._index
-        if index is not None and index.items is None:
+        if index is not None and index.entries is None:
             all_of(self.indexing())
-        if index is None or index.items is None:
+        if index is None or index.entries is None:
             raise AssertionError("the map is not ordered")
-        return index.items
+        return index.entries
 
     def indexing(self) -> Steps[None]:
         """See `Store`."""
-        if self._index is not None and self._index.items is None:
+        if self._index is not None and self._index.entries is None:
             yield from self._index.sorting(self._shards.by_shard(), self._present())
 
     def _below(self, encoded: bytes, index: int) -> bytes | None:
@@ -227,12 +256,18 @@ class MapStore(Generic[K, V]):
             return self._staged[encoded]
         return self._lookups[index](encoded)
 
+    def _sealed_value(self, encoded: bytes) -> bytes | None:
+        return self._lookups[crc32(encoded) & self._mask](encoded)
+
     # ------------------------------------------------------------------ the life of a batch
 
     def begin(self) -> None:
         """Forget the objects touched since the last staging, and what happened to them."""
         if self._index is not None:
-            self._index.rollback(zip(self.live, self._places, strict=True))
+            self._index.restore(
+                (key, self._lookups[index](key), below is not None)
+                for key, below, index in self._places
+            )
         self._forget_touched()
 
     def _forget_touched(self) -> None:
@@ -254,6 +289,7 @@ class MapStore(Generic[K, V]):
 
     def stage(self, encoded: Encoded) -> None:
         """The end of `staging`: everything that was touched is encoded and can be written."""
+        self.version += 1
         if self._staged:
             self._staged_places += [p for p in self._places if p[0] not in self._staged]
             self._staged.update(encoded)
@@ -268,13 +304,15 @@ class MapStore(Generic[K, V]):
         Raises:
             RuntimeError: a sealed batch is still waiting.
         """
-        if self._sealed:
+        if self.is_sealed:
             raise RuntimeError("a sealed batch waits: merge or drop it before the next seal")
         changes = self._staged
+        self.version += 1
+        yield from self._shards.writing(self._staged_places, changes)
         if self._index is not None:
             self._index.seal()
-        yield from self._shards.writing(self._staged_places, changes)
-        self._sealed = True
+            yield from self._index.writing(changes)
+        self.is_sealed = True
         self._forget_staged()
         return Sealed({self.name: changes} if changes else {}, self._shards.digest)
 
@@ -283,57 +321,34 @@ class MapStore(Generic[K, V]):
         Raises:
             RuntimeError: nothing is sealed.
         """
-        if not self._sealed:
+        if not self.is_sealed:
             raise RuntimeError("no sealed batch to merge")
         self._shards.keep()
-        self._sealed = False
+        self.is_sealed = False
         if self._index is not None:
             self._index.merge()
 
     def drop(self) -> None:
         touched = (*self._shards.waiting, *self._staged_places, *self._places)
         self._shards.undo()
-        self._sealed = False
+        self.version += 1
+        self.is_sealed = False
         self._forget_staged()
         self._forget_touched()
         if self._index is not None:
-            self._index.drop({e: self._lookups[n](e) is not None for e, _, n in touched})
+            values = ((key, self._lookups[index](key)) for key, _, index in touched)
+            self._index.drop((key, value, value is not None) for key, value in values)
 
     def _forget_staged(self) -> None:
         self._staged, self._staged_places, self._staged_added = {}, [], 0
 
     def checking(self, each_shard_max: int | None = None) -> Iterator[int]:
-        for index in range(self.shard_count):
-            entries = self._shards.entries(index, each_shard_max)
-            start = 0
-            while start < len(entries):
-                end, size_bytes = start, 0
-                while end < min(start + CHECK_ENTRIES, len(entries)) and size_bytes < CHECK_BYTES:
-                    size_bytes += len(entries[end][1])
-                    end += 1
-                self._check(index, entries[start:end])
-                yield end - start
-                start = end
-
-    def _check(self, index: int, entries: Iterable[tuple[bytes, bytes]]) -> None:
-        """An entry that was overwritten or deleted meanwhile does no harm."""
-        read_key, read = self._keys.unpack, self._unpack
-        for encoded, value in entries:
-            try:
-                key = read_key(encoded)
-            except MsgspecError as error:
-                if self._lookups[index](encoded) is not None:
-                    raise self._keys.misfit(encoded, error) from error
-                continue
-            try:
-                read(bare(value))
-            except Exception as error:  # whatever the user's type raises, a handler would meet it
-                if self._lookups[index](encoded) == value:
-                    raise self._values.misfit(key, error) from error
+        return reading_all(self._shards, self._keys, self._values, each_shard_max)
 
     # ------------------------------------------------------------------ snapshot and recovery
 
     def apply_changes(self, changes: StateChanges, cleared: Sequence[str] = ()) -> None:
+        self.version += 1
         if self.name in cleared:
             self._shards.reset(self.shard_count)
             if self._index is not None:
@@ -366,8 +381,9 @@ class MapStore(Generic[K, V]):
     def load(self, slices: Iterable[ShardSlice], store: str = DEFAULT_STORE) -> None:
         if store != self.name:
             raise unknown_store(store, self.name)
+        self.version += 1
         if self._index is not None:
-            self._index.items = None
+            self._index.entries = None
         self._shards.load(slices)
 
     def loaded(self) -> None:
@@ -379,6 +395,6 @@ class MapStore(Generic[K, V]):
             return CommittedView(self._keys, self._values, self._shards)
 
         def items(bounds: Bounds, *, reverse: bool = False) -> Iterator[Any]:
-            return with_keys(self.items, index.gone, bounds, reverse=reverse)
+            return with_keys(self.entries, index.gone, bounds, reverse=reverse)
 
         return CommittedView(self._keys, self._values, self._shards, items)

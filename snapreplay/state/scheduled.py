@@ -118,13 +118,13 @@ class ExpiringStore(ScheduledStore[K, V], Generic[K, V]):
         self,
         key: K,
         value: V | Literal[Missing.ABSENT] = ABSENT,
-        encoded: bytes | None = None,
+        found: tuple[bytes, bytes | None] | None = None,
     ) -> V | Literal[Missing.ABSENT]:
-        found = super().touch(key, value, encoded)
-        if found is not ABSENT:
+        now = super().touch(key, value, found)
+        if now is not ABSENT:
             below = self._places[-1][1]
             self._touched_ms[key] = None if below is None else touched_at(below)
-        return found
+        return now
 
     def refresh(self, key: K) -> None:
         """A key in `live`, which is not deleted, was touched now."""

@@ -92,14 +92,14 @@ class Shards:
         """Iterate over all encoded keys, in no order. Must not be continued after a write."""
         return chain.from_iterable(self.by_shard())
 
-    def by_shard(self) -> Iterator[Iterable[bytes]]:
-        """The encoded keys of one shard after the other. Must not be continued after a write."""
+    def by_shard(self) -> Iterator[Mapping[bytes, bytes]]:
+        """The entries of one shard after the other. Must not be continued after a write."""
         for shard, target in zip(self._shards, self._targets, strict=True):
             if target is shard:
                 yield shard
             else:
-                below = [k for k in shard if k not in target]
-                yield below + [k for k, v in target.items() if v is not None]
+                merged = {**shard, **target}
+                yield {key: value for key, value in merged.items() if value is not None}
 
     def writing(self, places: Sequence[Slot], changes: dict[bytes, bytes | None]) -> Steps[None]:
         """Apply a batch, digest included. Lookups see it at once. `keep` makes it the last committed batch;

@@ -48,9 +48,9 @@ ELSEWHERE = {
     "test_a_port_of_ones_own_is_kept_or_refused",
     "snapreplay/state/unknown_store.py::unknown_store": "tests/snapreplay/state/test_unknown_store.py::"
     "test_a_store_that_nobody_declares_stops_the_partition_and_both_ways_out_lead_on",
-    "snapreplay/state/keys.py::KeyCodec.bounds": "tests/snapreplay/state/test_sorted_keys.py::"
+    "snapreplay/state/keys.py::KeyCodec.bounds": "tests/snapreplay/state/test_sorted_entries.py::"
     "test_a_map_that_keeps_no_order_has_no_ranges",
-    "snapreplay/state/keys.py::KeyCodec._check_bound": "tests/snapreplay/state/test_sorted_keys.py::"
+    "snapreplay/state/keys.py::KeyCodec._check_bound": "tests/snapreplay/state/test_sorted_entries.py::"
     "test_a_bound_of_another_type_is_refused",
     "service/core/refusals.py::duplicate_instance": "tests/service/test_two_processes.py::"
     "test_the_older_of_two_with_one_instance_id_steps_down_until_it_is_alone",

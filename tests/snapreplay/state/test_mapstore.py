@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from snapreplay.errors import DamagedError, RecordError
+from snapreplay.state import entry_index as index_module
 from snapreplay.state import shards as shards_module
 from snapreplay.state import staging as staging_module
 from snapreplay.state.contract import Cursor, Sealed, StateChanges, Store
@@ -58,7 +59,11 @@ def fold(entries: dict[bytes, bytes], stores: StateChanges) -> dict[bytes, bytes
 @contextmanager
 def one_key_a_step() -> Iterator[None]:
     """So that there is something between."""
-    with patch.object(staging_module, "BLOCK", 1), patch.object(shards_module, "BLOCK", 1):
+    with (
+        patch.object(staging_module, "BLOCK", 1),
+        patch.object(shards_module, "BLOCK", 1),
+        patch.object(index_module, "BLOCK", 1),
+    ):
         yield
 
 

@@ -1,5 +1,6 @@
 """A map that keeps its keys in order, through all that happens to a batch."""
 
+from contextlib import ExitStack
 from itertools import islice
 from unittest.mock import patch
 
@@ -7,8 +8,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from snapreplay.state import sorted_keys
-from tests.snapreplay.state.test_mapstore import KEYS, Machine
+from snapreplay.state import sorted_entries
+from snapreplay.state.map import MapState
+from snapreplay.state.steps import all_of
+from tests.snapreplay.state.test_mapstore import KEYS, Machine, pack
 
 
 class OrderedMachine(Machine):
@@ -17,12 +20,13 @@ class OrderedMachine(Machine):
     ordered = True
 
     def __init__(self) -> None:
-        self.small = patch.object(sorted_keys, "BLOCK_KEYS", 4)
-        self.small.start()
+        self.small = ExitStack()
+        self.small.enter_context(patch.object(sorted_entries, "BLOCK_ENTRIES", 4))
+        self.small.enter_context(patch.object(sorted_entries, "FIRST_PART_ENTRIES", 2))
         super().__init__()
 
     def teardown(self) -> None:
-        self.small.stop()
+        self.small.close()
 
     @rule(
         start=KEYS | st.none(),
@@ -31,6 +35,7 @@ class OrderedMachine(Machine):
         reverse=st.booleans(),
         puts=st.lists(KEYS, max_size=2),
         deletes=st.lists(KEYS, max_size=2),
+        then=st.sampled_from([None, "begin", "stage"]),
     )
     def read_a_range(
         self,
@@ -40,8 +45,11 @@ class OrderedMachine(Machine):
         reverse: bool,
         puts: list[str],
         deletes: list[str],
+        then: str | None,
     ) -> None:
-        """After its first entry others come and go: it has those that were there and are not deleted."""
+        """After its first entry others come and go, and perhaps its call ends: it has those that were there and are not
+        deleted, with their values of now.
+        """
         found = self.state.range(prefix=prefix, start=start, end=end, reverse=reverse)
         wanted = sorted(
             (
@@ -58,6 +66,8 @@ class OrderedMachine(Machine):
             self.put(key, {"n": 9})
         for key in deletes:
             self.delete(key)
+        if then is not None:
+            getattr(self, then)()
         read += found
         assert [key for key, _ in read[1:]] == [k for k in wanted[1:] if k in self.live]
         assert [key for key, _ in read[:1]] == wanted[:1]
@@ -66,13 +76,19 @@ class OrderedMachine(Machine):
     @rule()
     def forget_the_order(self) -> None:
         """As a restore does; it is found again at the first use."""
-        self.store._index.items = None
+        self.store._index.entries = None
 
     @invariant()
     def the_order_has_no_other_keys(self) -> None:
-        """Those that were rolled back would only be skipped, and stay for ever."""
-        index = self.store.items
-        assert list(index.between(index.start, index.end)) == sorted(self.live)
+        """Those that were rolled back would only be skipped, and stay for ever. The values are those of the shards."""
+        index = self.store.entries
+        found = {
+            key: value
+            for part in index.between(index.start, index.end)
+            for key, value in zip(*part, strict=True)
+        }
+        assert list(found) == sorted(self.live)
+        assert found == {key: self.store._sealed_value(pack(key)) for key in found}
 
     @rule(start=KEYS | st.none(), end=KEYS | st.none(), reverse=st.booleans())
     def read_a_committed_range(self, start: str | None, end: str | None, reverse: bool) -> None:
@@ -91,6 +107,27 @@ class OrderedMachine(Machine):
     @invariant()
     def the_replica_is_in_order(self) -> None:
         assert list(self.replicated) == sorted(self.committed)
+
+
+def test_a_value_that_cannot_be_changed_in_place_is_not_kept() -> None:
+    """A range of such values costs nothing when the batch ends. It shows the batch in progress nevertheless."""
+    state: MapState[tuple[str, int], int] = MapState(tuple[str, int], int, ordered=True)
+    store = state.__snapreplay_store__()
+    state.update({("tea", n): n for n in range(20)})
+    all_of(store.staging())
+    all_of(store.sealing())
+    store.merge()
+    assert dict(state.range(prefix=("tea",))) == {("tea", n): n for n in range(20)}
+    assert not store.live
+    state["tea", 3], state["tea", 30] = 33, 30
+    del state["tea", 4]
+    all_of(store.staging())  # in the middle of the batch: what follows lies on top
+    state["tea", 5] = 55
+    del state["tea", 6]
+    wanted = {("tea", n): n for n in (*range(20), 30) if n not in (4, 6)}
+    wanted |= {("tea", 3): 33, ("tea", 5): 55}
+    assert list(state.range()) == sorted(wanted.items())
+    assert dict(state.items()) == wanted
 
 
 TestOrdered = OrderedMachine.TestCase

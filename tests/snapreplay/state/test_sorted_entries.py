@@ -1,6 +1,7 @@
 """Keys in order, against a sorted list."""
 
 import random
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any
 from unittest.mock import patch
@@ -10,40 +11,66 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapreplay.errors import RecordError, UsageError
-from snapreplay.state import sorted_keys as module
+from snapreplay.state import sorted_entries as module
 from snapreplay.state.map import MapState
-from snapreplay.state.sorted_keys import Bounds, SortedKeys, sorting
+from snapreplay.state.sorted_entries import Bounds, Part, SortedEntries, sorting
 from snapreplay.state.steps import all_of
 
 STEPS = st.lists(st.tuples(st.integers(0, 30), st.booleans(), st.booleans()), max_size=80)
 
 
+def entries_of(parts: Iterable[Part[Any, Any]]) -> list[tuple[Any, Any]]:
+    return [entry for part in parts for entry in zip(*part, strict=True)]
+
+
 @given(STEPS, st.integers(1, 4))
-def test_what_is_being_read_does_not_change(steps: Any, block_keys: int) -> None:
-    """Keys come and go, wanted or not; some readers begin in between and end last."""
-    with patch.object(module, "BLOCK_KEYS", block_keys):
-        keys: SortedKeys[int] = SortedKeys()
-        model: set[int] = set()
+def test_what_is_being_read_does_not_change(steps: Any, block_entries: int) -> None:
+    """Keys come and go, wanted or not; some readers begin in between and end last. They see the keys that there were,
+    with any value.
+    """
+    with (
+        patch.object(module, "BLOCK_ENTRIES", block_entries),
+        patch.object(module, "FIRST_PART_ENTRIES", 1),
+    ):
+        entries: SortedEntries[int, int] = SortedEntries()
+        model: dict[int, int] = {}
         readers: list[tuple[Any, list[int]]] = []
-        for key, present, read in steps:
-            keys.put(key, present=present)
-            (model.add if present else model.discard)(key)
+        for number, (key, present, read) in enumerate(steps):
+            if present:
+                entries.put(key, number)
+                model[key] = number
+            else:
+                entries.remove(key)
+                model.pop(key, None)
             if read:
-                reader = keys.between(keys.start, keys.end, reverse=key % 2 == 0)
-                wanted = sorted(model, reverse=key % 2 == 0)
-                assert list(islice(reader, 1)) == wanted[:1]
+                reverse = key % 2 == 0
+                wanted = sorted(model, reverse=reverse)
+                now = entries_of(entries.between(entries.start, entries.end, reverse=reverse))
+                assert now == [(key, model[key]) for key in wanted]
+                reader = entries.between(entries.start, entries.end, reverse=reverse)
+                assert entries_of(islice(reader, 1)) == now[:1]
                 readers.append((reader, wanted[1:]))
         for reader, wanted in readers:
-            assert list(reader) == wanted
+            assert [key for key, _ in entries_of(reader)] == wanted
 
 
 @given(st.sets(st.integers(0, 50)), st.integers(0, 50), st.integers(0, 50), st.booleans())
 def test_bounds_are_half_open(given_keys: set[int], start: int, end: int, reverse: bool) -> None:
     """Also where they are not among the keys, or the wrong way round."""
-    with patch.object(module, "BLOCK_KEYS", 4):
-        keys: SortedKeys[int] = all_of(sorting([[key] for key in given_keys]))
-        found = list(keys.within(Bounds(None, start, end), reverse=reverse))
-    assert found == sorted((k for k in given_keys if start <= k < end), reverse=reverse)
+    with patch.object(module, "BLOCK_ENTRIES", 4):
+        entries: SortedEntries[int, int] = all_of(sorting([{key: -key} for key in given_keys]))
+        found = entries_of(entries.within(Bounds(None, start, end), reverse=reverse))
+    wanted = sorted((k for k in given_keys if start <= k < end), reverse=reverse)
+    assert found == [(key, -key) for key in wanted]
+
+
+def test_a_range_is_read_in_parts_that_grow() -> None:
+    """So ten entries cost about ten, and a thousand are read many at a time, across blocks."""
+    entries: SortedEntries[int, int] = all_of(sorting([dict.fromkeys(range(2000), 0)]))
+    sizes = [len(part.keys) for part in entries.between(entries.start, entries.end)]
+    assert sizes[:5] == [8, 16, 32, 64, 64]
+    assert max(sizes) == 64
+    assert sum(sizes) == 2000
 
 
 TEXTS = st.sampled_from(["", "a", "a\0", "a\0\0", "a\x01", "aa", "b", "\0"])
@@ -74,7 +101,7 @@ def test_a_range_of_tuples_is_that_of_python(
     all_of(store.staging())
     all_of(store.sealing())
     store.merge()
-    store._index.items = None  # type: ignore[union-attr] # as after a restore
+    store._index.entries = None  # type: ignore[union-attr] # as after a restore
     assert [key for key, _ in store.committed_view().range(**bounds)] == wanted
     assert list(store.committed_view()) == list(state) == sorted(given_keys)
 
@@ -85,11 +112,13 @@ def test_many_keys_are_sorted_in_small_steps() -> None:
     shuffled = random.Random(1).sample(numbers, len(numbers))
     for came in (numbers, shuffled, numbers[::-1]):
         with patch.object(module, "sorted_bucket", wraps=module.sorted_bucket) as sorting_one:
-            keys: SortedKeys[str] = all_of(sorting([came[n::1024] for n in range(1024)]))
+            groups = [{key: f"value of {key}" for key in came[n::1024]} for n in range(1024)]
+            entries: SortedEntries[str, str] = all_of(sorting(groups))
         largest = max(len(call.args[0]) for call in sorting_one.mock_calls)
-        assert largest <= 6 * module.BLOCK_KEYS
+        assert largest <= 6 * module.BLOCK_ENTRIES
         assert len(sorting_one.mock_calls) > 100
-        assert list(keys.between(keys.start, keys.end)) == numbers
+        found = entries_of(entries.between(entries.start, entries.end))
+        assert found == [(key, f"value of {key}") for key in numbers]
 
 
 @pytest.mark.parametrize(

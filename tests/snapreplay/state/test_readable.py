@@ -7,7 +7,7 @@ import pytest
 
 from snapreplay.state.contract import StateChanges, Store
 from snapreplay.state.map import MapState
-from snapreplay.state.mapstore import CHECK_BYTES, CHECK_ENTRIES
+from snapreplay.state.readable import CHECK_BYTES, CHECK_ENTRIES
 from snapreplay.state.steps import all_of
 from snapreplay.state.values import StoredValueUnreadable
 

@@ -1,0 +1,144 @@
+"""The entries of an ordered map in the order of their keys. Pure.
+
+The keys are those of the newest layer, the batch in progress included; the values are those of the shards, which have
+the sealed batch and all before it. A key that is new in the batch in progress has no value here.
+
+The items of the index are the keys; of a map with tuples as keys they are the encoded keys, because these have the
+same order. They are the very bytes that the shards hold, so they take no memory of their own, and they are sorted in a
+third of the time (measured).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any, Generic
+
+from msgspec import MsgspecError
+
+from snapreplay.state.keys import K, KeyCodec
+from snapreplay.state.sorted_entries import Part, SortedEntries, sorting
+from snapreplay.state.steps import Steps
+
+BLOCK = 512
+"""Values written in one step."""
+
+StoredPart = Part[Any, bytes | None]
+"""Items of an index, and their stored values."""
+
+Present = tuple[bytes, bytes | None, bool]
+"""Of a key: encoded, its value in the shards, whether the view has it."""
+
+
+class EntryIndex(Generic[K]):
+    """Follows a map through the life of its batches, see `Store`.
+
+    Attributes:
+        entries: all of them; None: not known yet, as after a restore.
+    """
+
+    def __init__(self, keys: KeyCodec[K]) -> None:
+        self.entries: SortedEntries[Any, bytes | None] | None = SortedEntries()
+        self._keys = keys
+        # Since the last seal; in the sealed batch.
+        self._gone, self._sealed_gone = set[Any](), set[Any]()
+
+    @property
+    def gone(self) -> set[Any]:
+        """Items of keys that are committed still, and of some that are not."""
+        return self._gone | self._sealed_gone
+
+    def clear(self) -> None:
+        self.entries = SortedEntries()
+        self._gone, self._sealed_gone = set(), set()
+
+    def came(self, key: K, encoded: bytes, value: bytes | None) -> None:
+        """The view has a key that it did not have. `value`: what the shards have."""
+        if self.entries is not None:
+            self.entries.put(encoded if self._keys.sorts_encoded else key, value)
+
+    def went(self, key: K, encoded: bytes) -> None:
+        """The view does not have a key any more."""
+        item: Any = encoded if self._keys.sorts_encoded else key
+        self._gone.add(item)
+        if self.entries is not None:
+            self.entries.remove(item)
+
+    def restore(self, touched: Iterable[Present]) -> None:
+        """These keys and their values are again as they were."""
+        if self.entries is not None:
+            self._restore(self.entries, touched)
+
+    def seal(self) -> None:
+        self._gone, self._sealed_gone = set(), self._gone
+
+    def writing(self, changes: Mapping[bytes, bytes | None]) -> Steps[None]:
+        """The shards have these values now."""
+        entries, writes = self.entries, iter(changes.items())
+        while entries is not None and (block := list(islice(writes, BLOCK))):
+            self._write(entries, block)
+            yield
+
+    def merge(self) -> None:
+        self._sealed_gone = set()
+
+    def drop(self, touched: Iterable[Present]) -> None:
+        """These are the keys that were touched since the last merge."""
+        self._gone, self._sealed_gone = set(), set()
+        self.restore(touched)
+
+    def apply(self, changes: Mapping[bytes, bytes | None]) -> None:
+        if self.entries is not None:
+            try:
+                self._write(self.entries, changes.items())
+            except MsgspecError:
+                self.entries = None  # the keys have another type now: `checking` names one
+
+    def sorting(
+        self, shards: Iterable[Mapping[bytes, bytes]], present: Iterable[Present]
+    ) -> Steps[None]:
+        """Make them known.
+
+        Args:
+            shards: the encoded entries below the batch in progress.
+            present: the keys that the batch in progress touched.
+
+        Raises:
+            StoredValueUnreadable: a key is of another type.
+        """
+        entries = yield from sorting(map(self._items_of, shards))
+        self._restore(entries, present)
+        self.entries = entries
+
+    def _restore(
+        self, entries: SortedEntries[Any, bytes | None], touched: Iterable[Present]
+    ) -> None:
+        for encoded, value, is_present in touched:
+            item = encoded if self._keys.sorts_encoded else self._keys.unpack(encoded)
+            if is_present:
+                entries.put(item, value)
+            else:
+                entries.remove(item)
+
+    def _write(
+        self,
+        entries: SortedEntries[Any, bytes | None],
+        changes: Iterable[tuple[bytes, bytes | None]],
+    ) -> None:
+        for encoded, value in changes:
+            item = encoded if self._keys.sorts_encoded else self._keys.unpack(encoded)
+            if value is None:
+                entries.remove(item)
+            else:
+                entries.put(item, value)
+
+    def _items_of(self, shard: Mapping[bytes, bytes]) -> Mapping[Any, bytes | None]:
+        if self._keys.sorts_encoded:
+            return shard
+        unpack, entries = self._keys.unpack, dict[K, bytes | None]()
+        for encoded, value in shard.items():
+            try:
+                entries[unpack(encoded)] = value
+            except MsgspecError as error:
+                raise self._keys.misfit(encoded, error) from error
+        return entries

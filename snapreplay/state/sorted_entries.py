@@ -1,0 +1,242 @@
+"""The entries of a map in the order of their keys, kept up while keys come and go. Pure.
+
+Blocks of some hundred entries: a key that comes or goes moves only those of its block. The keys and the values of a
+block are two lists, because a slice of a list touches many objects at once: the memory of all of them is awaited
+together, which one lookup after the other in a dict cannot do. The keys that are being read are never changed: a block
+that a reader may hold is copied before the first key that comes or goes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import merge
+from itertools import groupby, islice
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from snapreplay.state.steps import Steps
+
+K = TypeVar("K", bound=Any)
+V = TypeVar("V")
+
+BLOCK_ENTRIES = 512
+"""A block is split when it has twice as many."""
+
+FIRST_PART_ENTRIES, PART_ENTRIES_MAX = 8, 64
+"""Entries of the first part of a range; each part has twice as many as the one before, up to the second figure."""
+
+_SAMPLES, _BUCKETS = 4096, 1024
+"""Keys that say how to distribute all others before they are sorted; groups of them at most."""
+
+
+class Place(NamedTuple):
+    """Between two entries: before entry `at` of a block."""
+
+    block: int
+    at: int
+
+
+class Bounds(NamedTuple):
+    """Of a range: keys that begin with `prefix`, and with `start <= key < end`. None bounds nothing."""
+
+    prefix: Any = None
+    start: Any = None
+    end: Any = None
+
+
+class Part(NamedTuple, Generic[K, V]):
+    """Of a range: some keys, in order, and their values. Not empty."""
+
+    keys: list[K]
+    values: list[V]
+
+
+class SortedEntries(Generic[K, V]):
+    """Each key once. Memory: 16 bytes per key, and the keys and values."""
+
+    def __init__(self, blocks: Iterable[Part[K, V]] = ()) -> None:
+        """`blocks`: each in order, and all of them in order."""
+        self._blocks = list(blocks)
+        self._lasts = [block.keys[-1] for block in self._blocks]
+        # A block is our own if it was made or copied since the last read began.
+        self._reads = 0
+        self._made_at = [0] * len(self._blocks)
+
+    def put(self, key: K, value: V) -> None:
+        """Have the key with this value, whatever was before."""
+        number = bisect_left(self._lasts, key)
+        if number == len(self._blocks):
+            self._append(key, value)
+            return
+        keys, values = self._blocks[number]
+        at = bisect_left(keys, key)
+        if keys[at] == key:
+            values[at] = value
+            return
+        keys, values = self._own(number)
+        keys.insert(at, key)
+        values.insert(at, value)
+        self._split_if_large(number)
+
+    def remove(self, key: K) -> None:
+        """Do not have the key, whatever was before."""
+        number = bisect_left(self._lasts, key)
+        if number == len(self._blocks):
+            return
+        keys = self._blocks[number].keys
+        at = bisect_left(keys, key)
+        if keys[at] != key:
+            return
+        keys, values = self._own(number)
+        del keys[at], values[at]
+        if keys:
+            self._lasts[number] = keys[-1]
+        else:
+            del self._blocks[number], self._lasts[number], self._made_at[number]
+
+    def before(self, key: K) -> Place:
+        """Return the place before the first key that is not smaller than this one."""
+        number = bisect_left(self._lasts, key)
+        if number == len(self._blocks):
+            return self.end
+        return Place(number, bisect_left(self._blocks[number].keys, key))
+
+    def behind(self, part: Any, part_of: Callable[[K], Any]) -> Place:
+        """Return the place behind all keys with `part_of(key) <= part`, which must grow as the keys do."""
+        number = bisect_right(self._lasts, part, key=part_of)
+        if number == len(self._blocks):
+            return self.end
+        return Place(number, bisect_right(self._blocks[number].keys, part, key=part_of))
+
+    @property
+    def start(self) -> Place:
+        return Place(0, 0)
+
+    @property
+    def end(self) -> Place:
+        return Place(len(self._blocks), 0)
+
+    def within(self, bounds: Bounds, *, reverse: bool = False) -> Iterator[Part[K, V]]:
+        """As `between`, by values."""
+        first, behind = self.start, self.end
+        if bounds.prefix is not None:
+            length = len(bounds.prefix)
+            first = self.before(bounds.prefix)
+            behind = self.behind(bounds.prefix, lambda key: key[:length])
+        if bounds.start is not None:
+            first = max(first, self.before(bounds.start))
+        if bounds.end is not None:
+            behind = min(behind, self.before(bounds.end))
+        return self.between(first, behind, reverse=reverse) if first < behind else iter(())
+
+    def between(self, start: Place, end: Place, *, reverse: bool = False) -> Iterator[Part[K, V]]:
+        """Iterate over the keys between two places as they are now, whatever comes or goes meanwhile. The values are
+        those at the time when their part is read.
+        """
+        self._reads += 1
+        blocks = self._blocks[start.block : end.block + 1]
+        end_in_last = end.at if end.block < len(self._blocks) else None
+        return _parts(blocks, start.at, end_in_last, reverse=reverse)
+
+    def _own(self, number: int) -> Part[K, V]:
+        if self._made_at[number] != self._reads:
+            keys, values = self._blocks[number]
+            self._blocks[number] = Part(keys.copy(), values.copy())
+            self._made_at[number] = self._reads
+        return self._blocks[number]
+
+    def _append(self, key: K, value: V) -> None:
+        if not self._blocks:
+            self._blocks, self._lasts, self._made_at = [Part([key], [value])], [key], [self._reads]
+            return
+        last = len(self._blocks) - 1
+        keys, values = self._own(last)
+        keys.append(key)
+        values.append(value)
+        self._lasts[last] = key
+        self._split_if_large(last)
+
+    def _split_if_large(self, number: int) -> None:
+        block = self._blocks[number]
+        if len(block.keys) >= 2 * BLOCK_ENTRIES:
+            self._blocks[number : number + 1] = blocks_of(*block)
+            self._lasts.insert(number, block.keys[BLOCK_ENTRIES - 1])
+            self._made_at[number : number + 1] = [self._reads] * 2
+
+
+def blocks_of(keys: list[K], values: list[V]) -> list[Part[K, V]]:
+    starts = range(0, len(keys), BLOCK_ENTRIES)
+    return [Part(keys[n : n + BLOCK_ENTRIES], values[n : n + BLOCK_ENTRIES]) for n in starts]
+
+
+def with_keys(
+    entries: SortedEntries[K, Any], more: Iterable[K], bounds: Bounds, *, reverse: bool
+) -> Iterator[K]:
+    """Iterate over the keys of a range as they are now and over a few more, in order, each once."""
+    found = (key for part in entries.within(bounds, reverse=reverse) for key in part.keys)
+    others = sorted(more)
+    if not others:
+        return found
+    few = SortedEntries([Part(others, others)]).within(bounds, reverse=reverse)
+    also = (key for part in few for key in part.keys)
+    return (key for key, _ in groupby(merge(found, also, reverse=reverse)))
+
+
+def _parts(
+    blocks: list[Part[K, V]], first: int, end_in_last: int | None, *, reverse: bool
+) -> Iterator[Part[K, V]]:
+    size, last = FIRST_PART_ENTRIES, len(blocks) - 1
+    for number in range(last, -1, -1) if reverse else range(last + 1):
+        keys, values = blocks[number]
+        start = first if number == 0 else 0
+        end = end_in_last if number == last and end_in_last is not None else len(keys)
+        while start < end:
+            if reverse:
+                low = max(start, end - size)
+                yield Part(keys[low:end][::-1], values[low:end][::-1])
+                end = low
+            else:
+                high = min(start + size, end)
+                yield Part(keys[start:high], values[start:high])
+                start = high
+            size = min(2 * size, PART_ENTRIES_MAX)
+
+
+def sorting(groups: Iterable[Mapping[K, V]]) -> Steps[SortedEntries[K, V]]:
+    """Sort entries that come in groups, each key once, in steps of about a millisecond: a million in one go would take
+    a second. Some of the keys say which of the others lie together.
+    """
+    parts: list[Mapping[K, V]] = []
+    for group in groups:
+        parts.append(group)
+        yield
+    count = sum(map(len, parts))
+    apart = max(1, count // _SAMPLES)
+    samples: list[K] = []
+    for number, part in enumerate(parts):
+        # Not the first one of each group: they came in some order.
+        samples += islice(part, number % apart, None, apart)
+        yield
+    samples.sort()
+    in_bucket = max(1, len(samples) * BLOCK_ENTRIES // max(1, count), len(samples) // _BUCKETS)
+    borders = samples[in_bucket::in_bucket]
+    buckets: list[dict[K, V]] = [{} for _ in range(len(borders) + 1)]
+    yield
+    parts.reverse()
+    while parts:
+        # What was taken is freed at once: all of it together would take 10 ms (measured).
+        for key, value in parts.pop().items():
+            buckets[bisect_right(borders, key)][key] = value
+        yield
+    blocks: list[Part[K, V]] = []
+    buckets.reverse()
+    while buckets:
+        blocks += sorted_bucket(buckets.pop())
+        yield
+    return SortedEntries(blocks)
+
+
+def sorted_bucket(bucket: Mapping[K, V]) -> list[Part[K, V]]:
+    """Returns the blocks of these entries, in order."""
+    keys = sorted(bucket)
+    return blocks_of(keys, list(map(bucket.__getitem__, keys)))
