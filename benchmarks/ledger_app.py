@@ -1,9 +1,12 @@
 """The program under measurement, a running total per key, as for every peer.
 
-Values of about 95 bytes, state per key {count, sum, last timestamp}, one output per record.
+Values of about 95 bytes, state per key {count, sum, last timestamp}, one output per record. With `BENCH_ORDERED=1` in
+the environment the map keeps its keys in order.
 """
 
 from __future__ import annotations
+
+import os
 
 import msgspec
 
@@ -33,12 +36,13 @@ class Balance(msgspec.Struct):
 
 
 payments = Topic("bench-in", key=utf8, value=json(Payment))
+ORDERED = os.environ.get("BENCH_ORDERED") == "1"
 balances = Topic("bench-out", key=utf8, value=json(Balance))
 app = App(
     "bench",
     inputs=[payments],
     outputs=[balances],
-    state=lambda: MapState(str, Account, default=Account),
+    state=lambda: MapState(str, Account, default=Account, ordered=ORDERED),
 )
 
 

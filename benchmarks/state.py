@@ -13,9 +13,9 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import accumulate, islice
+from itertools import accumulate, islice, product
 from statistics import median
-from typing import Any
+from typing import Any, get_args
 from zlib import crc32
 
 import msgspec
@@ -72,6 +72,10 @@ def change_stores(state: Any, updates: list[tuple[str, int]]) -> None:
 Change = Callable[[Any, list[tuple[str, int]]], None]
 SUBJECTS: dict[str, tuple[Callable[[], Any], Change]] = {
     "Struct": (lambda: MapState(str, Account, default=Account), change_struct),
+    "ordered": (
+        lambda: MapState(str, Account, default=Account, ordered=True),
+        change_struct,
+    ),
     "dict": (
         lambda: MapState(str, dict, default=lambda: {"count": 0, "total": 0, "last_ms": 0}),
         change_dict,
@@ -230,49 +234,74 @@ def measure_restore(keys: int, chunks: list[bytes], rounds: int) -> None:
     )
 
 
+KEYS: tuple[tuple[Any, Callable[[int], Any]], ...] = (
+    (str, lambda n: f"acct-{n:08d}"),
+    (tuple[str, int], lambda n: (f"shop-{n // 100:06d}", n)),
+    (tuple[str, str], lambda n: (f"shop-{n // 100:06d}", f"item-{n % 100:02d}")),
+)
+VALUES: tuple[tuple[type, Callable[[int], Any]], ...] = (
+    (int, lambda n: STAMP_MS + n),
+    (Account, lambda n: Account(n, n * 7, STAMP_MS + n)),
+)
+
+
+def restored(key_type: Any, value_type: Any, entries: list[tuple[Any, Any]]) -> MapState[Any, Any]:
+    """Returns an ordered map as it is after a restore, before its keys are sorted."""
+    view: MapState[Any, Any] = MapState(key_type, value_type, ordered=True)
+    store = view.__snapreplay_store__()
+    for start in range(0, len(entries), BATCH):
+        store.begin()
+        view.update(entries[start : start + BATCH])
+        all_of(store.staging())
+        all_of(store.sealing())
+        store.merge()
+    copied: MapState[Any, Any] = MapState(key_type, value_type, ordered=True)
+    cursor = store.mark()
+    while slices := all_of(cursor.slicing(1 << 22)):
+        copied.__snapreplay_store__().load(slices)
+    return copied
+
+
 def measure_ranges(keys: int, rounds: int, seed: int) -> None:
     """Measure 100 entries of an ordered map from a random key on, and sorting its keys after a restore, in steps."""
-    makers: tuple[tuple[Any, Callable[[int], Any]], ...] = (
-        (str, lambda n: f"acct-{n:08d}"),
-        (tuple[str, int], lambda n: (f"shop-{n // 100:06d}", n)),
-    )
-    for key_type, made in makers:
-        view: MapState[Any, int] = MapState(key_type, int, ordered=True)
+    for (key_type, made_key), (value_type, made_value) in product(KEYS, VALUES):
+        numbers = random.Random(seed).sample(range(keys), keys)
+        keys_of = list(map(made_key, numbers))
+        values_of = map(made_value, numbers)
+        view = restored(key_type, value_type, list(zip(keys_of, values_of, strict=True)))
         store = view.__snapreplay_store__()
-        keys_of = list(map(made, range(keys)))
-        random.Random(seed).shuffle(keys_of)
-        for start in range(0, keys, BATCH):
-            store.begin()
-            view.update((key, 1) for key in keys_of[start : start + BATCH])
-            all_of(store.staging())
-            all_of(store.sealing())
-            store.merge()
-        copied: MapState[Any, int] = MapState(key_type, int, ordered=True)
-        restored = copied.__snapreplay_store__()
-        cursor = store.mark()
-        while slices := all_of(cursor.slicing(1 << 22)):
-            restored.load(slices)
         gc.freeze()
         gc.set_threshold(5_000, 8, 2)  # as the service does
-        laps, steps, random_ = Laps(), restored.indexing(), random.Random(seed)
+        laps, steps, random_ = Laps(), store.indexing(), random.Random(seed)
         while True:
             with laps.lap("sorting"):
                 if next(steps, laps) is laps:
                     break
-        for _ in range(rounds):
-            start_key = random_.choice(keys_of)
-            for name in ("range", "again"):
-                restored.begin()
-                with laps.lap(name):
-                    read = sum(1 for _ in islice(copied.range(start=start_key), 100))
-                assert read > 0
-        gc.unfreeze()
         sorting = laps.seconds.pop("sorting")
+        for _ in range(rounds):
+            start = random_.choice(keys_of)
+            for name in ("range", "again"):
+                store.begin()
+                with laps.lap(name):
+                    _read_100(view, start)
+            start = random_.choice(keys_of)
+            with laps.lap("view"):
+                _read_100(store.committed_view(), start)
+        gc.unfreeze()
         print(
-            f"{keys:>9} keys of {getattr(key_type, '__name__', key_type)}, 100 entries,"
+            f"{keys:>9} keys of {_name(key_type)}, values {_name(value_type)}, 100 entries,"
             f" µs: {laps.microseconds(1)}; sorting {sum(sorting):.2f} s,"
             f" longest step {max(sorting) * 1e3:.1f} ms"
         )
+
+
+def _read_100(entries: Any, start: Any) -> None:
+    read = sum(1 for _ in islice(entries.range(start=start), 100))
+    assert read > 0
+
+
+def _name(type_: Any) -> str:
+    return repr(type_) if get_args(type_) else type_.__name__
 
 
 def measure_fingerprint(rounds: int) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import MsgspecError
 
+from snapreplay.state.entry_index import StoredPart
 from snapreplay.state.keys import K, KeyCodec
 from snapreplay.state.shards import Shards
 from snapreplay.state.sorted_entries import Bounds
@@ -28,10 +29,10 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
         keys: KeyCodec[K],
         values: ValueCodec[V],
         shards: Shards,
-        items: Callable[..., Iterator[Any]] | None = None,
+        parts: Callable[..., Iterator[StoredPart]] | None = None,
     ) -> None:
-        """`items(bounds, reverse=…)`: of the index of an ordered map, in order, and some that are not committed."""
-        self._items = items
+        """`parts(bounds, reverse=…)`: of an ordered map, with what the shards have, which is not all committed."""
+        self._parts = parts
         self._keys = keys
         self._values = values
         self._shards = shards
@@ -51,20 +52,26 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
             RecordError: a bound of another type than the keys, or that cannot be encoded.
             UsageError: the map is not ordered.
         """
-        items = self._items
-        bounds = self._keys.bounds(Bounds(prefix, start, end), is_ordered=items is not None)
-        return self._pairs(items(bounds, reverse=reverse)) if items else iter(())
+        bounds = self._keys.bounds(Bounds(prefix, start, end), is_ordered=self._parts is not None)
+        return (
+            (key, self._value(key, stored)) for key, stored in self._found(bounds, reverse=reverse)
+        )
 
-    def _pairs(self, items: Iterator[Any]) -> Iterator[tuple[K, V]]:
-        return ((key, self._value(key, stored)) for key, stored in self._found(items))
+    def _found(self, bounds: Bounds, *, reverse: bool = False) -> Iterator[tuple[K, bytes]]:
+        """The committed entries of an ordered map."""
+        parts = iter(()) if self._parts is None else self._parts(bounds, reverse=reverse)
+        return self._committed(parts, self._shards.commits)
 
-    def _found(self, items: Iterator[Any]) -> Iterator[tuple[K, bytes]]:
-        """The keys of an index that are committed."""
-        keys, committed = self._keys, self._shards.committed_value
-        for item in items:
-            stored = committed(item if keys.sorts_encoded else keys.pack(item))
-            if stored is not None:
-                yield keys.decode(item) if keys.sorts_encoded else item, stored
+    def _committed(self, parts: Iterator[StoredPart], commits: int) -> Iterator[tuple[K, bytes]]:
+        """`commits` of the shards when they gave these parts: later ones are looked up."""
+        keys, shards = self._keys, self._shards
+        for items, column in parts:
+            encoded = items if keys.sorts_encoded else list(map(keys.pack, items))
+            values = shards.committed_values(encoded, column)
+            for key, known, value in zip(keys.of_items(items), encoded, values, strict=True):
+                now = value if shards.commits == commits else shards.committed_value(known)
+                if now is not None:
+                    yield key, now
 
     def _value(self, key: K, stored: bytes) -> V:
         try:
@@ -79,8 +86,8 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
         return self._shards.committed_digest.count
 
     def __iter__(self) -> Iterator[K]:
-        if self._items is not None:
-            return (key for key, _ in self._found(self._items(Bounds())))
+        if self._parts is not None:
+            return (key for key, _ in self._found(Bounds()))
         return map(self._keys.decode, self._shards.committed_keys())
 
     def _stored(self, key: object) -> bytes | None:

@@ -25,7 +25,7 @@ from snapreplay.state.sorted_entries import (
     Bounds,
     Part,
     SortedEntries,
-    with_keys,
+    with_others,
 )
 from snapreplay.state.staging import Encoded, Touched, encoding
 from snapreplay.state.steps import Steps, all_of
@@ -90,6 +90,8 @@ class MapStore(Generic[K, V]):
         self._shards = Shards()
         # None: the map is not ordered.
         self._index: EntryIndex[K] | None = EntryIndex(keys) if ordered else None
+        # What no handler can change in place is decoded again at the next range.
+        self._keeps_read = not values.shareable
         # Every record passes here: each attribute lookup less saves 2 %.
         self._pack_key, self._unpack = keys.pack, values.unpack
         self._lookups, self._mask = self._shards.lookups, self._shards.mask
@@ -129,15 +131,9 @@ class MapStore(Generic[K, V]):
     # ------------------------------------------------------------------ for the view
 
     def touch(
-        self,
-        key: K,
-        value: V | Literal[Missing.ABSENT] = ABSENT,
-        found: tuple[bytes, bytes | None] | None = None,
+        self, key: K, value: V | Literal[Missing.ABSENT] = ABSENT
     ) -> V | Literal[Missing.ABSENT]:
         """Add a key that is not in `live` to it, with `value` or else the value of the layers below.
-
-        Args:
-            found: the encoded key and its value in the layers below, if the caller has them.
 
         Returns:
             The value now in `live`; ABSENT, and nothing is added, if there is none.
@@ -146,17 +142,13 @@ class MapStore(Generic[K, V]):
             RecordError: msgpack cannot hold the key.
             StopError: the stored value does not have the declared type.
         """
-        if found is None:
-            try:
-                encoded = self._pack_key(key)
-            except UNENCODABLE as error:
-                raise self._keys.refusal(key, error) from error
-            index = crc32(encoded) & self._mask
-            # Saves every record a call: most batches are staged only once, at their end.
-            below = self._below(encoded, index) if self._staged else self._lookups[index](encoded)
-        else:
-            encoded, below = found
-            index = crc32(encoded) & self._mask
+        try:
+            encoded = self._pack_key(key)
+        except UNENCODABLE as error:
+            raise self._keys.refusal(key, error) from error
+        index = crc32(encoded) & self._mask
+        # Saves every record a call: most batches are staged only once, at their end.
+        below = self._below(encoded, index) if self._staged else self._lookups[index](encoded)
         if value is ABSENT:
             if below is None:
                 return ABSENT
@@ -211,13 +203,15 @@ class MapStore(Generic[K, V]):
         """
         if below is None:
             return ABSENT
-        if not self._values.shareable:
-            encoded = item if self._keys.sorts_encoded else self._pack_key(key)
-            return self.touch(key, ABSENT, (encoded, below))
         try:
-            return self._unpack(below)
+            value = self._unpack(below)
         except MsgspecError as error:
-            return self._values.unpack_past_stamp(key, below, error)
+            value = self._values.unpack_past_stamp(key, below, error)
+        if self._keeps_read:
+            encoded = item if self._keys.sorts_encoded else self._pack_key(key)
+            self.live[key] = value
+            self._places.append((encoded, below, crc32(encoded) & self._mask))
+        return value
 
     def _sorted_items(self) -> list[Any]:
         present = {encoded: is_present for encoded, _, is_present in self._present()}
@@ -394,7 +388,10 @@ class MapStore(Generic[K, V]):
         if index is None:
             return CommittedView(self._keys, self._values, self._shards)
 
-        def items(bounds: Bounds, *, reverse: bool = False) -> Iterator[Any]:
-            return with_keys(self.entries, index.gone, bounds, reverse=reverse)
+        def parts(bounds: Bounds, *, reverse: bool = False) -> Iterator[StoredPart]:
+            return with_others(self.entries, index.gone, self._sealed_item, bounds, reverse=reverse)
 
-        return CommittedView(self._keys, self._values, self._shards, items)
+        return CommittedView(self._keys, self._values, self._shards, parts)
+
+    def _sealed_item(self, item: Any) -> bytes | None:
+        return self._sealed_value(item if self._keys.sorts_encoded else self._pack_key(item))

@@ -115,16 +115,23 @@ class ExpiringStore(ScheduledStore[K, V], Generic[K, V]):
         return None if stored is None else self._due(touched_at(stored))
 
     def touch(
-        self,
-        key: K,
-        value: V | Literal[Missing.ABSENT] = ABSENT,
-        found: tuple[bytes, bytes | None] | None = None,
+        self, key: K, value: V | Literal[Missing.ABSENT] = ABSENT
     ) -> V | Literal[Missing.ABSENT]:
-        now = super().touch(key, value, found)
-        if now is not ABSENT:
-            below = self._places[-1][1]
-            self._touched_ms[key] = None if below is None else touched_at(below)
-        return now
+        found = super().touch(key, value)
+        if found is not ABSENT:
+            self._note(key)
+        return found
+
+    def read(self, key: K, item: Any, below: bytes | None) -> V | Literal[Missing.ABSENT]:
+        found = super().read(key, item, below)
+        if key in self.live:
+            self._note(key)
+        return found
+
+    def _note(self, key: K) -> None:
+        """The key that came last to `live`."""
+        below = self._places[-1][1]
+        self._touched_ms[key] = None if below is None else touched_at(below)
 
     def refresh(self, key: K) -> None:
         """A key in `live`, which is not deleted, was touched now."""

@@ -59,10 +59,14 @@ class Shards:
 
     `lookups[crc32(key) & mask](key)` returns the value of an encoded key, or None if it is absent.
     Callers spell it out, because every record passes there.
+
+    Attributes:
+        commits: changes with the committed entries.
     """
 
     def __init__(self, shard_count: int = SHARD_COUNT) -> None:
         self.lookups: list[Callable[[bytes], bytes | None]] = []
+        self.commits = 0
         self.reset(shard_count)
 
     def reset(self, shard_count: int) -> None:
@@ -77,6 +81,7 @@ class Shards:
                 shard_count=shard_count,
             )
         self.mask = shard_count - 1
+        self.commits += 1
         self.digest = EMPTY
         self.size_bytes = 0
         self._shards: list[dict[bytes, bytes]] = [{} for _ in range(shard_count)]
@@ -168,6 +173,7 @@ class Shards:
     def keep(self) -> None:
         """The batch written last is committed."""
         self._undo = None
+        self.commits += 1
         if self._unsettled:
             self._settle(SETTLE_ENTRIES)
 
@@ -198,6 +204,15 @@ class Shards:
         if self._undo is not None and key in self._undo.values:
             return self._undo.values[key]
         return self.lookups[crc32(key) & self.mask](key)
+
+    def committed_values(
+        self, keys: Iterable[bytes], values: Sequence[bytes | None]
+    ) -> Sequence[bytes | None]:
+        """The same of some keys, of which the lookups return these values."""
+        if self._undo is None:
+            return values
+        old = self._undo.values
+        return [old.get(key, value) for key, value in zip(keys, values, strict=True)]
 
     def committed_keys(self) -> list[bytes]:
         """All encoded keys as of the last batch that was kept, in no order."""

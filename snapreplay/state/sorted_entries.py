@@ -8,10 +8,12 @@ that a reader may hold is copied before the first key that comes or goes.
 
 from __future__ import annotations
 
+import ctypes
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import merge
 from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from snapreplay.state.steps import Steps
@@ -24,6 +26,10 @@ BLOCK_ENTRIES = 512
 
 FIRST_PART_ENTRIES, PART_ENTRIES_MAX = 8, 64
 """Entries of the first part of a range; each part has twice as many as the one before, up to the second figure."""
+
+_hide_from_collector = ctypes.pythonapi.PyObject_GC_UnTrack
+"""A list of objects that refer to nothing is in no cycle. Searching a million of them stops everything for 40 ms."""
+_hide_from_collector.argtypes, _hide_from_collector.restype = [ctypes.py_object], None
 
 _SAMPLES, _BUCKETS = 4096, 1024
 """Keys that say how to distribute all others before they are sorted; groups of them at most."""
@@ -52,7 +58,9 @@ class Part(NamedTuple, Generic[K, V]):
 
 
 class SortedEntries(Generic[K, V]):
-    """Each key once. Memory: 16 bytes per key, and the keys and values."""
+    """Each key once. Memory: 16 bytes per key, and the keys and values. None of these may be a container: the garbage
+    collector does not see them.
+    """
 
     def __init__(self, blocks: Iterable[Part[K, V]] = ()) -> None:
         """`blocks`: each in order, and all of them in order."""
@@ -141,13 +149,17 @@ class SortedEntries(Generic[K, V]):
     def _own(self, number: int) -> Part[K, V]:
         if self._made_at[number] != self._reads:
             keys, values = self._blocks[number]
-            self._blocks[number] = Part(keys.copy(), values.copy())
+            self._blocks[number] = _block(keys.copy(), values.copy())
             self._made_at[number] = self._reads
         return self._blocks[number]
 
     def _append(self, key: K, value: V) -> None:
         if not self._blocks:
-            self._blocks, self._lasts, self._made_at = [Part([key], [value])], [key], [self._reads]
+            self._blocks, self._lasts, self._made_at = (
+                [_block([key], [value])],
+                [key],
+                [self._reads],
+            )
             return
         last = len(self._blocks) - 1
         keys, values = self._own(last)
@@ -166,20 +178,33 @@ class SortedEntries(Generic[K, V]):
 
 def blocks_of(keys: list[K], values: list[V]) -> list[Part[K, V]]:
     starts = range(0, len(keys), BLOCK_ENTRIES)
-    return [Part(keys[n : n + BLOCK_ENTRIES], values[n : n + BLOCK_ENTRIES]) for n in starts]
+    return [_block(keys[n : n + BLOCK_ENTRIES], values[n : n + BLOCK_ENTRIES]) for n in starts]
 
 
-def with_keys(
-    entries: SortedEntries[K, Any], more: Iterable[K], bounds: Bounds, *, reverse: bool
-) -> Iterator[K]:
-    """Iterate over the keys of a range as they are now and over a few more, in order, each once."""
-    found = (key for part in entries.within(bounds, reverse=reverse) for key in part.keys)
-    others = sorted(more)
-    if not others:
+def _block(keys: list[K], values: list[V]) -> Part[K, V]:
+    _hide_from_collector(keys)
+    _hide_from_collector(values)
+    return Part(keys, values)
+
+
+def with_others(
+    entries: SortedEntries[K, V],
+    others: Iterable[K],
+    value_of: Callable[[K], V],
+    bounds: Bounds,
+    *,
+    reverse: bool,
+) -> Iterator[Part[K, V]]:
+    """As `within`, with a few keys more. A key that is in both comes once."""
+    found, keys = entries.within(bounds, reverse=reverse), sorted(others)
+    if not keys:
         return found
-    few = SortedEntries([Part(others, others)]).within(bounds, reverse=reverse)
-    also = (key for part in few for key in part.keys)
-    return (key for key, _ in groupby(merge(found, also, reverse=reverse)))
+    few = SortedEntries([Part(keys, keys)]).within(bounds, reverse=reverse)
+    also = ((key, value_of(key)) for part in few for key in part.keys)
+    has = (entry for part in found for entry in zip(*part, strict=True))
+    merged = merge(has, also, key=itemgetter(0), reverse=reverse)
+    once = (next(same) for _, same in groupby(merged, itemgetter(0)))
+    return (Part([key], [value]) for key, value in once)
 
 
 def _parts(

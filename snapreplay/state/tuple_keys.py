@@ -94,20 +94,28 @@ def _pair_unpacker(
             pass
         return otherwise(encoded)
 
+    known = b""
+    known_part: Any = None
+    is_text, other_is_text = one == _STR, other == _STR
+
     def unpack_two(encoded: bytes) -> Any:
-        stop, end = encoded.find(0, 2), len(encoded) - 1
-        part, second = encoded[2:stop], encoded[stop + 2 : end]
+        nonlocal known, known_part
+        end = len(encoded) - 1
         try:
-            if 0 in second or encoded[1] != one or encoded[end] or encoded[stop + 1] != other:
+            if known and encoded.startswith(known):
+                second = encoded[len(known) : end]
+            else:
+                stop = encoded.find(0, 2)
+                part, second = encoded[2:stop], encoded[stop + 2 : end]
+                if encoded[0] != _FIRST or encoded[1] != one or encoded[stop + 1] != other:
+                    return otherwise(encoded)
+                known_part = part.decode() if is_text else part
+                known = encoded[: stop + 2]
+            if 0 in second or encoded[end] or end < len(known):
                 return otherwise(encoded)
-            if encoded[0] == _FIRST and stop < end:
-                return (
-                    part.decode() if one == _STR else part,
-                    second.decode() if other == _STR else second,
-                )
+            return known_part, second.decode() if other_is_text else second
         except (IndexError, UnicodeDecodeError):
-            pass
-        return otherwise(encoded)
+            return otherwise(encoded)
 
     return unpack_with_int if other == _INT else unpack_two
 

@@ -4,6 +4,7 @@ from contextlib import ExitStack
 from itertools import islice
 from unittest.mock import patch
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
@@ -128,6 +129,32 @@ def test_a_value_that_cannot_be_changed_in_place_is_not_kept() -> None:
     wanted |= {("tea", 3): 33, ("tea", 5): 55}
     assert list(state.range()) == sorted(wanted.items())
     assert dict(state.items()) == wanted
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_view_that_is_read_across_commits_shows_what_is_committed(*, reverse: bool) -> None:
+    """The keys are those of the beginning, each with its value of now, unless it is gone."""
+    state: MapState[str, int] = MapState(str, int, ordered=True)
+    store = state.__snapreplay_store__()
+
+    def seal(values: dict[str, int]) -> None:
+        state.update(values)
+        all_of(store.staging())
+        all_of(store.sealing())
+
+    seal(dict.fromkeys("abcd", 1))
+    store.merge()
+    found = store.committed_view().range(reverse=reverse)
+    first, second, third, last = sorted("abcd", reverse=reverse)
+    assert next(found) == (first, 1)
+    seal({second: 2, third: 2, "e": 2})
+    assert next(found) == (second, 1)
+    store.merge()
+    assert next(found) == (third, 2)
+    del state[last]
+    seal({})
+    store.merge()
+    assert list(found) == []
 
 
 TestOrdered = OrderedMachine.TestCase

@@ -1,8 +1,9 @@
 """Keys in order, against a sorted list."""
 
+import gc
 import random
 from collections.abc import Iterable
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 from unittest.mock import patch
 
@@ -52,6 +53,7 @@ def test_what_is_being_read_does_not_change(steps: Any, block_entries: int) -> N
                 readers.append((reader, wanted[1:]))
         for reader, wanted in readers:
             assert [key for key, _ in entries_of(reader)] == wanted
+    assert not any(map(gc.is_tracked, chain(*entries._blocks)))
 
 
 @given(st.sets(st.integers(0, 50)), st.integers(0, 50), st.integers(0, 50), st.booleans())
