@@ -10,14 +10,20 @@ third of the time (measured).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Generic
 
 from msgspec import MsgspecError
 
 from snapreplay.state.keys import K, KeyCodec
-from snapreplay.state.sorted_entries import Part, SortedEntries, sorting
+from snapreplay.state.sorted_entries import (
+    Bounds,
+    Part,
+    SortedEntries,
+    sorting,
+    with_others,
+)
 from snapreplay.state.steps import Steps
 
 BLOCK = 512
@@ -40,13 +46,25 @@ class EntryIndex(Generic[K]):
     def __init__(self, keys: KeyCodec[K]) -> None:
         self.entries: SortedEntries[Any, bytes | None] | None = SortedEntries()
         self._keys = keys
-        # Since the last seal; in the sealed batch.
+        # Items of keys that are committed still, and of some that are not: since the last seal; in the sealed batch.
         self._gone, self._sealed_gone = set[Any](), set[Any]()
 
-    @property
-    def gone(self) -> set[Any]:
-        """Items of keys that are committed still, and of some that are not."""
-        return self._gone | self._sealed_gone
+    def with_gone(
+        self,
+        entries: SortedEntries[Any, bytes | None],
+        value_of: Callable[[bytes], bytes | None],
+        bounds: Bounds,
+        *,
+        reverse: bool,
+    ) -> Iterator[StoredPart]:
+        """A range of these entries and of the keys that are gone. `value_of` an encoded key: what the shards have."""
+        keys = self._keys
+
+        def stored(item: Any) -> bytes | None:
+            return value_of(item if keys.sorts_encoded else keys.pack(item))
+
+        gone = self._gone | self._sealed_gone
+        return with_others(entries, gone, stored, bounds, reverse=reverse)
 
     def clear(self) -> None:
         self.entries = SortedEntries()

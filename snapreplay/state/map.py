@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 from snapreplay.counted import counted
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.contract import ENTRY_BYTES_MAX
-from snapreplay.state.entry_index import StoredPart
 from snapreplay.state.keys import K, KeyCodec
 from snapreplay.state.mapstore import MapStore
 from snapreplay.state.scheduled import ExpiringStore, check_expiry
@@ -182,8 +181,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
         return len(self._store)
 
     def __iter__(self) -> Iterator[K]:
-        parts, keys_of = self._store.parts(), self._keys.of_items
-        return (key for part in parts for key in keys_of(part.keys) if key in self)
+        return (key for key in self._store.in_order() if key in self)
 
     def __repr__(self) -> str:
         value_type = getattr(self._values.type, "__name__", repr(self._values.type))
@@ -254,19 +252,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
             UsageError: the map is not ordered.
         """
         bounds = self._keys.bounds(Bounds(prefix, start, end), is_ordered=self._ordered)
-        return self._pairs(self._store.parts(bounds, reverse=reverse), self._store.version)
-
-    def _pairs(self, parts: Iterator[StoredPart], version: int) -> Iterator[tuple[K, V]]:
-        """`version` of the store when it gave these parts."""
-        live, store, read = self._live, self._store, self._store.read
-        for items, column in parts:
-            keys = self._keys.of_items(items)
-            for key, item, below in zip(keys, items, column, strict=True):
-                value: Any = live.get(key, ABSENT)
-                if value is ABSENT:
-                    value = read(key, item, below) if store.version == version else self._touch(key)
-                if value is not ABSENT and value is not DELETED:
-                    yield key, value
+        return self._store.pairs(bounds, reverse=reverse)
 
     def schedule(self, key: K, at_ms: int, *, timer: str | None = None) -> None:
         """Set a timer of this key: its handler is called when stream time has reached `at_ms`, or before the next
@@ -321,8 +307,7 @@ class _Items(ItemsView[K, V]):
 
     def __iter__(self) -> Iterator[tuple[K, V]]:
         view: Any = self._mapping
-        store = view._store  # noqa: SLF001 - of the same module
-        pairs: Iterator[tuple[K, V]] = view._pairs(store.parts(), store.version)  # noqa: SLF001 - as above
+        pairs: Iterator[tuple[K, V]] = view._store.pairs()  # noqa: SLF001 - of the same module
         return pairs
 
     def __contains__(self, item: object) -> bool:

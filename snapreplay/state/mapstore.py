@@ -20,13 +20,7 @@ from snapreplay.state.entry_index import EntryIndex, Present, StoredPart
 from snapreplay.state.keys import UNENCODABLE, K, KeyCodec
 from snapreplay.state.readable import reading_all
 from snapreplay.state.shards import SHARD_COUNT, Shards, Slot
-from snapreplay.state.sorted_entries import (
-    PART_ENTRIES_MAX,
-    Bounds,
-    Part,
-    SortedEntries,
-    with_others,
-)
+from snapreplay.state.sorted_entries import PART_ENTRIES_MAX, Bounds, Part, SortedEntries
 from snapreplay.state.staging import Encoded, Touched, encoding
 from snapreplay.state.steps import Steps, all_of
 from snapreplay.state.unknown_store import unknown_store
@@ -90,8 +84,6 @@ class MapStore(Generic[K, V]):
         self._shards = Shards()
         # None: the map is not ordered.
         self._index: EntryIndex[K] | None = EntryIndex(keys) if ordered else None
-        # What no handler can change in place is decoded again at the next range.
-        self._keeps_read = not values.shareable
         # Every record passes here: each attribute lookup less saves 2 %.
         self._pack_key, self._unpack = keys.pack, values.unpack
         self._lookups, self._mask = self._shards.lookups, self._shards.mask
@@ -180,12 +172,39 @@ class MapStore(Generic[K, V]):
         if self._index is not None:
             self._index.went(key, self._pack_key(key))
 
-    def parts(self, bounds: Bounds = EVERYTHING, *, reverse: bool = False) -> Iterator[StoredPart]:
-        """Return the view's keys at the time of the call, as items of an `EntryIndex`, in order, each with its value
-        below `live`. Sorts all keys, O(n log n), unless the map is ordered; then it needs no bounds.
-
-        It holds until `version` changes: afterwards the values are old.
+    def pairs(self, bounds: Bounds = EVERYTHING, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
+        """The view's entries at the time of the call, in the order of their keys; bounds need an ordered map. Values
+        that might be changed in place are added to `live`. Raises as `touch`.
         """
+        return self._pairs(self._parts(bounds, reverse=reverse), self.version)
+
+    def _pairs(self, parts: Iterator[StoredPart], version: int) -> Iterator[tuple[K, V]]:
+        live, places, unpack, mask = self.live, self._places, self._unpack, self._mask
+        packed, keeps = self._keys.sorts_encoded, not self._values.shareable
+        for items, column in parts:
+            for key, item, below in zip(self._keys.of_items(items), items, column, strict=True):
+                value: Any = live.get(key, ABSENT)
+                if value is ABSENT and self.version != version:
+                    value = self.touch(key)  # what was below is old
+                elif value is ABSENT and below is not None:
+                    try:
+                        value = unpack(below)
+                    except MsgspecError as error:
+                        value = self._values.unpack_past_stamp(key, below, error)
+                    if keeps:
+                        encoded = item if packed else self._pack_key(key)
+                        live[key] = value
+                        places.append((encoded, below, crc32(encoded) & mask))
+                if value is not ABSENT and value is not DELETED:
+                    yield key, value
+
+    def in_order(self) -> Iterator[K]:
+        """The view's keys at the time of the call, some of which it has no more."""
+        parts = self._parts(EVERYTHING)
+        return (key for part in parts for key in self._keys.of_items(part.keys))
+
+    def _parts(self, bounds: Bounds, *, reverse: bool = False) -> Iterator[StoredPart]:
+        """Items and their values below `live`. Sorts all keys, O(n log n), unless the map is ordered."""
         if self._index is None:
             items = self._sorted_items()
             starts = range(0, len(items), PART_ENTRIES_MAX)
@@ -196,22 +215,6 @@ class MapStore(Generic[K, V]):
                 return found
             keys = (part.keys for part in found)
         return (Part(some, self._values_below(some)) for some in keys)
-
-    def read(self, key: K, item: Any, below: bytes | None) -> V | Literal[Missing.ABSENT]:
-        """Return the value of an entry of `parts` that is not in `live`, and add it if a handler might change it in
-        place. Raises as `touch`.
-        """
-        if below is None:
-            return ABSENT
-        try:
-            value = self._unpack(below)
-        except MsgspecError as error:
-            value = self._values.unpack_past_stamp(key, below, error)
-        if self._keeps_read:
-            encoded = item if self._keys.sorts_encoded else self._pack_key(key)
-            self.live[key] = value
-            self._places.append((encoded, below, crc32(encoded) & self._mask))
-        return value
 
     def _sorted_items(self) -> list[Any]:
         present = {encoded: is_present for encoded, _, is_present in self._present()}
@@ -389,9 +392,6 @@ class MapStore(Generic[K, V]):
             return CommittedView(self._keys, self._values, self._shards)
 
         def parts(bounds: Bounds, *, reverse: bool = False) -> Iterator[StoredPart]:
-            return with_others(self.entries, index.gone, self._sealed_item, bounds, reverse=reverse)
+            return index.with_gone(self.entries, self._sealed_value, bounds, reverse=reverse)
 
         return CommittedView(self._keys, self._values, self._shards, parts)
-
-    def _sealed_item(self, item: Any) -> bytes | None:
-        return self._sealed_value(item if self._keys.sorts_encoded else self._pack_key(item))

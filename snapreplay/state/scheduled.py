@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
+from zlib import crc32
 
 from snapreplay.errors import UsageError
 from snapreplay.state.agenda import Agenda
@@ -16,7 +17,7 @@ from snapreplay.state.shards import SHARD_COUNT
 from snapreplay.state.staging import Encoded
 from snapreplay.state.stamp import stamped, touched_at
 from snapreplay.state.steps import Steps
-from snapreplay.state.values import ABSENT, Missing, ValueCodec
+from snapreplay.state.values import ValueCodec
 
 K = TypeVar("K", bound=Any)
 V = TypeVar("V")
@@ -108,44 +109,31 @@ class ExpiringStore(ScheduledStore[K, V], Generic[K, V]):
     ) -> None:
         super().__init__(view, keys, values, entry_bytes_max, ordered=ordered)
         self.ttl_ms = ttl_ms
-        # Of the keys in `live`, in the same order; None: no stamp.
+        # Of the keys that were touched since the last staging; None: deleted.
         self._touched_ms: dict[K, int | None] = {}
 
     def due_ms(self, stored: bytes | None) -> int | None:
         return None if stored is None else self._due(touched_at(stored))
 
-    def touch(
-        self, key: K, value: V | Literal[Missing.ABSENT] = ABSENT
-    ) -> V | Literal[Missing.ABSENT]:
-        found = super().touch(key, value)
-        if found is not ABSENT:
-            self._note(key)
-        return found
-
-    def read(self, key: K, item: Any, below: bytes | None) -> V | Literal[Missing.ABSENT]:
-        found = super().read(key, item, below)
-        if key in self.live:
-            self._note(key)
-        return found
-
-    def _note(self, key: K) -> None:
-        """The key that came last to `live`."""
-        below = self._places[-1][1]
-        self._touched_ms[key] = None if below is None else touched_at(below)
-
     def refresh(self, key: K) -> None:
         """A key in `live`, which is not deleted, was touched now."""
-        before_ms, now_ms = self._touched_ms[key], self.stream_time_ms
-        if before_ms != now_ms:
-            self._touched_ms[key] = now_ms
-            self.agenda.set(self._pack_key(key), self._due(before_ms), self._due(now_ms))
+        now_ms = self.stream_time_ms
+        if self._touched_ms.get(key, -2) != now_ms:
+            self._set(key, now_ms)
 
     def forget(self, key: K) -> None:
         """A key in `live` was deleted now."""
-        before_ms = self._touched_ms[key]
-        if before_ms is not None:
-            self._touched_ms[key] = None
-            self.agenda.set(self._pack_key(key), self._due(before_ms), None)
+        self._set(key, None)
+
+    def _set(self, key: K, now_ms: int | None) -> None:
+        encoded = self._pack_key(key)
+        if key in self._touched_ms:
+            before_ms = self._touched_ms[key]
+        else:
+            before_ms = touched_at(self._below(encoded, crc32(encoded) & self._mask) or b"")
+        self._touched_ms[key] = now_ms
+        if before_ms != now_ms:
+            self.agenda.set(encoded, self._due(before_ms), self._due(now_ms))
 
     def expire(self, key: bytes) -> None:
         """Delete an entry, as a handler would.
@@ -160,10 +148,12 @@ class ExpiringStore(ScheduledStore[K, V], Generic[K, V]):
         self._touched_ms.clear()
 
     def stage(self, encoded: Encoded) -> None:
-        for key, touched_ms in zip(list(encoded), self._touched_ms.values(), strict=True):
-            value = encoded[key]
+        for key, (packed, below, _) in zip(self.live, self._places, strict=True):
+            value = encoded[packed]
+            before_ms = None if below is None else touched_at(below)
+            touched_ms = self._touched_ms.get(key, before_ms)
             if value is not None and touched_ms is not None:
-                encoded[key] = stamped(touched_ms, value)
+                encoded[packed] = stamped(touched_ms, value)
         super().stage(encoded)
 
     def _due(self, touched_ms: int | None) -> int | None:
