@@ -131,6 +131,28 @@ def test_a_value_that_cannot_be_changed_in_place_is_not_kept() -> None:
     assert dict(state.items()) == wanted
 
 
+def test_a_range_that_outlives_its_call_shows_the_values_of_now() -> None:
+    """A handler may keep it. The batch goes on, is sealed, and the next one begins."""
+    state: MapState[str, int] = MapState(str, int, ordered=True)
+    store = state.__snapreplay_store__()
+    state.update(dict.fromkeys("abcdef", 1))
+    all_of(store.staging())
+    all_of(store.sealing())
+    store.merge()
+    found = state.range()
+    assert next(found) == ("a", 1)
+    state["b"] = 2
+    del state["c"]
+    all_of(store.staging())
+    assert next(found) == ("b", 2)
+    state["d"] = 2
+    all_of(store.staging())
+    all_of(store.sealing())
+    assert next(found) == ("d", 2)
+    store.drop()
+    assert list(found) == [("e", 1), ("f", 1)]
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_view_that_is_read_across_commits_shows_what_is_committed(*, reverse: bool) -> None:
     """The keys are those of the beginning, each with its value of now, unless it is gone."""
