@@ -31,15 +31,16 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
       `in` and `pop` never store; changes to what `get` returned as *its* default are lost.
     - Values may be changed in place. A batch has the same effect as its records one by one.
     - Iteration is in the order of the keys. It costs O(n log n), and O(n) if the map is ordered. Values reached by it
-      are decoded and kept until the batch ends. It covers the keys present when it began: keys deleted since are left
+      are decoded, and those that can be changed in place are kept until the batch ends. It covers the keys present when it began: keys deleted since are left
       out, keys added since are not seen, and nothing raises.
     - Refused with `RecordError` when the batch is staged: values that would read back as another type or value (tuples
       and sets that were not declared, an int in a float field), ints beyond 64 bits, one mutable object in two places,
       entries above `entry_bytes_max`. Refused at once: keys of another type.
 
     Args:
-        ordered: keep the keys in order all the time, for `range`. Costs 10 bytes per key that is a tuple, the memory of
-            any other key once more (70 bytes for a short str), and about 2 µs for each key that comes or goes.
+        ordered: keep the entries in the order of their keys all the time, for `range`. Costs 18 bytes per key that is a
+            tuple, the memory of any other key once more (78 bytes for a short str), and about 2 µs for each key that
+            comes or goes or has a new value.
         default: called once, here; each missing key gets its own copy of what it returned.
         entry_bytes_max: encoded key and value together.
         ttl_ms: entries expire when stream time has passed their last touch by so many milliseconds. `state[k]`,
