@@ -99,7 +99,7 @@ def test_no_records_are_no_check():
     assert check(bad_apps.seeded, [one]).record_count == 1
 
 
-HELD = []
+HELD: list[object] = []
 
 
 def nothing(*arguments):
