@@ -21,9 +21,9 @@ class CoverageHarness(Harness[Any]):
     """Each timer and each expired entry has a batch of its own. Fed one record at a time, a batch shows what ran."""
 
     def __init__(self, app: App[Any], *, policy: ErrorPolicy) -> None:
+        super().__init__(app, policy=policy, events_max=1)
         self._done: Counter[str] = Counter()
         self._dead: Counter[str] = Counter()
-        super().__init__(app, policy=policy, events_max=1)
 
     def left_out(self) -> Iterator[str]:
         """One line for each handler, timer and expiry that did not happen."""
@@ -48,7 +48,7 @@ class CoverageHarness(Harness[Any]):
         """Empty if nothing was dead-lettered."""
         if not self._dead[what]:
             return ""
-        return f"{what}: each call became a dead letter; add records for which it does not"
+        return f"{what}: all became dead letters; add records that do not"
 
     def _not_due(self, why: str, first_ms: int | None) -> str:
         if first_ms is None:

@@ -95,8 +95,8 @@ def test_what_is_fed_as_the_line_says_is_left_out_no_more(by_record):
 
 
 def test_what_became_a_dead_letter_did_not_run():
-    """Whether it was every record of a handler, or every call of a timer."""
-    dead = "each call became a dead letter; add records for which it does not"
+    """Neither the handler of such records nor such a timer."""
+    dead = "all became dead letters; add records that do not"
     assert left_out(order(100, 0), order(200, 0))[0] == f"handler of orders: {dead}"
     assert f"timer remind: {dead}" in left_out(order(100, 7), back(3_100))
 
