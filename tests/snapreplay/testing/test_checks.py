@@ -179,11 +179,12 @@ def test_a_timer_that_sets_itself_again_ends_with_the_time():
 
 def test_time_does_not_pass_backwards():
     """Nothing would happen by a duration, or by seconds, and nobody would be told. The hint's time is one."""
-    app, hints = ringing(nothing), set()
+    app, hints = ringing(nothing), set[str]()
     wrong: list[Any] = [1_018, 60, -1, 1_019.5, True, "11019"]
     for until_ms in wrong:
         with pytest.raises(UsageError, match="which end at stream time 1019") as refused:
             check(app, SPREAD, until_ms=until_ms)
         hints.add(refused.value.hint)
-    (later_ms,) = re.findall(r"`until_ms=(\d+)`", *hints)
+    assert len(hints) == 1
+    (later_ms,) = re.findall(r"`until_ms=(\d+)`", hints.pop())
     assert len(check(app, SPREAD, until_ms=int(later_ms)).left_out) == 1
