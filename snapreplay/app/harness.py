@@ -126,6 +126,11 @@ class Harness(Generic[S]):
         return digest_in(self._store)
 
     @property
+    def stream_time_ms(self) -> int:
+        """The highest timestamp so far; -1 before the first record."""
+        return self._store.stream_time_ms
+
+    @property
     def all_outputs(self) -> list[Output]:
         """The encoded outputs to all topics, in the order sent."""
         return list(self._outputs)

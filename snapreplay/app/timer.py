@@ -58,6 +58,11 @@ class Timer(msgspec.Struct, Generic[K], frozen=True, gc=False):
         return random.Random(f"{self.app_id}/{self.partition}/{self.id}")
 
 
+def name_in(timer_id: str) -> str:
+    """Returns the name of the timer with this `Timer.id`: it has no blank."""
+    return timer_id.partition(" ")[0]
+
+
 TimerHandler = Callable[[Timer[Any], S, "Out"], None]
 
 

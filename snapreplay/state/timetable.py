@@ -40,6 +40,7 @@ class Timetable:
         timers: of the keys; None: the app has none.
         periods: when each periodic timer is due next; None as `timers`.
         keys: store name → what decodes its keys.
+        stores: with entries that are due some time: timers, periodic timers, maps with a ttl.
     """
 
     def __init__(
@@ -55,12 +56,12 @@ class Timetable:
         self.periods = periods
         self._expiring = dict(sorted(expiring.items()))
         stores = (timers, periods, *self._expiring.values())
-        self._stores: list[ScheduledStore[Any, Any]] = [each for each in stores if each is not None]
+        self.stores: list[ScheduledStore[Any, Any]] = [each for each in stores if each is not None]
 
     @property
     def not_before_ms(self) -> int | None:
         """Nothing is due before this time, which is up to a second too early; None: nothing at all."""
-        times = [store.agenda.not_before_ms for store in self._stores]
+        times = [store.agenda.not_before_ms for store in self.stores]
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
     @property
@@ -71,7 +72,7 @@ class Timetable:
     def next_due_ms(self) -> dict[str, int]:
         """Store → stream time at which its next entry is due: a timer, a periodic timer, or one that expires. To be
         shown, as `Agenda.next_ms`."""
-        times = {store.name: store.agenda.next_ms for store in self._stores}
+        times = {store.name: store.agenda.next_ms for store in self.stores}
         return {name: at_ms for name, at_ms in times.items() if at_ms is not None}
 
     def finding(self, up_to_ms: int) -> Steps[Event | None]:

@@ -16,9 +16,11 @@ from snapreplay.app.app import App
 from snapreplay.app.batch import ErrorPolicy
 from snapreplay.app.harness import Diverged, Harness
 from snapreplay.app.load import load_app, name_of
+from snapreplay.app.made_record import is_timestamp
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.record import Output, RawRecord, id_of
-from snapreplay.errors import RecordId, UsageError
+from snapreplay.errors import UsageError
+from snapreplay.testing.coverage import CoverageHarness
 
 BATCH_SIZES = (7, sys.maxsize)
 CRASH_SEEDS = (1, 2, 3)
@@ -28,17 +30,33 @@ CHILD_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Report:
-    """What `check` ran; `left_out` says what it could not run, and why."""
+    """What `check` ran.
+
+    Attributes:
+        runs: one line each.
+        left_out: one line each: handlers, timers and expiries that no record made happen, with what to feed, and runs
+            that were not possible. Empty: everything was checked.
+    """
 
     record_count: int
     runs: tuple[str, ...]
     left_out: tuple[str, ...]
 
 
-class TraceStep(msgspec.Struct, frozen=True):
-    """What one record did: everything it sent, dead letters included, and the state after it."""
+class Course(msgspec.Struct, frozen=True):
+    """What every run does."""
 
-    record_id: RecordId
+    records: list[RawRecord]
+    policy: ErrorPolicy
+    until_ms: int | None = None
+
+
+class TraceStep(msgspec.Struct, frozen=True):
+    """What one record, or the passing of time, did: everything that was sent, dead letters included, and the state
+    after it. `where` names it in messages.
+    """
+
+    where: str
     outputs: list[Output]
     digest: str
 
@@ -48,74 +66,107 @@ def check(
     records: Iterable[RawRecord],
     *,
     policy: ErrorPolicy = ErrorPolicy.FAIL,
+    until_ms: int | None = None,
 ) -> Report:
     """Run the same records in every way that must not change the result; a few hundred records are enough.
+
+    The report's `left_out` names each handler, timer and expiry that did not happen, with what to feed for it.
 
     The runs: twice in batches of 1; in batches of 7; in one batch; with snapshots and crashes in between, after
     which entries are restored in shuffled order; if the state has timers or a ttl, in batches that end after each
     timer and each expired entry; and, if the app can be imported by name, in other processes with
     other values of PYTHONHASHSEED.
 
+    Args:
+        until_ms: the stream time up to which time passes after the last record, in every run, as with
+            `Harness.advance_time`; None: it stays at the last record.
+
     Raises:
         Diverged: names the first record after which state or outputs differ.
         LostChange: a default handed out by `state.get` was changed and not stored.
         RecordError: policy FAIL, and a record cannot be applied.
-        UsageError: no records.
+        UsageError: no records, or `until_ms` is before the last of them.
     """
-    given = list(records)
-    if not given:
+    course = Course(list(records), policy, until_ms)
+    if not course.records:
         raise UsageError(
             f"{app.app_id}: check needs at least one record",
             hint="make records with `testing.record(topic, key=…, value=…)`",
         )
-    reference = trace(app, given, policy)
+    reference = trace(app, course)
     runs = ["batches of 1"]
-    _compare(reference, trace(app, given, policy), "in a second run")
+    covered = CoverageHarness(app, policy=policy)
+    is_timed = app.new_store().timetable is not None
+    again = Harness(app, policy=policy) if is_timed else covered
+    _compare(reference, _steps(again, course), "in a second run")
     runs.append("batches of 1 again")
     for size in BATCH_SIZES:
-        _check_batches(app, given, policy, reference, size)
+        _check_batches(app, course, reference, size)
         runs.append(f"batches of {size}" if size < sys.maxsize else "one batch")
     for seed in CRASH_SEEDS:
-        _compare(reference, _crashing(app, given, policy, seed), f"with crashes (seed {seed})")
+        _compare(reference, _crashing(app, course, seed), f"with crashes (seed {seed})")
         runs.append(f"crashes, seed {seed}")
-    if app.new_store().timetable is not None:
-        cut = trace(app, given, policy, events_max=1)
-        _compare(reference, cut, "in batches that end between two timers")
+    if is_timed:
+        _compare(reference, _steps(covered, course), "in batches that end between two timers")
         runs.append("batches of 1 timer")
-    left_out = []
+    left_out = list(covered.left_out())
     name = name_of(app)
     if name is None:
         left_out.append("another PYTHONHASHSEED: the app is not importable as module:app")
     else:
         for hash_seed in HASH_SEEDS:
-            other = _in_child(name, given, policy, hash_seed)
+            other = _in_child(name, course, hash_seed)
             _compare(reference, other, f"with PYTHONHASHSEED={hash_seed}")
             runs.append(f"PYTHONHASHSEED={hash_seed}")
-    return Report(len(given), tuple(runs), tuple(left_out))
+    return Report(len(course.records), tuple(runs), tuple(left_out))
 
 
-def trace(
-    app: App[Any], records: list[RawRecord], policy: ErrorPolicy, events_max: int = sys.maxsize
-) -> list[TraceStep]:
+def trace(app: App[Any], course: Course) -> list[TraceStep]:
     """Runs the records in batches of one, so that each effect belongs to one record."""
-    harness = Harness(app, policy=policy, events_max=events_max)
-    return [_step(harness, one) for one in records]
+    return list(_steps(Harness(app, policy=course.policy), course))
 
 
-def _step(harness: Harness[Any], one: RawRecord) -> TraceStep:
-    sent, dead = len(harness.all_outputs), len(harness.dead_letters)
-    record_id = id_of(harness.feed_batch([one])[0])
-    outputs = [*harness.all_outputs[sent:], *harness.dead_letters[dead:]]
-    return TraceStep(record_id, outputs, str(harness.digest))
+def _steps(harness: Harness[Any], course: Course) -> Iterator[TraceStep]:
+    for one in course.records:
+        before = _sent(harness)
+        record_id = id_of(harness.feed_batch([one])[0])
+        yield _step(harness, before, str(record_id))
+    yield from _passing(harness, course.until_ms)
 
 
-def _crashing(
-    app: App[Any], records: list[RawRecord], policy: ErrorPolicy, seed: int
-) -> Iterator[TraceStep]:
-    harness = Harness(app, policy=policy)
+def _passing(harness: Harness[Any], until_ms: int | None) -> Iterator[TraceStep]:
+    """Time passes after the records.
+
+    Raises:
+        UsageError: it is no time after them.
+    """
+    if until_ms is None:
+        return
+    now_ms = harness.stream_time_ms
+    if not is_timestamp(until_ms) or until_ms < now_ms:
+        raise UsageError(
+            f"until_ms={until_ms!r} is not a time after the records, which end at stream time {now_ms}",
+            hint=f"pass a timestamp, not a duration: a minute later is `until_ms={now_ms + 60_000}`",
+        )
+    before = _sent(harness)
+    harness.advance_time(until_ms)
+    yield _step(harness, before, f"until_ms={until_ms}")
+
+
+def _sent(harness: Harness[Any]) -> tuple[int, int]:
+    return len(harness.all_outputs), len(harness.dead_letters)
+
+
+def _step(harness: Harness[Any], before: tuple[int, int], where: str) -> TraceStep:
+    outputs = [*harness.all_outputs[before[0] :], *harness.dead_letters[before[1] :]]
+    return TraceStep(where, outputs, str(harness.digest))
+
+
+def _crashing(app: App[Any], course: Course, seed: int) -> Iterator[TraceStep]:
+    harness = Harness(app, policy=course.policy)
     chance = random.Random(seed)
-    for one in records:
-        yield _step(harness, one)
+    for step in _steps(harness, course):
+        yield step
         if chance.random() < 0.2:
             harness.snapshot()
         if chance.random() < 0.5:
@@ -126,11 +177,11 @@ def _compare(reference: list[TraceStep], other: Iterable[TraceStep], how: str) -
     for expected, found in zip(reference, other, strict=True):
         if found.outputs != expected.outputs:
             raise Diverged(
-                f"{expected.record_id}: {how} the app sends other outputs:"
+                f"{expected.where}: {how} the app sends other outputs:"
                 f" {_shown(found.outputs)} instead of {_shown(expected.outputs)}"
             )
         if found.digest != expected.digest:
-            raise Diverged(f"{expected.record_id}: {how} the app has another state")
+            raise Diverged(f"{expected.where}: {how} the app has another state")
 
 
 def _shown(outputs: list[Output]) -> str:
@@ -141,25 +192,21 @@ def _shown(outputs: list[Output]) -> str:
 # ---------------------------------------------------------------------------------- batches
 
 
-def _check_batches(
-    app: App[Any],
-    records: list[RawRecord],
-    policy: ErrorPolicy,
-    reference: list[TraceStep],
-    size: int,
-) -> None:
-    harness = Harness(app, policy=policy)
+def _check_batches(app: App[Any], course: Course, reference: list[TraceStep], size: int) -> None:
+    harness, records = Harness(app, policy=course.policy), course.records
     for start in range(0, len(records), size):
         end = min(start + size, len(records))
         sent = len(harness.all_outputs)
         harness.feed_batch(records[start:end])
         _compare_outputs(reference[start:end], harness.all_outputs[sent:], app, size)
         if str(harness.digest) != reference[end - 1].digest:
-            first = _first_differing(app, records, policy, reference, start, end)
+            first = _first_differing(app, course, reference, start, end)
             raise Diverged(
-                f"{reference[first].record_id}: a batch that began at {reference[start].record_id} leads to"
+                f"{reference[first].where}: a batch that began at {reference[start].where} leads to"
                 " another state than batches of one; does the handler keep an object outside the state?"
             )
+    how = f"after batches of {min(size, len(records))}"
+    _compare(reference[len(records) :], _passing(harness, course.until_ms), how)
 
 
 def _compare_outputs(
@@ -173,28 +220,24 @@ def _compare_outputs(
         position += len(expected)
         if found != expected:
             raise Diverged(
-                f"{step.record_id}: batches of {min(size, len(steps))} send other outputs than batches"
+                f"{step.where}: batches of {min(size, len(steps))} send other outputs than batches"
                 f" of one: {_shown(found)} instead of {_shown(expected)}"
             )
     if position != len(outputs):
         raise Diverged(
-            f"{steps[-1].record_id}: its batch sends {len(outputs) - position} outputs too many"
+            f"{steps[-1].where}: its batch sends {len(outputs) - position} outputs too many"
         )
 
 
 def _first_differing(
-    app: App[Any],
-    records: list[RawRecord],
-    policy: ErrorPolicy,
-    reference: list[TraceStep],
-    start: int,
-    end: int,
+    app: App[Any], course: Course, reference: list[TraceStep], start: int, end: int
 ) -> int:
     """Bisects for the last record of the shortest batch from `start` that ends in another state."""
+    records = course.records
     low, high = start, end - 1
     while low < high:
         middle = (low + high) // 2
-        harness = Harness(app, policy=policy)
+        harness = Harness(app, policy=course.policy)
         for one in records[:start]:
             harness.feed_batch([one])
         harness.feed_batch(records[start : middle + 1])
@@ -210,16 +253,13 @@ def _first_differing(
 
 class _Order(msgspec.Struct, frozen=True):
     app: str
-    policy: str
-    records: list[RawRecord]
+    course: Course
 
 
-def _in_child(
-    name: str, records: list[RawRecord], policy: ErrorPolicy, hash_seed: str
-) -> list[TraceStep]:
+def _in_child(name: str, course: Course, hash_seed: str) -> list[TraceStep]:
     done = subprocess.run(
         [sys.executable, "-c", "from snapreplay.testing.checks import child; child()"],
-        input=msgspec.msgpack.encode(_Order(name, policy.value, records)),
+        input=msgspec.msgpack.encode(_Order(name, course)),
         env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         timeout=CHILD_SECONDS,
@@ -236,6 +276,6 @@ def child() -> None:
     answers = sys.stdout.buffer
     sys.stdout = sys.stderr
     order = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Order)
-    steps = trace(load_app(order.app), order.records, ErrorPolicy(order.policy))
+    steps = trace(load_app(order.app), order.course)
     answers.write(msgspec.msgpack.encode(steps))
     answers.flush()

@@ -9,9 +9,9 @@ from typing import Any
 from snapreplay.app.app import App
 from snapreplay.app.batch import ErrorPolicy
 from snapreplay.app.harness import Diverged, Harness
-from snapreplay.app.record import RawRecord
+from snapreplay.app.record import RawRecord, id_of
 from snapreplay.errors import RecordId, SnapreplayError, UsageError
-from snapreplay.testing.checks import trace
+from snapreplay.testing.checks import Course, trace
 
 
 @dataclass(frozen=True)
@@ -51,22 +51,22 @@ def check_upgrade(
     """
     given = list(records)
     _check_comparable(old_app, new_app, given)
-    steps = trace(old_app, given, policy)
+    steps = trace(old_app, Course(given, policy))
     old: Harness[Any] = Harness(old_app, policy=policy)
     other_outputs, other_state = [], []
     for number, one in enumerate(given):
         heir = _taken_over(old, new_app, number)
         sent, dead = len(heir.all_outputs), len(heir.dead_letters)
         try:
-            heir.feed_batch([one])
+            record_id = id_of(heir.feed_batch([one])[0])
         except SnapreplayError as error:
             raise Diverged(
                 f"{_cut(number)}: the new app fails where the old one does not: {error}"
             ) from error
         if [*heir.all_outputs[sent:], *heir.dead_letters[dead:]] != steps[number].outputs:
-            other_outputs.append(steps[number].record_id)
+            other_outputs.append(record_id)
         if str(heir.digest) != steps[number].digest:
-            other_state.append(steps[number].record_id)
+            other_state.append(record_id)
         old.feed_batch([one])
         if number == len(given) // 2:
             old.snapshot()  # the cuts after it begin at a snapshot with entries

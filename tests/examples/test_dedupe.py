@@ -69,4 +69,5 @@ def test_it_agrees_with_a_fold_by_hand(seed):
 
 def test_state_and_outputs_depend_on_the_records_only():
     """Expiry included."""
-    check(app, [event(f"e{n * n % 17}", n * HOUR_MS // 7) for n in range(80)])
+    samples = [event(f"e{n * n % 17}", n * HOUR_MS // 7) for n in range(80)]
+    assert check(app, samples).left_out == ()

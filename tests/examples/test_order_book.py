@@ -107,4 +107,4 @@ def test_state_and_outputs_depend_on_the_records_only():
         )
         for n in range(120)
     ]
-    check(app, [order(value) for value in values])
+    assert check(app, [order(value) for value in values]).left_out == ()

@@ -40,6 +40,8 @@ ELSEWHERE = {
     "api/cli/new_command.py::module_of": "tests/api/cli/test_new_command.py::"
     "test_a_name_that_cannot_be_imported_is_refused",
     "snapreplay/testing/checks.py::check": "tests/snapreplay/testing/test_checks.py::test_no_records_are_no_check",
+    "snapreplay/testing/checks.py::_passing": "tests/snapreplay/testing/test_checks.py::"
+    "test_time_does_not_pass_backwards",
     "snapreplay/testing/real_harness.py::RealHarness.__init__": "tests/snapreplay/testing/test_real_harness.py::"
     "test_an_app_without_a_name_is_refused",
     "snapreplay/testing/service_process.py::ServiceProcess._running": "tests/snapreplay/testing/test_real_harness.py::"

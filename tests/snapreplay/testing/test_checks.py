@@ -1,6 +1,8 @@
 """`check` lets good apps pass and names the first record of bad ones."""
 
 import re
+import time
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,7 @@ from snapreplay.app.topic import Topic
 from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.map import MapState
 from snapreplay.testing import Diverged, ErrorPolicy, LostChange, check
-from snapreplay.testing.checks import CRASH_SEEDS, _in_child
+from snapreplay.testing.checks import CRASH_SEEDS, Course, _in_child
 from tests.support import bad_apps
 
 RECORDS = [
@@ -20,8 +22,8 @@ RECORDS = [
 
 
 def test_a_good_app_passes_every_run():
-    """All runs took place, the other processes included."""
-    report = check(bad_apps.seeded, RECORDS)
+    """All runs took place, those in other processes and the time after the records included."""
+    report = check(bad_apps.seeded, RECORDS, until_ms=60_000)
     assert report.record_count == len(RECORDS)
     assert report.left_out == ()
     assert len(report.runs) == 2 + 2 + len(CRASH_SEEDS) + 2
@@ -83,7 +85,7 @@ def test_dead_letters_are_part_of_the_comparison():
 def test_the_other_process_has_the_hash_seed_it_is_given():
     """Another seed is another trace of an app that depends on it."""
     traces = [
-        _in_child(f"{bad_apps.__name__}:set_order", RECORDS, ErrorPolicy.FAIL, seed)
+        _in_child(f"{bad_apps.__name__}:set_order", Course(RECORDS, ErrorPolicy.FAIL), seed)
         for seed in ("1", "2")
     ]
     assert traces[0] != traces[1]
@@ -96,3 +98,93 @@ def test_no_records_are_no_check():
     call = refused.value.hint.split("`")[1].replace("…", "{!r}").format("a", 1)
     one = eval(call, {"testing": testing, "topic": bad_apps.words})  # noqa: S307 - our own hint
     assert check(bad_apps.seeded, [one]).record_count == 1
+
+
+HELD: list[object] = []
+
+
+def nothing(*arguments):
+    pass
+
+
+def holds(record, state, out):
+    """Right as long as it is nobody's output: records of one batch share an object."""
+    if record.offset == 0:
+        HELD.clear()
+    HELD.append(state[record.key])
+
+
+def sends_what_was_held(timer, state, out):
+    out.send(RANG, key=timer.key, value=len({id(each) for each in HELD}))
+
+
+def looks_at_the_clock(timer, state, out):
+    state[timer.key]["n"] = time.perf_counter_ns()
+
+
+def sets_itself(timer, state, out):
+    out.send(RANG, key=timer.key, value=timer.at_ms)
+    state.schedule(timer.key, timer.at_ms)
+
+
+IN, RANG = Topic("in"), Topic("rang")
+SPREAD = [record(IN, key=f"k{n % 5}", timestamp_ms=1_000 + n) for n in range(20)]
+
+
+def ringing(ring, handler=nothing):
+    """An app with timers 10 s after its records, the first one 11,015 ms after the epoch."""
+    app = App(
+        "ringing",
+        inputs=[IN],
+        outputs=[RANG],
+        state=lambda: MapState(str, dict, default=lambda: {"n": 0}),
+    )
+
+    @app.handler(IN)
+    def on_record(record, state, out):
+        handler(record, state, out)
+        state.schedule(record.key, record.timestamp_ms + 10_000)
+
+    app.timer("ring")(ring)
+    return app
+
+
+@pytest.mark.parametrize(
+    ("app", "how"),
+    [
+        (ringing(looks_at_the_clock), "in a second run the app has another state"),
+        (ringing(sends_what_was_held, holds), "after batches of 7 the app sends other outputs"),
+        (
+            ringing(bad_apps.keeps_the_object_of_another),
+            "between two timers the app has another state",
+        ),
+    ],
+    ids=["clock", "batches", "timers"],
+)
+def test_a_wrong_timer_that_no_record_makes_due_is_found_if_time_passes(app, how):
+    """In every kind of run. Otherwise it is named as left out."""
+    assert check(app, SPREAD).left_out[0] == (
+        "timer ring: it never fired; add a record with a timestamp ≥ 11015, or pass until_ms=11015"
+    )
+    with pytest.raises(Diverged, match=f"until_ms=11019: .*{how}"):
+        check(app, SPREAD, until_ms=11_019)
+
+
+def test_a_timer_that_sets_itself_again_ends_with_the_time():
+    """And the check with it."""
+    report = check(ringing(sets_itself), SPREAD, until_ms=11_100)
+    assert report.record_count == len(SPREAD)
+    assert len(report.left_out) == 1
+
+
+def test_time_does_not_pass_backwards():
+    """Nothing would happen by a duration, or by seconds, and nobody would be told. The hint's time is one."""
+    app, hints = ringing(nothing), set[str]()
+    wrong: list[Any] = [1_018, 60, -1, 1_019.5, True, "11019"]
+    for until_ms in wrong:
+        with pytest.raises(UsageError, match="which end at stream time 1019") as refused:
+            check(app, SPREAD, until_ms=until_ms)
+        hints.add(refused.value.hint)
+    assert len(hints) == 1
+    (later_ms,) = re.findall(r"`until_ms=(\d+)`", hints.pop())
+    assert len(check(app, SPREAD, until_ms=int(later_ms)).left_out) == 1
