@@ -31,8 +31,8 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
       `in` and `pop` never store; changes to what `get` returned as *its* default are lost.
     - Values may be changed in place. A batch has the same effect as its records one by one.
     - Iteration is in the order of the keys. It costs O(n log n), and O(n) if the map is ordered. Values reached by it
-      are decoded, and those that can be changed in place are kept until the batch ends. It covers the keys present when it began: keys deleted since are left
-      out, keys added since are not seen, and nothing raises.
+      are decoded, and those that can be changed in place are kept until the batch ends. It covers the keys present when
+      it began: keys deleted since are left out, keys added since are not seen, and nothing raises.
     - Refused with `RecordError` when the batch is staged: values that would read back as another type or value (tuples
       and sets that were not declared, an int in a float field), ints beyond 64 bits, one mutable object in two places,
       entries above `entry_bytes_max`. Refused at once: keys of another type.
