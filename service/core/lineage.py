@@ -70,10 +70,11 @@ def is_first(ours: Lineage) -> bool:
 
 def fencer(last: LastFence | None) -> Fencer:
     """Who that was. The first fence is that of an `init`. So is its open transaction, and the next epoch as long as it
-    only stands for the end of that transaction. What committed anything is an owner's."""
+    only stands for the end of that transaction. What committed anything, or follows another fence, is an owner's: it
+    may be a second `init`, but never the other way round."""
     if last is None:
         return Fencer.NOBODY
     epoch, state = last.lineage.producer_epoch, last.state
-    is_open = epoch == 0 and state == _OPEN
+    is_first_one = epoch == 0 and state in (_NEVER_USED, _OPEN)
     was_ended = epoch == 1 and state in _TIMED_OUT
-    return Fencer.INIT if is_open or was_ended or state == _NEVER_USED else Fencer.OWNER
+    return Fencer.INIT if is_first_one or was_ended else Fencer.OWNER

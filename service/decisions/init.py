@@ -228,8 +228,8 @@ def _owner_hint(context: Context, *, running: bool) -> str:
     ]
     stop = "stop all processes of the app and " if running else ""
     ways.append(
-        "if no process has the state in memory any more, or the app never ran (two `init`s that were cut short look"
-        f" like an owner), {stop}begin with an empty state:"
+        "if no process has the state in memory any more, or the app never ran (an init that was interrupted twice"
+        f" looks like an owner), {stop}begin with an empty state:"
         f" `snapreplay init {app_name(context.app)} --state-is-lost`"
     )
     return "; or ".join(ways)

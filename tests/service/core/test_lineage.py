@@ -73,8 +73,7 @@ STATES = (
     *("PrepareAbort", "CompleteAbort", "PrepareEpochFence"),
 )
 OF_INIT = {
-    *((epoch, "Empty") for epoch in range(4)),
-    (0, "Ongoing"),
+    *((0, state) for state in ("Empty", "Ongoing")),
     *((1, state) for state in ("PrepareAbort", "CompleteAbort", "PrepareEpochFence")),
 }
 
