@@ -238,6 +238,17 @@ async def test_the_marker_of_a_dead_owner_does_not_make_a_lost_log_new(seconds, 
     await refuses(here)
 
 
+@virtual
+async def test_an_owner_that_died_before_its_claim_does_not_make_a_lost_log_new():
+    """Nothing was committed with its fence, but it was not the first one."""
+    here = InMemory()
+    await ran(here)
+    here.broker.init_producer(transactional_id(here.app.app_id, 0), TRANSACTION_SECONDS)
+    here.recreate(here.increments)
+    here.recreate(here.snapshots)
+    await refuses(here)
+
+
 @pytest.mark.parametrize("left", [0, 2], ids=["nothing is left", "the last claim is left"])
 @virtual
 async def test_a_log_that_was_emptied_is_not_begun_anew(left):
