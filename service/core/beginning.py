@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from snapreplay.service.core.lineage import Fencer
+
 
 class Beginning(StrEnum):
     """What a starting process finds."""
@@ -28,7 +30,7 @@ class Found:
         is_untouched: nothing was written behind that increment, not even the claim of an owner.
         log_start_offset: of its increments; above 0, records were deleted.
         has_snapshots: its snapshots log holds, or held, a record.
-        had_owner: the coordinator knows a fence whose claim is not in the log.
+        fenced_by: who has fenced it, if it has no increment.
     """
 
     has_increment: bool = False
@@ -36,7 +38,7 @@ class Found:
     is_untouched: bool = False
     log_start_offset: int = 0
     has_snapshots: bool = False
-    had_owner: bool = False
+    fenced_by: Fencer = Fencer.NOBODY
 
     @property
     def is_empty(self) -> bool:
@@ -51,7 +53,8 @@ def beginning(partitions: Iterable[Found]) -> Beginning:
     found = tuple(partitions)
     init_fenced = any(each.is_untouched for each in found)
     is_new = all(
-        each.is_at_beginning or (each.is_empty and (init_fenced or not each.had_owner))
+        each.is_at_beginning
+        or (each.is_empty and (init_fenced or each.fenced_by is not Fencer.OWNER))
         for each in found
     )
     is_whole = all(each.has_increment for each in found)

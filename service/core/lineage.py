@@ -7,6 +7,7 @@ transaction that times out raises it by one and leaves CompleteAbort. We never a
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import NamedTuple
 
 _TIMED_OUT = frozenset({"PrepareEpochFence", "PrepareAbort", "CompleteAbort"})
@@ -51,3 +52,29 @@ def unbroken(ours: Lineage, last: LastFence | None, *, left_open: bool = False) 
         return True
     is_next = last.lineage == Lineage(producer_id, epoch + 1)
     return is_next and (last.state in _TIMED_OUT or last.state == _NEVER_USED)
+
+
+class Fencer(StrEnum):
+    """Who has fenced a partition whose log holds no record of ours."""
+
+    NOBODY = "no owner and no `init`"
+    INIT = "an `init` that ended before its claim was in the log"
+    OWNER = "an owner: its log was lost"
+
+
+def is_first(ours: Lineage) -> bool:
+    """Whether the coordinator knows of no fence before ours. Only that of an `init` may stay the first one: an owner
+    fences once more, so that what it leaves behind never looks like what an `init` leaves."""
+    return ours.producer_epoch == 0
+
+
+def fencer(last: LastFence | None) -> Fencer:
+    """Who that was. The first fence is that of an `init`. So is its open transaction, and the next epoch as long as it
+    only stands for the end of that transaction. What committed anything, or follows another fence, is an owner's: it
+    may be a second `init`, but never the other way round."""
+    if last is None:
+        return Fencer.NOBODY
+    epoch, state = last.lineage.producer_epoch, last.state
+    is_first_one = epoch == 0 and state in (_NEVER_USED, _OPEN)
+    was_ended = epoch == 1 and state in _TIMED_OUT
+    return Fencer.INIT if is_first_one or was_ended else Fencer.OWNER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from snapreplay.app.app import App
@@ -13,9 +13,10 @@ from snapreplay.errors import DamagedError, NotBegun, ReleaseError, StopError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.beginning import Beginning, Found, beginning
 from snapreplay.service.core.kafka_errors import CommitInDoubt, OffsetTrimmed
+from snapreplay.service.core.lineage import Fencer
 from snapreplay.service.decisions.contexts import contexts_of
 from snapreplay.service.decisions.init import init_app
-from snapreplay.service.decisions.owned_before import never_owned, was_owned
+from snapreplay.service.decisions.owned_before import fenced_before, never_owned
 from snapreplay.service.decisions.start_offsets import StartFrom
 from snapreplay.service.decisions.state_import import STATE_OF
 from snapreplay.service.ports import Cluster
@@ -99,7 +100,14 @@ async def awaited_genesis(
     found = [*[await _found(context) for context in contexts[:-1]], last]
     if beginning(found) is Beginning.BEGUN or await cluster.member_count(app.app_id):
         return None  # a process that waits is no member: one with members has run
-    return _not_begun(app, "its topics hold no genesis")
+    return _not_begun(app, _how_far(found))
+
+
+def _how_far(found: Sequence[Found]) -> str:
+    begun = sum(each.has_increment for each in found)
+    if begun or any(each.fenced_by is not Fencer.NOBODY for each in found):
+        return f"`init` is under way or was interrupted, {begun} of {len(found)} partitions have a genesis"
+    return "its topics hold no genesis"
 
 
 async def _until_begun(last: Context) -> None:
@@ -160,7 +168,7 @@ async def _found(context: Context, *, asks_coordinator: bool = True) -> Found:
     return Found(
         log_start_offset=bounds.start_offset,
         has_snapshots=snapshots.end_offset > 0,
-        had_owner=asks_coordinator and await was_owned(context),
+        fenced_by=await fenced_before(context) if asks_coordinator else Fencer.NOBODY,
     )
 
 

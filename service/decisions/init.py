@@ -13,9 +13,10 @@ from snapreplay.errors import StopError, UsageError
 from snapreplay.service.clock import wall_ms
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.chain import decided_at, genesis_increment
+from snapreplay.service.core.lineage import Fencer
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.decisions.contexts import contexts_of
-from snapreplay.service.decisions.owned_before import was_owned
+from snapreplay.service.decisions.owned_before import fenced_before, holds_ours
 from snapreplay.service.decisions.start_offsets import StartFrom, start_offsets
 from snapreplay.service.decisions.state_import import STATE_OF, BeginAt, check_source, takeover_of
 from snapreplay.service.ports import Cluster, Reader, TopicFacts, TopicPartition
@@ -24,7 +25,6 @@ from snapreplay.service.publish.owned import owned
 from snapreplay.service.publish.publish import publish
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.topics.decision_history import increment_at
-from snapreplay.service.topics.decode import is_ours
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.service.topics.reading import reading
 from snapreplay.snapshots.format.records import NO_OFFSET, Genesis
@@ -159,7 +159,9 @@ async def _take_over(context: Context, source_id: str, begin: BeginAt) -> str:
     async with reading(context.cluster) as reader:
         end_offset = (await reader.bounds(context.increments)).end_offset
     taken = await takeover_of(context, source_id, begin)
-    published = await publish(context, taken.store, taken.before, taken.decision, end_offset)
+    published = await publish(
+        context, taken.store, taken.before, taken.decision, end_offset, begins=True
+    )
     return f"partition {context.partition}: {taken.decision['decided']}; snapshot {published.snapshot_id}"
 
 
@@ -201,10 +203,11 @@ async def _refuse_owned(
 ) -> None:
     """`init` fences: an owner that holds the only copy of a state would be cut off from the log.
 
-    Whoever fences claims next: a log without any record, of which the coordinator knows a fence, is another one.
+    Whoever fences claims next: a log without a claim, of which the coordinator knows a fence that is not the first
+    one, is another one.
     """
     for context, found in zip(contexts, existing, strict=True):
-        if found is None and await was_owned(context):
+        if found is None and await fenced_before(context) is Fencer.OWNER:
             running = await context.cluster.member_count(context.app.app_id)
             if state_is_lost and not running:
                 continue
@@ -225,7 +228,8 @@ def _owner_hint(context: Context, *, running: bool) -> str:
     ]
     stop = "stop all processes of the app and " if running else ""
     ways.append(
-        f"if no process has the state in memory any more, {stop}begin with an empty state:"
+        "if no process has the state in memory any more, or the app never ran (an init that was interrupted twice"
+        f" looks like an owner), {stop}begin with an empty state:"
         f" `snapreplay init {app_name(context.app)} --state-is-lost`"
     )
     return "; or ".join(ways)
@@ -238,7 +242,7 @@ async def _last(context: Context) -> FoundIncrement | None:
         found = await last_increment(reader, context.increments, bounds)
         if found is not None:
             return found
-        lost = await _holds_ours(reader, context.snapshots)
+        lost = await holds_ours(reader, context.snapshots, await reader.bounds(context.snapshots))
     if lost:
         raise StopError(
             f"{context.increments} holds no increment, but"
@@ -250,20 +254,12 @@ async def _last(context: Context) -> FoundIncrement | None:
     return None
 
 
-async def _holds_ours(reader: Reader, log: TopicPartition) -> bool:
-    """Whether a snapshot, or a part of one, was ever written; markers of empty transactions do not count."""
-    async for records in reader.read(log, *await reader.bounds(log)):
-        if any(is_ours(record.value or b"", record.headers) for record in records):
-            return True
-    return False
-
-
 async def _write(context: Context, start: StartFrom) -> str:
     view = context.view
     starts = await start_offsets(context, start)
     genesis = Genesis(view.cluster_id, view.partition_count, starts)
     digest = context.app.new_store().digest
-    async with owned(context) as ours:
+    async with owned(context, begins=True) as ours:
         found = await ours.last_increment()
         if found is not None:
             return _already(context, found)

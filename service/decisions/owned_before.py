@@ -8,15 +8,19 @@ from typing import Any
 from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.errors import StopError
-from snapreplay.service.ports import Cluster
+from snapreplay.service.core.lineage import Fencer, fencer
+from snapreplay.service.ports import Bounds, Cluster, Reader, TopicPartition
 from snapreplay.service.runtime.context import Context
+from snapreplay.service.topics.decode import is_ours
 from snapreplay.service.topics.reading import reading
 
 CLAIM_FOLLOWS_SECONDS = 1.0  # of an `init`, or an owner, that has just fenced
 
 
-async def was_owned(context: Context) -> bool:
-    """Whether somebody fenced whose claim does not appear in this log, even after a while."""
+async def fenced_before(context: Context) -> Fencer:
+    """Who has fenced the partition, whose log holds no increment. An owner is one whose claim does not appear in the
+    log, even after a while. The marker of a transaction is no claim: it comes also into a topic that was created again.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + CLAIM_FOLLOWS_SECONDS
     while True:
@@ -24,27 +28,35 @@ async def was_owned(context: Context) -> bool:
             loop.time() > deadline
         )  # before the log is asked: answers may take longer than a claim
         async with reading(context.cluster, read_committed=False) as reader:
-            if (await reader.bounds(context.increments)).end_offset > 0:
-                return False
-        if not await _was_fenced(context.cluster, context.app, context.partition):
-            return False
-        if late:
-            return True
+            bounds = await reader.bounds(context.increments)
+            if bounds.start_offset > 0:
+                return Fencer.OWNER  # nobody else deletes records
+            if await holds_ours(reader, context.increments, bounds):
+                return Fencer.INIT
+        found = await _last_fencer(context.cluster, context.app, context.partition)
+        if late or found is not Fencer.OWNER:
+            return found
         await asyncio.sleep(0.1)
+
+
+async def holds_ours(reader: Reader, log: TopicPartition, bounds: Bounds) -> bool:
+    """Whether a record of ours was ever written; markers of transactions do not count."""
+    async for records in reader.read(log, *bounds):
+        if any(is_ours(record.value or b"", record.headers) for record in records):
+            return True
+    return False
 
 
 async def never_owned(cluster: Cluster, app: App[Any], partition_count: int) -> bool:
     """Whether the coordinator knows no owner of any partition."""
     for partition in range(partition_count):
-        if await _was_fenced(cluster, app, partition):
+        if await _last_fencer(cluster, app, partition) is Fencer.OWNER:
             return False
     return True
 
 
-async def _was_fenced(cluster: Cluster, app: App[Any], partition: int) -> bool:
+async def _last_fencer(cluster: Cluster, app: App[Any], partition: int) -> Fencer:
     try:
-        last = await cluster.last_fence(names.transactional_id(app.app_id, partition))
+        return fencer(await cluster.last_fence(names.transactional_id(app.app_id, partition)))
     except StopError:  # a cluster that does not tell: then any member may have fenced
-        return await cluster.member_count(app.app_id) > 0
-    # "Empty": an `init` that came no further than its fence
-    return last is not None and last.state != "Empty"
+        return Fencer.OWNER if await cluster.member_count(app.app_id) else Fencer.NOBODY

@@ -12,6 +12,7 @@ from snapreplay.service.core.owners import Superseded
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.ports import Bounds, LogRecord, Producer, Reader
 from snapreplay.service.publish.claim import claim_record, reader_behind_claim
+from snapreplay.service.publish.fence import fenced, fenced_by_owner
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.topics.increments import last_increment
 from snapreplay.snapshots.format.envelope import encode, headers_of
@@ -60,13 +61,16 @@ async def commit_increment(
 
 
 @asynccontextmanager
-async def owned(context: Context) -> AsyncIterator[Owned]:
+async def owned(context: Context, *, begins: bool = False) -> AsyncIterator[Owned]:
     """
+    Args:
+        begins: for `init`, whose fence may be the first one.
+
     Raises:
         Superseded: another process has claimed the partition since.
         HangingTransaction, ForeignClaim, CommitInDoubt, Unreachable: the claim could not be written or seen.
     """
-    producer = await context.cluster.fence(context.transactional_id)
+    producer = await (fenced(context) if begins else fenced_by_owner(context))
     try:
         claim_id = uuid.uuid4().hex
         record = claim_record(context, claim_id)

@@ -27,7 +27,13 @@ class LogWentOn(ReleaseError):
 
 
 async def publish(
-    context: Context, image: Image, before: Increment, decision: dict[str, str], end_offset: int
+    context: Context,
+    image: Image,
+    before: Increment,
+    decision: dict[str, str],
+    end_offset: int,
+    *,
+    begins: bool = False,
 ) -> Begun:
     """Make this state the partition's.
 
@@ -37,13 +43,14 @@ async def publish(
             increment that is written has the number after it.
         decision: who decided what, and why; kept in the increment.
         end_offset: of the increments topic, up to which it was examined.
+        begins: for `init`; see `owned`.
 
     Raises:
         LogWentOn, Superseded, Fenced: another owner was quicker; nothing was decided.
         CommitInDoubt, Unreachable: only the log shows what happened.
         ImageDiffers: the entries do not have the digest in `before`; nothing was decided.
     """
-    async with owned(context) as ours:
+    async with owned(context, begins=begins) as ours:
         newer = await ours.last_increment(end_offset)
         if newer is not None:
             raise LogWentOn(

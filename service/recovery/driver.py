@@ -23,6 +23,7 @@ from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.core.topic_changes import changes
 from snapreplay.service.ports import Producer
 from snapreplay.service.publish.claim import await_claim, claim_record
+from snapreplay.service.publish.fence import fenced_by_owner
 from snapreplay.service.publish.state import begin_anew, own_decision, write_state
 from snapreplay.service.recovery.acceptable_failures import fingerprint_of
 from snapreplay.service.recovery.attempt import attempt
@@ -198,7 +199,7 @@ class RecoveryDriver:
         nobody_else = await may_fence(
             self._context, self.kept, self._began_at, self._looked, insists=self._insists
         )
-        self._producer = await self._context.cluster.fence(self._context.transactional_id)
+        self._producer = await fenced_by_owner(self._context)
         return events.FenceDone(self._producer.lineage, nobody_else)
 
     def _looked(self, last: LastFence | None) -> None:

@@ -176,6 +176,10 @@ class Broker:
         elif transaction.state is not wanted:
             raise InvalidTxnState
 
+    def forget(self, transactional_id: str) -> None:
+        """As after `transactional.id.expiration.ms`."""
+        del self._ids[transactional_id]
+
     def last_fence(self, transactional_id: str) -> LastFence | None:
         """As DescribeTransactions tells it."""
         known = self._ids.get(transactional_id)

@@ -22,7 +22,7 @@ from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import Link
 from tests.simulation.producer import SimAppender
 from tests.simulation.replacing import INCREMENTS, create_own, replace_own
-from tests.simulation.run import run_world
+from tests.simulation.run import run_seed, run_world
 from tests.simulation.scenario import Event, Scenario
 from tests.simulation.world import World
 
@@ -105,6 +105,33 @@ def test_one_thing_is_not_taken_for_another(name: str, nth: int) -> None:
     problem, script, _ = play(drawn, {site: {nth: kind}})
     assert script.played
     assert problem is None
+
+
+BEGINS_LATE = replace(QUIET, begins_late=True, partitions=2, processes=2)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        *({"fill": {nth: "crash_between"}} for nth in range(4)),
+        *({"fence": {nth: "crash_after"}} for nth in range(2)),
+        {"fence": {0: "crash_after"}, "fill": {0: "crash_between"}},
+        {"fill": {2: "deadline", 3: "deadline"}},
+    ],
+    ids=str,
+)
+def test_an_init_that_was_cut_short_is_run_again(plan: dict[str, dict[int, str]]) -> None:
+    """Nobody is FAILED meanwhile, and the second one completes it. After two in a row `--state-is-lost` is left."""
+    problem, script, world = play(BEGINS_LATE, plan)
+    assert script.played
+    assert problem is None
+    lasts = 15.0 if world.inits_cut > 1 else 0.0
+    assert lasts < world.loop.time() < lasts + 10.0
+
+
+def test_an_init_that_was_killed_in_the_first_partition_is_no_owner() -> None:
+    """Where it has joined a partition to its transaction and written nothing."""
+    assert run_seed(716346).problem is None
 
 
 def test_links_of_the_dead_are_silent() -> None:

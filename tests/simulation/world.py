@@ -74,6 +74,7 @@ class World:
         """Partitions that are FAILED, as they should be: an input is not the log that was processed."""
         self._watch = Watch(self.network, self.failed)
         self._started = 0
+        self.inits_cut = 0
         self._retried: set[tuple[str, int]] = set()
         self.views: list[View] = []
         self.forged: set[tuple[int, str]] = set()
@@ -96,6 +97,9 @@ class World:
         if kind in ("StateDisputed", "NotInitialised", *LEADS_NOWHERE) and self.own_replaced:
             self.network.met(f"without a log: {kind}")
             return  # it looks again by itself
+        if kind == "NotInitialised" and self.inits_cut > 1:
+            self.network.met("init was cut short twice")
+            return  # see `beginning.begin`
         if kind in REFUSED and self._may_be_refused(status.partition):
             self.network.met(f"refused: {kind}")
             self.refused.add(status.partition)

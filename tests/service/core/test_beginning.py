@@ -5,14 +5,18 @@ from itertools import product
 import pytest
 
 from snapreplay.service.core.beginning import Beginning, Found, beginning
+from snapreplay.service.core.lineage import Fencer
 
 EMPTY, GENESIS, RUNS = Found(), Found(True, True), Found(True)
-UNTOUCHED, FENCED = Found(True, True, is_untouched=True), Found(had_owner=True)
+UNTOUCHED, FENCED = Found(True, True, is_untouched=True), Found(fenced_by=Fencer.OWNER)
+KILLED = Found(fenced_by=Fencer.INIT)
 TRACES = [Found(log_start_offset=3), Found(has_snapshots=True)]
-KINDS = [EMPTY, GENESIS, UNTOUCHED, FENCED, RUNS, *TRACES]
+KINDS = [EMPTY, KILLED, GENESIS, UNTOUCHED, FENCED, RUNS, *TRACES]
 
 
-@pytest.mark.parametrize("kinds", [(EMPTY,), (EMPTY, EMPTY), (GENESIS, EMPTY), (EMPTY, GENESIS)])
+@pytest.mark.parametrize(
+    "kinds", [(EMPTY,), (EMPTY, EMPTY), (GENESIS, EMPTY), (EMPTY, GENESIS), (KILLED, EMPTY)]
+)
 def test_only_a_new_app_is_awaited(kinds):
     """Nothing at all, or an `init` that is under way or was interrupted."""
     assert beginning(kinds) is Beginning.AWAITED
@@ -22,6 +26,6 @@ def test_only_a_new_app_is_awaited(kinds):
 def test_whatever_shows_that_the_app_ran_is_left_to_the_recoveries(kinds):
     """A lost log is never waited for: it would look like a new app. A fence without a claim is that of an interrupted
     `init` only beside a genesis that no owner has claimed."""
-    empty = {EMPTY, FENCED} if UNTOUCHED in kinds else {EMPTY}
+    empty = {EMPTY, KILLED, FENCED} if UNTOUCHED in kinds else {EMPTY, KILLED}
     awaited = bool(empty & set(kinds)) and set(kinds) <= {*empty, GENESIS, UNTOUCHED}
     assert beginning(kinds) is (Beginning.AWAITED if awaited else Beginning.BEGUN)

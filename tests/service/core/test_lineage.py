@@ -2,7 +2,15 @@
 
 import pytest
 
-from snapreplay.service.core.lineage import LastFence, Lineage, is_left_open, unbroken
+from snapreplay.service.core.lineage import (
+    Fencer,
+    LastFence,
+    Lineage,
+    fencer,
+    is_first,
+    is_left_open,
+    unbroken,
+)
 
 OURS = Lineage(7, 4)
 
@@ -58,3 +66,27 @@ def test_only_our_own_open_transaction_was_left_open():
     assert not is_left_open(OURS, LastFence(OURS, "CompleteCommit"))
     assert not is_left_open(OURS, LastFence(Lineage(7, 5), "Ongoing"))
     assert not is_left_open(OURS, None)
+
+
+STATES = (
+    *("Empty", "Ongoing", "PrepareCommit", "CompleteCommit"),
+    *("PrepareAbort", "CompleteAbort", "PrepareEpochFence"),
+)
+OF_INIT = {
+    *((0, state) for state in ("Empty", "Ongoing")),
+    *((1, state) for state in ("PrepareAbort", "CompleteAbort", "PrepareEpochFence")),
+}
+
+
+@pytest.mark.parametrize("epoch", range(4))
+@pytest.mark.parametrize("state", STATES)
+def test_what_only_an_init_leaves_behind(epoch, state):
+    """An owner's fence is never the first one, so whatever its transaction becomes has a higher epoch."""
+    expected = Fencer.INIT if (epoch, state) in OF_INIT else Fencer.OWNER
+    assert fencer(LastFence(Lineage(7, epoch), state)) is expected
+    assert is_first(Lineage(7, epoch)) is (epoch == 0)
+
+
+def test_who_is_not_known_has_not_fenced():
+    """Or not for a week."""
+    assert fencer(None) is Fencer.NOBODY

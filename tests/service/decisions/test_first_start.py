@@ -5,14 +5,19 @@ import logging
 
 import pytest
 
+from snapreplay.app.names import transactional_id
 from snapreplay.errors import NotBegun
 from snapreplay.service.decisions.first_start import begun
-from snapreplay.service.decisions.init import init_app
+from snapreplay.service.decisions.init import OwnedBefore, init_app
+from snapreplay.service.ports import TopicPartition
 from snapreplay.service.preflight import OwnTopicsMissing
 from snapreplay.service.publish.claim import claim_record
 from snapreplay.service.topics.requirements import TopicsIncomplete
+from snapreplay.snapshots.format.envelope import RecordKind, kind_of
 from tests.support import apps
 from tests.support.in_memory import InMemory, virtual
+
+TRANSACTION_SECONDS = 30.0
 
 
 def fresh(partitions: int = 2) -> InMemory:
@@ -63,6 +68,37 @@ async def test_a_process_never_goes_on_in_the_middle_of_init():
     for each in begun_one:
         here.log(here.increments).append(each.key, each.value, each.headers, each.timestamp, None)
     assert await Start(here).waits()
+
+
+async def killed(here: InMemory, then: str) -> None:
+    """What an `init` leaves of its first partition when it is killed at that moment."""
+    broker, log = here.broker, TopicPartition(here.increments, 0)
+    claim = claim_record(await here.context(app=here.app), "killed")
+    name = transactional_id(here.app.app_id, 0)
+    epoch = broker.init_producer(name, TRANSACTION_SECONDS)
+    if then == "fenced":
+        return
+    broker.add_partition(name, epoch, log)
+    if then == "written":
+        broker.produce(name, epoch, log, [claim])
+
+
+@pytest.mark.parametrize("seconds", [0.0, 60.0], ids=["at once", "a minute later"])
+@pytest.mark.parametrize("then", ["fenced", "begun", "written"])
+@virtual
+async def test_an_init_that_was_killed_before_its_claim_is_completed(then, seconds):
+    """Whatever it left open: a new app waits, is told to run `init` again, and goes on when that was done."""
+    here = fresh()
+    await killed(here, then)
+    await asyncio.sleep(seconds)
+    start = Start(here)
+    assert await start.waits()
+    awaited = start.heard[0]
+    assert "`init` is under way or was interrupted, 0 of 2 partitions" in awaited.message
+    assert awaited.hint.startswith("`snapreplay init ")
+    await init_app(here.app, here.settings(), here.cluster)
+    await start.task
+    assert len(here.batches()) == 1
 
 
 @virtual
@@ -166,6 +202,66 @@ async def test_a_lost_log_is_not_waited_for():
         assert here.log(here.increments).end == left, "nobody has begun it anew"
         status = await here.failure()
         assert status.error.kind == "NotInitialised"
+
+
+async def refuses(here: InMemory) -> None:
+    """Nobody waits for `init`, and `init` itself writes nothing."""
+    left = here.batches()
+    for first_start in ("wait", "refuse", "earliest"):
+        assert not await Start(here, first_start).waits()
+    with pytest.raises(OwnedBefore) as refused:
+        await init_app(here.app, here.settings(), here.cluster)
+    assert "--state-is-lost" in refused.value.hint
+    assert here.batches() == left
+
+
+@pytest.mark.parametrize("seconds", [0.0, 60.0], ids=["at once", "a minute later"])
+@pytest.mark.parametrize("forgotten", [False, True], ids=["known", "after a week"])
+@virtual
+async def test_the_marker_of_a_dead_owner_does_not_make_a_lost_log_new(seconds, forgotten):
+    """Killed within a transaction, then both topics are created again: its end is written into the new one. Also if the
+    owner was the first that the coordinator has known for a week."""
+    here = InMemory()
+    await here.prepare(here.app)
+    name = transactional_id(here.app.app_id, 0)
+    if forgotten:
+        here.broker.forget(name)
+    async with here.live() as one:
+        await here.feed(10)
+        await one.position(10)
+    last = here.broker.last_fence(name)
+    assert last is not None
+    here.broker.add_partition(name, last.lineage.producer_epoch, TopicPartition(here.increments, 0))
+    here.recreate(here.increments)
+    here.recreate(here.snapshots)
+    await asyncio.sleep(seconds)
+    await refuses(here)
+
+
+@virtual
+async def test_an_owner_that_died_before_its_claim_does_not_make_a_lost_log_new():
+    """Nothing was committed with its fence, but it was not the first one."""
+    here = InMemory()
+    await ran(here)
+    here.broker.init_producer(transactional_id(here.app.app_id, 0), TRANSACTION_SECONDS)
+    here.recreate(here.increments)
+    here.recreate(here.snapshots)
+    await refuses(here)
+
+
+@pytest.mark.parametrize("left", [0, 2], ids=["nothing is left", "the last claim is left"])
+@virtual
+async def test_a_log_that_was_emptied_is_not_begun_anew(left):
+    """Before the first snapshot nothing else shows that the app ran: not even `init` takes it for a new one."""
+    here = InMemory()
+    await ran(here)
+    async with here.live():
+        pass
+    log = here.log(here.increments)
+    assert kind_of(log.committed()[-1].value or b"") is RecordKind.CLAIM
+    here.trim(here.increments, log.end - left)
+    here.recreate(here.snapshots)
+    await refuses(here)
 
 
 @virtual

@@ -4,15 +4,20 @@ import asyncio
 
 import pytest
 
-from snapreplay.errors import StopError
+from snapreplay.app.names import transactional_id
+from snapreplay.errors import NotBegun, StopError
 from snapreplay.service.decisions import init as module
+from snapreplay.service.decisions.first_start import begun
 from snapreplay.service.decisions.init import init_app
+from snapreplay.service.kafka.cluster import KafkaCluster
+from snapreplay.service.ports import TopicPartition
 from snapreplay.service.topics.requirements import KEPT_FOR_EVER, ensure_topics
 from snapreplay.snapshots.format.records import NO_OFFSET, Claim, Increment
 from tests.support import apps, reference
 from tests.support.entries import read_entry
-from tests.support.stage import Stage, processed
-from tests.support.tampering import recreate, trim
+from tests.support.kafka import until_async
+from tests.support.stage import Stage, processed, until
+from tests.support.tampering import end_offset, recreate, trim
 
 pytestmark = pytest.mark.kafka
 
@@ -90,6 +95,64 @@ async def test_init_can_be_repeated_before_the_app_has_run(bare):
     lines = await init_app(bare.app, bare.settings(), bare.cluster)
     assert lines == [f"partition {n}: already initialised, at batch 0" for n in (0, 1)]
     assert [await log_of(bare, partition) for partition in (0, 1)] == before
+
+
+async def left_open(here, seconds=60):
+    """A process that is killed after its fence, within a transaction that has no record yet, of partition 0."""
+    kafka = {"bootstrap.servers": here.bootstrap_servers, "request.timeout.ms": 400}
+    timeouts = {"transaction_ms": seconds * 1000, "commit_ms": 500}
+    settings = here.settings(kafka=kafka, timeouts=timeouts)
+    name = transactional_id(here.app.app_id, 0)
+    producer = await KafkaCluster(settings).fence(name)
+    await producer._producer.begin_transaction()
+    log = TopicPartition(f"{here.app.app_id}-increments", 0)
+    producer._producer._txn_manager.maybe_add_partition_to_txn(log)
+    await until_async(
+        lambda: here.cluster.last_fence(name),
+        lambda last: last.state == "Ongoing",
+    )
+    await producer.discard()
+
+
+async def marked(here):
+    """Until the broker has ended it: its marker is all that is in the log."""
+    topic = f"{here.app.app_id}-increments"
+    servers = here.bootstrap_servers
+    await until(lambda: end_offset(servers, topic) == 1, "a marker", 60)
+
+
+async def test_one_that_was_killed_before_its_claim_is_run_again(bare):
+    """Its transaction is open, and nothing in the log shows who that was."""
+    await left_open(bare)
+    with pytest.raises(NotBegun, match="`init` is under way or was interrupted, 0 of 2"):
+        await begun(bare.app, bare.settings(), bare.cluster, "refuse", lambda _: None)
+    lines = await init_app(bare.app, bare.settings(), bare.cluster)
+    assert [": initialised, " in line for line in lines] == [True, True]
+    async with bare.running() as service:
+        await bare.feed(20)
+        await bare.assert_exactly_once(service)
+
+
+@pytest.mark.parametrize("ran", [False, True], ids=["new", "ran"])
+async def test_the_marker_of_a_transaction_that_timed_out_shows_no_owner_and_hides_none(bare, ran):
+    """It comes into the new topic of a lost log, too. Only a fence before it tells an app that ran from a new one."""
+    if ran:
+        await init_app(bare.app, bare.settings(), bare.cluster)
+        async with bare.running() as service:
+            await bare.feed(20)
+            await bare.all_processed(service)
+    await left_open(bare, seconds=1)
+    if ran:
+        for suffix in ("increments", "snapshots"):
+            recreate(bare.bootstrap_servers, f"{bare.app.app_id}-{suffix}", 2, KEPT_FOR_EVER)
+    await marked(bare)
+    if ran:
+        with pytest.raises(module.OwnedBefore, match="had an owner"):
+            await init_app(bare.app, bare.settings(), bare.cluster)
+        assert await bare.read(f"{bare.app.app_id}-increments") == [[], []]
+    else:
+        lines = await init_app(bare.app, bare.settings(), bare.cluster)
+        assert [": initialised, " in line for line in lines] == [True, True]
 
 
 async def test_an_app_that_has_processed_something_is_not_initialised_again(bare):

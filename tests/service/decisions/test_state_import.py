@@ -107,11 +107,11 @@ async def test_what_was_interrupted_is_completed(stage, unique, monkeypatch):
     await ensure_topics(heir.app, heir.settings(), heir.cluster, create_io_partitions=2)
     calls = []
 
-    async def once(*arguments):
+    async def once(*arguments, **keywords):
         calls.append(1)
         if len(calls) > 1:
             raise StopError("killed")
-        return await publish(*arguments)
+        return await publish(*arguments, **keywords)
 
     monkeypatch.setattr("snapreplay.service.decisions.init.publish", once)
     with pytest.raises(StopError, match="killed"):
