@@ -14,7 +14,7 @@ import msgspec
 
 from snapreplay.app.app import App
 from snapreplay.app.load import name_of
-from snapreplay.app.made_record import encoded_key, encoded_value, record_raw
+from snapreplay.app.made_record import check_topic, encoded_key, encoded_value, record_raw
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.record import Headers, InputRecord, Output, RawRecord
 from snapreplay.app.topic import Topic
@@ -255,6 +255,7 @@ class RealHarness(Generic[S]):
         partition: int | None = None,
     ) -> RawRecord:
         """As `feed`, with bytes that need not decode."""
+        check_topic(topic)
         if topic not in self._app.inputs:
             raise UsageError(f"{self._app.app_id}: {topic.name} is not an input")
         raw = record_raw(topic, key, value, timestamp_ms=timestamp_ms, headers=headers)
@@ -267,7 +268,12 @@ class RealHarness(Generic[S]):
         )
 
     async def outputs(self, topic: Topic[K, V]) -> list[Received[K, V]]:
-        """Every committed record of an output topic, partition by partition, in the order of the log."""
+        """Every committed record of an output topic, partition by partition, in the order of the log.
+
+        Raises:
+            UsageError: not an output of the app.
+        """
+        check_topic(topic)
         if topic not in self._app.outputs:
             raise UsageError(f"{self._app.app_id}: {topic.name} is not an output")
         return [
