@@ -56,7 +56,9 @@ def name_of(app: App[Any]) -> str | None:
     others = sorted(sys.modules.keys() - near)  # the handlers may have been made by a function
     for module_name in (*sorted(near), *others):
         module = sys.modules.get(module_name)
-        attribute = _attribute_in(module, app) if module is not main else None
+        if module is main or not isinstance(module, ModuleType):
+            continue
+        attribute = _attribute_in(module, app)
         if attribute is not None:
             return f"{_place_of(module)}:{attribute}"
     return None
@@ -72,9 +74,7 @@ def name_in_main(app: App[Any]) -> str | None:
     return f"{os.path.relpath(file)}:{attribute}" if attribute and file else None
 
 
-def _attribute_in(module: object, app: App[Any]) -> str | None:
-    if not isinstance(module, ModuleType):
-        return None
+def _attribute_in(module: ModuleType, app: App[Any]) -> str | None:
     return next((name for name, value in list(vars(module).items()) if value is app), None)
 
 

@@ -18,7 +18,7 @@ from snapreplay.app.made_record import check_topic, encoded_key, encoded_value, 
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.record import Headers, InputRecord, Output, RawRecord
 from snapreplay.app.topic import Topic
-from snapreplay.errors import UsageError
+from snapreplay.errors import UnknownPartition, UsageError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.feeding import KafkaFeeder
@@ -234,6 +234,7 @@ class RealHarness(Generic[S]):
 
         Raises:
             UsageError: not an input, or the key or value is not what the topic's codec encodes.
+            UnknownPartition: the input has no such partition.
         """
         return await self.feed_raw(
             topic,
@@ -320,6 +321,11 @@ class RealHarness(Generic[S]):
         return await self._thread.run(bounded())
 
     async def _send(self, output: Output) -> tuple[TopicPartition, int]:
+        if output.partition is not None:
+            facts = await KafkaCluster(self._settings).topics([output.topic])
+            count = facts[output.topic].partition_count
+            if output.partition not in range(count):
+                raise UnknownPartition(output.partition, count)
         if self._feeder is None:
             feeder = KafkaFeeder(self._settings)
             await feeder.start()

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from typing import Any
 
 import pytest
 
@@ -65,15 +66,17 @@ async def test_a_typing_error_never_says_where_an_app_begins(stage, unique):
     """It would skip all records, or wait for ever; the words and the number of the hint are taken."""
     here = await stage(apps.ledger(unique("typed")))
     app, settings = here.app, here.settings()
-    with pytest.raises(UsageError, match="'lastest'") as start:
-        await init(app, settings, start="lastest")
+    typed: Any = "lastest"
+    with pytest.raises(UsageError, match="start='lastest'") as start:
+        await init(app, settings, start=typed)
     for each in re.findall(r"'(\w+)'", start.value.hint):
         assert len(await init(app, settings, start=each)) == 1
-    with pytest.raises(UsageError, match="'earlyest'") as first_start:
-        Service(app, settings, first_start="earlyest")
+    with pytest.raises(UsageError, match="first_start='lastest'") as first_start:
+        Service(app, settings, first_start=typed)
     for each in re.findall(r"'(\w+)'", first_start.value.hint):
         Service(app, settings, first_start=each)
-    for count in (0, "4"):
+    counts: list[Any] = [0, "4"]
+    for count in counts:
         with pytest.raises(UsageError, match=f"{count!r} is no number of partitions"):
             await ensure_topics(app, settings, create_inputs=count)
     assert "ok" in (await ensure_topics(app, settings, create_inputs=1))[0]

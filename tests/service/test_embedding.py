@@ -99,8 +99,9 @@ def test_a_coroutine_function_is_no_callback():
 
 def test_what_cannot_be_called_is_no_callback():
     """Refused at once, not when a partition fails."""
+    result: Any = None
     with pytest.raises(UsageError, match="it cannot be called"):
-        FailureNews().add(None)
+        FailureNews().add(result)
 
 
 def test_a_coroutine_that_a_callback_returns_is_told(caplog):

@@ -1,6 +1,7 @@
 """An app that could not run is refused when it is written down, with the way out."""
 
 import functools
+from typing import Any
 
 import pytest
 
@@ -183,7 +184,7 @@ def test_fingerprint_names_python_machine_and_codecs():
 )
 def test_one_topic_and_one_state_are_no_lists_and_no_functions(given, said):
     """Refused where it is written, by name; as the hint says it is taken."""
-    right = {"inputs": [payments], "outputs": [balances], "state": lambda: MapState(str, int)}
+    right: Any = {"inputs": [payments], "outputs": [balances], "state": lambda: MapState(str, int)}
     with pytest.raises(UsageError) as refused:
         App("a", **{**right, **given})
     assert said in refused.value.hint

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -271,11 +272,13 @@ def test_outputs_of_another_topic_are_refused(other):
 
 def test_a_policy_and_a_topic_are_no_texts():
     """ "fail" would be taken for the other policy; both are taken as the hint says."""
+    policy: Any = "fail"
+    topic: Any = "payments"
     with pytest.raises(UsageError, match="policy='fail'") as refused:
-        Harness(make(add), policy="fail")
+        Harness(make(add), policy=policy)
     for each in re.findall(r"ErrorPolicy\.(\w+)", refused.value.hint):
         Harness(make(add), policy=ErrorPolicy[each])
     for use in (Harness.feed, Harness.outputs):
         with pytest.raises(UsageError, match="'payments' is not a Topic") as refused:
-            use(Harness(make(add)), "payments")
+            use(Harness(make(add)), topic)
         assert "the Topic object that the app was declared with" in refused.value.hint
