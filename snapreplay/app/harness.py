@@ -137,11 +137,7 @@ class Harness(Generic[S]):
         return list(self._outputs)
 
     def outputs(self, topic: Topic[K, V]) -> list[Sent[K, V]]:
-        """Return what was sent to this topic so far, in order.
-
-        Raises:
-            UsageError: not an output of the app.
-        """
+        """Return what was sent to this topic so far, in order. Raises UsageError: not an output of the app."""
         return sent_to(topic, self._app, self._outputs)
 
     def feed(
