@@ -38,7 +38,9 @@ async def test_caught_up_is_all_that_was_there_when_it_was_asked(stage, unique, 
         with pytest.raises(NotCaughtUp, match=r"partition \d: payments-\S+ is at \d+ of \d+"):
             await service.wait_caught_up(0.5)
         waiting = asyncio.create_task(service.wait_caught_up(scaled(30)))
-        for _ in range(4):
+        while not idle.locked():
+            await idle.acquire()
+        for _ in range(4):  # it has begun to wait
             await idle.acquire()
     with pytest.raises(ServiceClosed):  # a stopped service has no partition that is behind
         await waiting
