@@ -48,7 +48,11 @@ class Views:
         if runner is not None and runner.store is not None:
             return runner.store.committed_view()
         count = self._partition_count()
-        if partition < 0 or (count is not None and partition >= count):
+        if (
+            type(partition) is not int
+            or partition < 0
+            or (count is not None and partition >= count)
+        ):
             raise UnknownPartition(partition, count)
         raise PartitionNotLive(
             partition,
@@ -57,12 +61,20 @@ class Views:
             " `service.views()` has those that are LIVE here now",
         )
 
-    def _mine(self) -> Mapping[int, PartitionRunner]:
+    def check_open(self) -> None:
+        """
+        Raises:
+            ServiceClosed: not started yet, or stopped.
+        """
         if self._runners is None:
             raise ServiceClosed(
                 "the service does not run: it was not started yet, or it was stopped",
                 hint="use it inside of `async with running(app, settings) as service:`",
             )
+
+    def _mine(self) -> Mapping[int, PartitionRunner]:
+        self.check_open()
+        assert self._runners is not None  # noqa: S101 - it is open
         if threading.get_ident() != self._thread:
             raise UsageError(
                 "the state belongs to the thread of the service's event loop, and this is another one",
@@ -79,6 +91,11 @@ class FailureNews:
 
     def add(self, callback: OnFailed) -> None:
         """See `Service.on_failed`."""
+        if not callable(callback):
+            raise UsageError(
+                f"on_failed({callback!r}): it cannot be called",
+                hint="pass a function of (partition, error)",
+            )
         if inspect.iscoroutinefunction(callback):
             raise UsageError(
                 f"on_failed({getattr(callback, '__name__', callback)}): nobody would await it",

@@ -114,7 +114,7 @@ def _check_present(
     if missing:
         raise OwnTopicsMissing(
             f"topics of app {app.app_id!r} are missing: {', '.join(missing)}",
-            hint=f"`snapreplay topics ensure {app_name(app)}`"
+            hint=f"`snapreplay topics ensure {app_name(app)}{' --set errors.policy=dead_letter' if own[2:] else ''}`"
             + (f", then `snapreplay init {app_name(app)}`{_RAN_BEFORE}" if pair else ""),
             topics=missing,
             partition_count=count,

@@ -10,13 +10,13 @@ from typing import Any, Generic, TypeVar, overload
 from snapreplay.app import names
 from snapreplay.app.app import App
 from snapreplay.counted import counted
-from snapreplay.errors import AccessError, RetryableError, SnapreplayError, UsageError
+from snapreplay.errors import AccessError, RetryableError, SnapreplayError
 from snapreplay.service.config.settings import Settings, load_settings
 from snapreplay.service.control.protocol import Control, Http, Operation, OperationState
 from snapreplay.service.control.status import PartitionStatus, StatusBoard
 from snapreplay.service.core.custody import StateUnsaved
 from snapreplay.service.core.refusals import DuplicateInstance
-from snapreplay.service.decisions.first_start import FirstStart, begun
+from snapreplay.service.decisions.first_start import FirstStart, begun, check_first_start
 from snapreplay.service.embedding import FailureNews, OnFailed, Views
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.membership import Membership
@@ -67,9 +67,10 @@ class Service(Generic[S]):
                 "earliest" or "latest" of its inputs.
 
         Raises:
-            UsageError: the app is incomplete, or the settings are wrong.
+            UsageError: the app is incomplete, or the settings or `first_start` are wrong.
         """
         app.validate()
+        check_first_start(first_start)
         self.app = app
         self.settings = settings or load_settings()
         self._http = http
@@ -91,8 +92,8 @@ class Service(Generic[S]):
             self._requests.callbacks,
             self._pulse,
         )
-        self._readiness = Readiness(self._control, self._board)
         self._views = Views(lambda: self._control.facts().partition_count)
+        self._readiness = Readiness(self._control, self._board, self._views.check_open)
         self._failures = FailureNews()
         self.http_address: tuple[str, int] | None = None
 
@@ -142,7 +143,7 @@ class Service(Generic[S]):
         raises is logged.
 
         Raises:
-            UsageError: it is a coroutine function.
+            UsageError: it cannot be called, or is a coroutine function.
         """
         self._failures.add(callback)
 
@@ -169,11 +170,17 @@ class Service(Generic[S]):
 
         Raises:
             UsageError, StopError, AccessError: refused, with the command that repairs it.
+            ServiceClosed: not started yet, or stopped.
         """
-        if self._bringing_up is None:
-            raise UsageError("the service was not started")
+        self._views.check_open()
+        assert self._bringing_up is not None  # noqa: S101 - it is open
         self._waits_for_start = True
-        await asyncio.shield(self._bringing_up)
+        try:
+            await asyncio.shield(self._bringing_up)
+        except asyncio.CancelledError:  # of the caller, or of what it waits for
+            if self._bringing_up.cancelled():
+                self._views.check_open()
+            raise
 
     async def wait_live(self, timeout_seconds: float | None = None) -> None:
         """Wait until this process is a member and every partition that it owns is LIVE.
@@ -181,6 +188,7 @@ class Service(Generic[S]):
         Raises:
             UsageError, StopError, AccessError: refused at start.
             NotLive: the time is over, or a partition FAILED; names phase and error.
+            ServiceClosed: not started yet, or stopped, also while this waits.
         """
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -197,10 +205,11 @@ class Service(Generic[S]):
             UsageError, StopError, AccessError: refused at start.
             NotLive: a partition FAILED.
             NotCaughtUp: the time is over; names what is missing.
+            ServiceClosed: not started yet, or stopped, also while this waits.
         """
         inputs = tuple(topic.name for topic in self.app.inputs)
         catching_up = CatchingUp(
-            self._cluster, inputs, lambda: self._runners, self._readiness.raise_failed
+            self._cluster, inputs, lambda: self._runners, self._readiness.raise_hopeless
         )
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -208,7 +217,7 @@ class Service(Generic[S]):
                 await self._readiness.until_ready()
                 await catching_up.wait()
         except TimeoutError:
-            raise catching_up.error(timeout_seconds) from None
+            raise self._readiness.not_caught_up(timeout_seconds, catching_up.missing()) from None
 
     async def trigger_snapshot(
         self, partitions: Sequence[int] | None = None, reason: str = ""
@@ -220,7 +229,9 @@ class Service(Generic[S]):
 
         Raises:
             UnknownPartition, PartitionNotLive, Busy: nothing was started.
+            ServiceClosed: not started yet, or stopped.
         """
+        self._views.check_open()
         with self._control.changes(asyncio.get_running_loop()) as changed:
             operation = self._control.trigger_snapshot(partitions, reason)
             while operation.state is OperationState.RUNNING:

@@ -22,44 +22,61 @@ Runners = Callable[[], Mapping[int, PartitionRunner]]
 class Readiness:
     """Of one service; in its loop."""
 
-    def __init__(self, control: ServiceControl, board: StatusBoard) -> None:
+    def __init__(
+        self, control: ServiceControl, board: StatusBoard, check_open: Callable[[], None]
+    ) -> None:
+        """`check_open` raises ServiceClosed once the service was stopped."""
         self._control = control
         self._board = board
+        self._check_open = check_open
 
     async def until_ready(self) -> None:
         """
         Raises:
             NotLive: a partition FAILED.
+            ServiceClosed: the service was stopped meanwhile.
         """
         with self._control.changes(asyncio.get_running_loop()) as changed:
             while not self._control.ready():
-                self.raise_failed()
+                self.raise_hopeless()
                 await changed.wait()
                 changed.clear()
 
-    def raise_failed(self) -> None:
+    def raise_hopeless(self) -> None:
         """
         Raises:
             NotLive: a partition FAILED.
+            ServiceClosed: the service was stopped meanwhile.
         """
+        self._check_open()
         if any(each.phase is Phase.FAILED for each in self._board.all()):
             raise self.not_live("a partition FAILED")
 
     def not_live(self, why: str) -> NotLive:
         """What each partition does, the first error, and what the whole process waits for."""
         states = ", ".join(f"{s.partition}: {s.phase.value}" for s in self._board.all())
+        reasons, hint = self._reasons()
+        return NotLive(
+            f"{why} (partitions: {'; '.join([states or 'none assigned', *reasons])})", hint=hint
+        )
+
+    def not_caught_up(self, seconds: float | None, missing: list[str]) -> NotCaughtUp:
+        """What is `missing`, the first error, and what the whole process waits for."""
+        reasons, hint = self._reasons()
+        told = [*(missing or ["no partition is assigned"]), *reasons]
+        return NotCaughtUp(f"not caught up after {seconds} s: {'; '.join(told)}", hint=hint)
+
+    def _reasons(self) -> tuple[list[str], str]:
+        """With the hint, if there is one."""
         errors = [s.error for s in self._board.all() if s.error is not None]
         awaited = self._control.awaited
-        details = [
+        reasons = [
             *(error.message for error in errors[:1]),
             *([awaited.message] if awaited else []),
             *([self._control.unreachable_reason] if self._control.unreachable_reason else []),
         ]
         hints = [*(error.hint for error in errors[:1]), *([awaited.hint] if awaited else [])]
-        return NotLive(
-            f"{why} (partitions: {'; '.join([states or 'none assigned', *details])})",
-            hint=hints[0] if hints else "",
-        )
+        return reasons, hints[0] if hints else ""
 
 
 class CatchingUp:
@@ -70,11 +87,11 @@ class CatchingUp:
         cluster: Cluster,
         inputs: tuple[str, ...],
         runners: Runners,
-        raise_failed: Callable[[], None],
+        raise_hopeless: Callable[[], None],
     ) -> None:
-        """`raise_failed` raises if a partition is FAILED: it would never catch up."""
+        """`raise_hopeless` raises if a partition is FAILED or the service was stopped: it would never catch up."""
         self._cluster = cluster
-        self._raise_failed = raise_failed
+        self._raise_hopeless = raise_hopeless
         self._inputs = inputs
         self._runners = runners
         # By partition, of the inputs, when it was asked for first.
@@ -84,9 +101,9 @@ class CatchingUp:
         """Until every partition that is ours by then is LIVE and has committed what was there."""
         while True:
             await self._ask_for_ends()
+            self._raise_hopeless()  # a stopped service has no partition, so it would miss nothing
             if not self.missing():
                 return
-            self._raise_failed()
             await asyncio.sleep(LOOK_SECONDS)
 
     def missing(self) -> list[str]:
@@ -101,10 +118,6 @@ class CatchingUp:
             if behind:
                 found.append(f"partition {number}: {_listed(behind, reached, ends)}")
         return found
-
-    def error(self, seconds: float | None) -> NotCaughtUp:
-        missing = self.missing() or ["no partition is assigned"]
-        return NotCaughtUp(f"not caught up after {seconds} s: {'; '.join(missing)}")
 
     async def _ask_for_ends(self) -> None:
         new = set(self._runners()) - self._ends.keys()

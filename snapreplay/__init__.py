@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from snapreplay.service.config.groups import RestoreSettings as RestoreSettings
     from snapreplay.service.config.groups import RetentionSettings as RetentionSettings
     from snapreplay.service.config.groups import SnapshotSettings as SnapshotSettings
+    from snapreplay.service.config.groups import StreamTimeSettings as StreamTimeSettings
     from snapreplay.service.config.groups import TimeoutSettings as TimeoutSettings
     from snapreplay.service.config.settings import Settings as Settings
     from snapreplay.service.config.settings import load_settings as load_settings
@@ -90,6 +91,7 @@ _HOME = {
     "StopError": "errors",
     "Stores": "state.stores",
     "StoresView": "state.view",
+    "StreamTimeSettings": "service.config.groups",
     "TimeoutSettings": "service.config.groups",
     "Timer": "app.timer",
     "Topic": "app.topic",

@@ -139,7 +139,7 @@ class UnknownPartition(UsageError):
     def __init__(self, partition: int, partition_count: int | None) -> None:
         known = "" if partition_count is None else f": there are {partition_count}, from 0"
         super().__init__(
-            f"partition {partition} does not exist{known}",
+            f"partition {partition!r} does not exist{known}",
             partition=partition,
             count=partition_count,
         )

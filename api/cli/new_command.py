@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib.resources import files
+from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
 from string import Template
@@ -77,16 +78,25 @@ def module_of(name: str) -> str:
         UsageError: it cannot name a folder, an app id and a module.
     """
     module = name.replace("-", "_")
-    legal = name.isascii() and module.isidentifier() and len(name) <= NAME_MAX
+    legal = (
+        name.isascii() and module.isidentifier() and module[0].isalpha() and len(name) <= NAME_MAX
+    )
     if (
         not legal
         or iskeyword(module)
         or module in sys.stdlib_module_names
-        or module in {"snapreplay", "tests"}
+        or module == "tests"
+        or _is_installed(module)
     ):
         raise UsageError(
             f"{name!r} cannot name a folder, an app id and a module",
-            hint='begin with a letter, go on with letters, digits, "-" or "_", and use no keyword and no name of the'
-            " standard library",
+            hint='begin with a letter, go on with letters, digits, "-" or "_", and use no keyword and no name of a'
+            " module that can be imported already",
         )
     return module
+
+
+def _is_installed(module: str) -> bool:
+    """Whether the project's module would hide another one from all that import it. A mere folder is none."""
+    spec = find_spec(module)
+    return spec is not None and spec.origin is not None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from snapreplay.app.app import App
 from snapreplay.app.ways import app_name
-from snapreplay.errors import DamagedError, NotBegun, ReleaseError, StopError
+from snapreplay.errors import DamagedError, NotBegun, ReleaseError, StopError, UsageError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.core.beginning import Beginning, Found, beginning
 from snapreplay.service.core.kafka_errors import CommitInDoubt, OffsetTrimmed
@@ -34,6 +34,18 @@ LOOKS_AT_HALF = 5
 
 FirstStart = Literal["wait", "refuse", "earliest", "latest"]
 """What a process does for an app without a genesis."""
+
+
+def check_first_start(first_start: object) -> None:
+    """
+    Raises:
+        UsageError: it is none. A typing error must not choose where an app begins.
+    """
+    if first_start not in get_args(FirstStart):
+        raise UsageError(
+            f"first_start={first_start!r} says nothing about an app without a genesis",
+            hint=f"use one of {', '.join(map(repr, get_args(FirstStart)))}",
+        )
 
 
 async def begun(

@@ -17,7 +17,7 @@ from snapreplay.service.core.lineage import Fencer
 from snapreplay.service.core.search import FoundIncrement
 from snapreplay.service.decisions.contexts import contexts_of
 from snapreplay.service.decisions.owned_before import fenced_before, holds_ours
-from snapreplay.service.decisions.start_offsets import StartFrom, start_offsets
+from snapreplay.service.decisions.start_offsets import StartFrom, check_start, start_offsets
 from snapreplay.service.decisions.state_import import STATE_OF, BeginAt, check_source, takeover_of
 from snapreplay.service.ports import Cluster, Reader, TopicFacts, TopicPartition
 from snapreplay.service.preflight import inspect
@@ -62,8 +62,10 @@ async def init_app(
         PartitionLost: a partition is empty although others are past their genesis; nothing was written.
         OwnedBefore: the app runs, or has run and its state is not said to be lost; nothing was written.
         StopError: increments are gone but snapshots exist.
-        UsageError, Unreachable: as preflight.
+        UsageError: `start` is neither of the two; or as preflight.
+        Unreachable: as preflight.
     """
+    check_start(start)
     contexts = contexts_of(app, settings, cluster, await inspect(app, settings, cluster))
     existing = [await _last(context) for context in contexts]
     await _refuse_lost(contexts, existing)

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
+from snapreplay.errors import UsageError
 from snapreplay.service.ports import TopicPartition
 from snapreplay.service.runtime.context import Context
 from snapreplay.service.topics.reading import reading
 
 StartFrom = Literal["earliest", "latest"]
+
+
+def check_start(start: object) -> None:
+    """
+    Raises:
+        UsageError: it is none. A typing error must not skip the records that are in the inputs.
+    """
+    if start not in get_args(StartFrom):
+        raise UsageError(
+            f"start={start!r} is no place in the inputs",
+            hint=f"use one of {', '.join(map(repr, get_args(StartFrom)))}",
+        )
 
 
 async def start_offsets(context: Context, start: StartFrom) -> dict[str, int]:

@@ -57,10 +57,11 @@ async def ensure_topics(
         One line per topic, "created NAME ..." or "ok NAME ...".
 
     Raises:
-        UsageError: an input or output is missing.
+        UsageError: an input or output is missing, or `create_io_partitions` is no number of partitions.
         TopicsIncomplete: one of increments and snapshots exists without the other, and the app does not run.
         StopError: the cluster refused to create a topic, or one that exists cannot hold our log.
     """
+    _check_count(create_io_partitions)
     found = await cluster.topics([*_io_topics(app), *own_topics(app, settings)])
     facts = found | _to_be_created(app, found, create_io_partitions)
     count = partition_count(app, await _known(cluster, app, facts))
@@ -80,6 +81,14 @@ async def ensure_topics(
     return lines + await _create_missing(
         cluster, [increments, snapshots, *others], count, KEPT_FOR_EVER
     )
+
+
+def _check_count(partitions: object) -> None:
+    if partitions is not None and (type(partitions) is not int or partitions < 1):
+        raise UsageError(
+            f"{partitions!r} is no number of partitions",
+            hint="use an int from 1 on, or leave it out",
+        )
 
 
 def _to_be_created(

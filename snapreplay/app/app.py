@@ -70,11 +70,11 @@ class App(Generic[S]):
 
         Raises:
             UsageError: Kafka would not accept the id or a topic, or a topic is named twice or as
-                both input and output.
+                both input and output, or `state` cannot be called.
         """
         self.app_id = app_id
-        self.inputs = tuple(inputs)
-        self.outputs = tuple(outputs)
+        self.inputs = _all_of(app_id, "inputs", inputs)
+        self.outputs = _all_of(app_id, "outputs", outputs)
         self.state = state
         self.schema_version = schema_version
         self.handlers: dict[Topic[Any, Any], Handler[Any, Any, S]] = {}
@@ -83,6 +83,7 @@ class App(Generic[S]):
         self._made_in = str(sys._getframe(1).f_globals.get("__name__", ""))  # noqa: SLF001 - CPython's, and public by its documentation
         _check_app_id(app_id)
         _check_topics(self)
+        _check_state(self)
         _check_versions(version, schema_version)
 
     @cached_property
@@ -280,6 +281,24 @@ def _check_topics(app: App[Any]) -> None:
     own = {f"{app.app_id}-{suffix}" for suffix in OWN_SUFFIXES}
     taken = [topic.name for topic in (*app.inputs, *app.outputs) if topic.name in own]
     _refuse(app, taken, "one of the app's own topics, which only the service writes")
+
+
+def _all_of(
+    app_id: str, side: str, topics: Sequence[Topic[Any, Any]]
+) -> tuple[Topic[Any, Any], ...]:
+    if isinstance(topics, (Topic, str)):
+        raise UsageError(
+            f"{app_id}: {side}={topics!r} is no list of topics", hint=f"use {side}=[Topic(…)]"
+        )
+    return tuple(topics)
+
+
+def _check_state(app: App[Any]) -> None:
+    if not callable(app.state):
+        raise UsageError(
+            f"{app.app_id}: state={app.state!r} is one state, but each partition needs its own",
+            hint="pass a function that returns a new one: `state=lambda: MapState(…)`",
+        )
 
 
 def _twice(topics: Iterable[Topic[Any, Any]]) -> list[str]:

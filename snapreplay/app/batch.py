@@ -9,7 +9,7 @@ from enum import Enum
 
 from snapreplay.app.ranges import Anchor, InputRange, SkippedRange
 from snapreplay.app.record import InputRecord, Output
-from snapreplay.errors import RecordError
+from snapreplay.errors import RecordError, UsageError
 from snapreplay.state.contract import Sealed
 
 
@@ -18,6 +18,17 @@ class ErrorPolicy(Enum):
 
     FAIL = "fail"
     DEAD_LETTER = "dead_letter"
+
+
+def check_policy(policy: object) -> None:
+    """
+    Raises:
+        UsageError: it is none. A text would be taken for the other one.
+    """
+    if not isinstance(policy, ErrorPolicy):
+        raise UsageError(
+            f"policy={policy!r} is no ErrorPolicy", hint=f"use {' or '.join(map(str, ErrorPolicy))}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, overload
 import msgspec
 
 from snapreplay.app.app import App
-from snapreplay.app.batch import Applied, ErrorPolicy, Portion
+from snapreplay.app.batch import Applied, ErrorPolicy, Portion, check_policy
 from snapreplay.app.fold import Fold
 from snapreplay.app.lost_change import DefaultWatch
 from snapreplay.app.made_record import UNSET, record, record_raw
@@ -81,9 +81,10 @@ class Harness(Generic[S]):
         batches of its own, as in a service with that `batch.records_max`.
 
         Raises:
-            UsageError: the app is not complete, see `App.validate`.
+            UsageError: the app is not complete, see `App.validate`; or `policy` is none.
         """
         app.validate()
+        check_policy(policy)
         self._app = app
         self._partition = partition
         self._policy = policy
@@ -136,8 +137,8 @@ class Harness(Generic[S]):
         return list(self._outputs)
 
     def outputs(self, topic: Topic[K, V]) -> list[Sent[K, V]]:
-        """Return what was sent to this topic so far, in order."""
-        return sent_to(topic, self._outputs)
+        """Return what was sent to this topic so far, in order. Raises UsageError: not an output of the app."""
+        return sent_to(topic, self._app, self._outputs)
 
     def feed(
         self,

@@ -51,16 +51,31 @@ def name_of(app: App[Any]) -> str | None:
     """Returns a name by which another process in this directory can import the app; None if there is none (the app was
     made in a function or in __main__).
     """
+    main = sys.modules["__main__"]  # "__mp_main__" is another name of it
     near = {getattr(handler, "__module__", "") for handler in app.handlers.values()}
     others = sorted(sys.modules.keys() - near)  # the handlers may have been made by a function
     for module_name in (*sorted(near), *others):
         module = sys.modules.get(module_name)
-        if module_name == "__main__" or not isinstance(module, ModuleType):
+        if module is main or not isinstance(module, ModuleType):
             continue
-        for attribute, value in list(vars(module).items()):
-            if value is app:
-                return f"{_place_of(module)}:{attribute}"
+        attribute = _attribute_in(module, app)
+        if attribute is not None:
+            return f"{_place_of(module)}:{attribute}"
     return None
+
+
+def name_in_main(app: App[Any]) -> str | None:
+    """Returns the name of an app of the file that Python was started with; None if the app is not in it.
+
+    A command that a person types may import that file; a process that the program starts would begin it again.
+    """
+    main = sys.modules["__main__"]
+    attribute, file = _attribute_in(main, app), getattr(main, "__file__", None)
+    return f"{os.path.relpath(file)}:{attribute}" if attribute and file else None
+
+
+def _attribute_in(module: ModuleType, app: App[Any]) -> str | None:
+    return next((name for name, value in list(vars(module).items()) if value is app), None)
 
 
 def _place_of(module: ModuleType) -> str:

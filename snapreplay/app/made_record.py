@@ -30,7 +30,7 @@ def record(
     record before it, 1 for the first.
 
     Raises:
-        UsageError: the topic's codec does not encode this key or value, or `timestamp_ms` is none.
+        UsageError: `topic` is no Topic, its codec does not encode this key or value, or `timestamp_ms` is none.
     """
     return record_raw(
         topic,
@@ -52,8 +52,9 @@ def record_raw(
     """As `record`, with the bytes as they are in Kafka: they need not decode.
 
     Raises:
-        UsageError: key or value is no bytes, or `timestamp_ms` is none.
+        UsageError: `topic` is no Topic, key or value is no bytes, or `timestamp_ms` is none.
     """
+    check_topic(topic)
     if timestamp_ms is not None and not is_timestamp(timestamp_ms):
         raise UsageError(
             f"{topic.name}: timestamp_ms={timestamp_ms!r} is not a time in milliseconds since the epoch",
@@ -68,12 +69,24 @@ def record_raw(
     return RawRecord(topic.name, UNSET, UNSET, at_ms, key, value, tuple(headers))
 
 
+def check_topic(topic: object) -> None:
+    """
+    Raises:
+        UsageError: it is no Topic, but most likely the name of one.
+    """
+    if not isinstance(topic, Topic):
+        raise UsageError(
+            f"{topic!r} is not a Topic", hint="pass the Topic object that the app was declared with"
+        )
+
+
 def encoded_key(topic: Topic[K, Any], key: K | None) -> bytes | None:
     """None is a null key.
 
     Raises:
         UsageError: the codec does not encode it.
     """
+    check_topic(topic)
     return _encoded(topic.name, "key", topic.key, key)
 
 

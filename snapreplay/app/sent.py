@@ -7,9 +7,12 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from snapreplay.app.app import App
 from snapreplay.app.codecs import Codec
+from snapreplay.app.made_record import check_topic
 from snapreplay.app.record import Headers, Output
 from snapreplay.app.topic import Topic
+from snapreplay.errors import UsageError
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -25,8 +28,15 @@ class Sent(msgspec.Struct, Generic[K, V], frozen=True):
     timestamp_ms: int | None
 
 
-def sent_to(topic: Topic[K, V], outputs: Iterable[Output]) -> list[Sent[K, V]]:
-    """Those to this topic, in order."""
+def sent_to(topic: Topic[K, V], app: App[Any], outputs: Iterable[Output]) -> list[Sent[K, V]]:
+    """Those to this topic, in order.
+
+    Raises:
+        UsageError: not an output of the app. A test that names the wrong topic would find that nothing was sent.
+    """
+    check_topic(topic)
+    if topic.name not in {each.name for each in app.outputs}:
+        raise UsageError(f"{app.app_id}: {topic.name} is not an output")
     return [
         Sent(
             _decoded(topic.key, output.key),

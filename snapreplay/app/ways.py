@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from snapreplay.app.app import App
-from snapreplay.app.load import name_of
+from snapreplay.app.load import name_in_main, name_of
 
 MODULE = "MODULE:APP"
 """Stands for the app where nobody knows how it was named on the command line."""
@@ -13,7 +13,7 @@ MODULE = "MODULE:APP"
 
 def app_name(app: App[Any]) -> str:
     """As a command takes it."""
-    return name_of(app) or MODULE
+    return name_of(app) or name_in_main(app) or MODULE
 
 
 def new_app(options: str = "") -> str:

@@ -149,8 +149,13 @@ def _refusing_shared(maps: Sequence[Touched[Any, Any]]) -> Steps[None]:
 def encoded_default(values: ValueCodec[V], default: Callable[[], V]) -> bytes | None:
     """
     Raises:
-        UsageError: what it returns cannot be stored.
+        UsageError: it cannot be called, or what it returns cannot be stored.
     """
+    if not callable(default):
+        raise UsageError(
+            f"MapState: default={default!r} cannot be called, but each missing key needs a value of its own",
+            hint=f"pass a function: `default=lambda: {default!r}`",
+        )
     value = default()
     touched = Touched({"new key": value}, [(b"", None, 0)], values, ENTRY_BYTES_MAX)
     try:

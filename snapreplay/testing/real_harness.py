@@ -14,11 +14,11 @@ import msgspec
 
 from snapreplay.app.app import App
 from snapreplay.app.load import name_of
-from snapreplay.app.made_record import encoded_key, encoded_value, record_raw
+from snapreplay.app.made_record import check_topic, encoded_key, encoded_value, record_raw
 from snapreplay.app.names import dead_letters_topic
 from snapreplay.app.record import Headers, InputRecord, Output, RawRecord
 from snapreplay.app.topic import Topic
-from snapreplay.errors import UsageError
+from snapreplay.errors import UnknownPartition, UsageError
 from snapreplay.service.config.settings import Settings
 from snapreplay.service.kafka.cluster import KafkaCluster
 from snapreplay.service.kafka.feeding import KafkaFeeder
@@ -234,6 +234,7 @@ class RealHarness(Generic[S]):
 
         Raises:
             UsageError: not an input, or the key or value is not what the topic's codec encodes.
+            UnknownPartition: the input has no such partition.
         """
         return await self.feed_raw(
             topic,
@@ -255,6 +256,7 @@ class RealHarness(Generic[S]):
         partition: int | None = None,
     ) -> RawRecord:
         """As `feed`, with bytes that need not decode."""
+        check_topic(topic)
         if topic not in self._app.inputs:
             raise UsageError(f"{self._app.app_id}: {topic.name} is not an input")
         raw = record_raw(topic, key, value, timestamp_ms=timestamp_ms, headers=headers)
@@ -267,7 +269,12 @@ class RealHarness(Generic[S]):
         )
 
     async def outputs(self, topic: Topic[K, V]) -> list[Received[K, V]]:
-        """Every committed record of an output topic, partition by partition, in the order of the log."""
+        """Every committed record of an output topic, partition by partition, in the order of the log.
+
+        Raises:
+            UsageError: not an output of the app.
+        """
+        check_topic(topic)
         if topic not in self._app.outputs:
             raise UsageError(f"{self._app.app_id}: {topic.name} is not an output")
         return [
@@ -314,6 +321,11 @@ class RealHarness(Generic[S]):
         return await self._thread.run(bounded())
 
     async def _send(self, output: Output) -> tuple[TopicPartition, int]:
+        if output.partition is not None:
+            facts = await KafkaCluster(self._settings).topics([output.topic])
+            count = facts[output.topic].partition_count
+            if output.partition not in range(count):
+                raise UnknownPartition(output.partition, count)
         if self._feeder is None:
             feeder = KafkaFeeder(self._settings)
             await feeder.start()

@@ -17,6 +17,14 @@ ROOT = HERE.parents[1]
 T = TypeVar("T", bound=Callable[..., object])
 
 ELSEWHERE = {
+    "snapreplay/app/app.py::_all_of": "tests/snapreplay/app/test_app.py::"
+    "test_one_topic_and_one_state_are_no_lists_and_no_functions",
+    "snapreplay/app/app.py::_check_state": "tests/snapreplay/app/test_app.py::"
+    "test_one_topic_and_one_state_are_no_lists_and_no_functions",
+    "snapreplay/app/batch.py::check_policy": "tests/snapreplay/app/test_harness.py::"
+    "test_a_policy_and_a_topic_are_no_texts",
+    "snapreplay/app/made_record.py::check_topic": "tests/snapreplay/app/test_harness.py::"
+    "test_a_policy_and_a_topic_are_no_texts",
     "service/kafka/errors.py::_forbidden": "tests/service/test_access.py::"
     "test_every_missing_acl_is_named_by_the_command_that_gives_it",
     "service/doctor/access_checks.py::_remedy": "tests/service/test_access.py::"

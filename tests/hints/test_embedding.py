@@ -1,10 +1,12 @@
 """Hints for a program that runs a service inside itself, and for whoever starts one: done as printed."""
 
 import asyncio
+import re
+from typing import Any
 
 import pytest
 
-from snapreplay import running
+from snapreplay import Service, ensure_topics, init, running
 from snapreplay.errors import PartitionNotLive, ServiceClosed, UsageError
 from tests.hints.registry import carries_out
 from tests.support import apps
@@ -12,7 +14,11 @@ from tests.support import apps
 pytestmark = pytest.mark.kafka
 
 
-@carries_out("service/embedding.py::Views._look", "service/embedding.py::Views._mine")
+@carries_out(
+    "service/embedding.py::Views._look",
+    "service/embedding.py::Views._mine",
+    "service/embedding.py::Views.check_open",
+)
 async def test_a_view_is_read_when_it_is_there_in_its_loop(stage, unique):
     """Each refusal says where and when instead: inside of `running`, after `wait_live`, in an `async def`."""
     here = await stage(apps.ledger(unique("viewed")))
@@ -49,6 +55,31 @@ async def test_a_callback_makes_a_task(stage, unique):
         service.on_failed(lambda *_: tasks.append(asyncio.create_task(tell())))
         await here.send([("a", {"amout": 1})])
         await told.wait()
+
+
+@carries_out(
+    "service/decisions/first_start.py::check_first_start",
+    "service/decisions/start_offsets.py::check_start",
+    "service/topics/requirements.py::_check_count",
+)
+async def test_a_typing_error_never_says_where_an_app_begins(stage, unique):
+    """It would skip all records, or wait for ever; the words and the number of the hint are taken."""
+    here = await stage(apps.ledger(unique("typed")))
+    app, settings = here.app, here.settings()
+    typed: Any = "lastest"
+    with pytest.raises(UsageError, match="start='lastest'") as start:
+        await init(app, settings, start=typed)
+    for each in re.findall(r"'(\w+)'", start.value.hint):
+        assert len(await init(app, settings, start=each)) == 1
+    with pytest.raises(UsageError, match="first_start='lastest'") as first_start:
+        Service(app, settings, first_start=typed)
+    for each in re.findall(r"'(\w+)'", first_start.value.hint):
+        Service(app, settings, first_start=each)
+    counts: list[Any] = [0, "4"]
+    for count in counts:
+        with pytest.raises(UsageError, match=f"{count!r} is no number of partitions"):
+            await ensure_topics(app, settings, create_inputs=count)
+    assert "ok" in (await ensure_topics(app, settings, create_inputs=1))[0]
 
 
 @carries_out("api/cli/service_commands.py::_first_start")

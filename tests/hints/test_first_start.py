@@ -109,6 +109,17 @@ async def test_missing_topics_of_our_own_are_created_and_initialised(newcomer):
     await who.healthy()
 
 
+async def test_the_topic_of_dead_letters_is_created_though_only_the_start_knows_the_policy(
+    newcomer,
+):
+    """The printed command names the policy, too: without it there would be nothing to create."""
+    who = newcomer()
+    await prepared(who)
+    who.settings["errors"] = {"policy": "dead_letter"}
+    await who.follow(await refusal(who))
+    await who.healthy()
+
+
 @carries_out(
     "service/topics/requirements.py::check_own_topic",
     "snapreplay/app/ways.py::alter",

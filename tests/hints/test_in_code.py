@@ -257,6 +257,10 @@ CASES: dict[str, tuple[str, Callable[[], Any], Callable[[], Any]]] = {
         lambda: MapState(str, int, default=lambda: wrong("x")),
         lambda: MapState(str, int, default=lambda: 0),
     ),
+    "a default that is called": (
+        "`default=lambda: []`",
+        lambda: MapState(str, list, default=wrong([])), lambda: MapState(str, list, default=list),
+    ),
     "a value that is small enough": (
         "spread it over several keys",
         lambda: fed(stores("x" * 900_000), state=of(str, str)), lambda: fed(stores("x"), state=of(str, str)),

@@ -69,6 +69,7 @@ def test_views_are_of_what_is_live(views):
         (3, PartitionNotLive, "another process owns it, or nobody yet"),
         (4, UnknownPartition, "partition 4 does not exist: there are 4, from 0"),
         (-1, UnknownPartition, "partition -1 does not exist"),
+        ("0", UnknownPartition, "partition '0' does not exist: there are 4, from 0"),
     ],
 )
 def test_what_cannot_be_viewed_is_named(views, partition, kind, said):
@@ -94,6 +95,13 @@ def test_a_coroutine_function_is_no_callback():
         FailureNews().add(refused)
     with pytest.raises(UsageError, match=r"nobody would await it"):
         FailureNews().add(partial(refused))
+
+
+def test_what_cannot_be_called_is_no_callback():
+    """Refused at once, not when a partition fails."""
+    result: Any = None
+    with pytest.raises(UsageError, match="it cannot be called"):
+        FailureNews().add(result)
 
 
 def test_a_coroutine_that_a_callback_returns_is_told(caplog):

@@ -155,7 +155,7 @@ async def test_an_incomplete_app_is_refused_before_anything_runs(unique):
     with pytest.raises(UsageError, match="has no handler"):
         Service(app, settings_for("127.0.0.1:9"))
     whole = Service(apps.ledger(unique("whole")), settings_for("127.0.0.1:9"))
-    with pytest.raises(UsageError, match="not started"):
+    with pytest.raises(ServiceClosed, match="not started"):
         await whole.wait_started()
 
 

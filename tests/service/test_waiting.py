@@ -5,9 +5,11 @@ import asyncio
 import pytest
 from confluent_kafka import Producer
 
-from snapreplay.errors import NotCaughtUp
+from snapreplay.errors import NotCaughtUp, ServiceClosed
+from snapreplay.service.service import Service
 from tests.support import apps
 from tests.support.deadlines import scaled
+from tests.support.stage import settings_for
 
 pytestmark = pytest.mark.kafka
 
@@ -35,6 +37,30 @@ async def test_caught_up_is_all_that_was_there_when_it_was_asked(stage, unique, 
         await here.feed(2)
         with pytest.raises(NotCaughtUp, match=r"partition \d: payments-\S+ is at \d+ of \d+"):
             await service.wait_caught_up(0.5)
+        waiting = asyncio.create_task(service.wait_caught_up(scaled(30)))
+        while not idle.locked():
+            await idle.acquire()
+        for _ in range(4):  # it has begun to wait
+            await idle.acquire()
+    with pytest.raises(ServiceClosed):  # a stopped service has no partition that is behind
+        await waiting
+    for late in (service.wait_live, service.wait_caught_up, service.trigger_snapshot):
+        with pytest.raises(ServiceClosed):
+            await late()
+
+
+async def test_who_waits_for_a_cluster_is_told_why_and_when_it_is_over(unique, free_port):
+    """Whoever waits for the inputs learns of the broker that does not answer, and of a stop."""
+    service = Service(apps.ledger(unique("nobody")), settings_for(f"127.0.0.1:{free_port}"))
+    await service.start()
+    with pytest.raises(NotCaughtUp, match=r"no partition is assigned; .*KafkaConnection"):
+        await service.wait_caught_up(0.5)
+    waiting = [asyncio.create_task(each()) for each in (service.wait_live, service.wait_caught_up)]
+    await asyncio.sleep(0)
+    await service.stop()
+    for each in waiting:
+        with pytest.raises(ServiceClosed):
+            await each
 
 
 def in_a_transaction(bootstrap_servers, topic):

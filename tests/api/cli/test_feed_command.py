@@ -122,6 +122,8 @@ async def test_nothing_is_half_fed_and_every_wrong_name_is_told(desk, invoke, le
     good = json.dumps({"key": "k", "value": {"amount": 1}})
     refused = await desk.type("feed", topic, stdin=f"{good}\nnonsense", code=2)
     assert "does not exist" in refused.stderr  # the topic: nothing was created
+    refused = await desk.type("tail", "dead-letters", code=2)
+    assert "has no dead letters" in refused.stderr
     async with desk.harness():
         refused = await desk.type("feed", topic, stdin=f"{good}\nnonsense", code=2)
         assert "line 2: JSON is malformed" in refused.stderr

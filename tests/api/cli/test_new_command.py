@@ -42,7 +42,20 @@ def test_nothing_is_overwritten(invoke, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["json", "class", "1st", "a b", "../up", "größe", "", "class.x", "x" * 101]
+    "name",
+    [
+        "json",
+        "class",
+        "pytest",
+        "__main__",
+        "1st",
+        "a b",
+        "../up",
+        "größe",
+        "",
+        "class.x",
+        "x" * 101,
+    ],
 )
 def test_a_name_that_cannot_be_imported_is_refused(invoke, tmp_path, name):
     """One that the hint describes is taken."""

@@ -1,6 +1,7 @@
 """An app that could not run is refused when it is written down, with the way out."""
 
 import functools
+from typing import Any
 
 import pytest
 
@@ -170,3 +171,21 @@ def test_fingerprint_names_python_machine_and_codecs():
     assert fingerprint() == fingerprint()
     for word in ("cpython-3.", "little", "msgspec-", "msgpack-"):
         assert word in fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"inputs": payments}, "use inputs=[Topic(…)]"),
+        ({"inputs": "in"}, "use inputs=[Topic(…)]"),
+        ({"outputs": balances}, "use outputs=[Topic(…)]"),
+        ({"state": MapState(str, int)}, "`state=lambda: MapState(…)`"),
+    ],
+)
+def test_one_topic_and_one_state_are_no_lists_and_no_functions(given, said):
+    """Refused where it is written, by name; as the hint says it is taken."""
+    right: Any = {"inputs": [payments], "outputs": [balances], "state": lambda: MapState(str, int)}
+    with pytest.raises(UsageError) as refused:
+        App("a", **{**right, **given})
+    assert said in refused.value.hint
+    App("a", **right)

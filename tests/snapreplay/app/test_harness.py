@@ -1,6 +1,8 @@
 """The harness runs an app as a partition would, and a crash brings the same state back."""
 
 import itertools
+import re
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -50,7 +52,6 @@ def test_feeding_changes_state_and_gives_outputs():
         Sent("ada", 7, header, None, None),
         Sent("bob", 1, header, None, None),
     ]
-    assert harness.outputs(Topic("other")) == []
 
 
 @given(
@@ -260,3 +261,24 @@ def test_timestamps_are_one_after_the_other():
         [record(payments, key="k", value=1, timestamp_ms=90), record(payments, key="k", value=1)]
     )
     assert [one.timestamp for one in (*fed, *later)] == [1, 2, 90, 91]
+
+
+@pytest.mark.parametrize("other", [payments, Topic("balance")])
+def test_outputs_of_another_topic_are_refused(other):
+    """An empty list would let a test pass that names the wrong topic."""
+    with pytest.raises(UsageError, match=f"{other.name} is not an output"):
+        Harness(make(add)).outputs(other)
+
+
+def test_a_policy_and_a_topic_are_no_texts():
+    """ "fail" would be taken for the other policy; both are taken as the hint says."""
+    policy: Any = "fail"
+    topic: Any = "payments"
+    with pytest.raises(UsageError, match="policy='fail'") as refused:
+        Harness(make(add), policy=policy)
+    for each in re.findall(r"ErrorPolicy\.(\w+)", refused.value.hint):
+        Harness(make(add), policy=ErrorPolicy[each])
+    for use in (Harness.feed, Harness.outputs):
+        with pytest.raises(UsageError, match="'payments' is not a Topic") as refused:
+            use(Harness(make(add)), topic)
+        assert "the Topic object that the app was declared with" in refused.value.hint

@@ -8,8 +8,9 @@ import uuid
 import pytest
 
 from snapreplay.app.app import App
-from snapreplay.app.load import load_app, name_of
+from snapreplay.app.load import load_app, name_in_main, name_of
 from snapreplay.app.topic import Topic
+from snapreplay.app.ways import app_name
 from snapreplay.errors import UsageError
 from snapreplay.state.map import MapState
 
@@ -121,3 +122,16 @@ def test_apps_made_in_functions_have_no_name():
     def on_payment(record, state, out): ...
 
     assert name_of(app) is None
+
+
+def test_an_app_of_the_program_itself_is_named_by_its_file_and_only_to_people(monkeypatch):
+    """`multiprocessing` gives it a second name. A process that imported the file would run the program again."""
+    topic = Topic("payments")
+    app = App("ledger", inputs=[topic], state=lambda: MapState(str, int))
+    main = sys.modules["__main__"]
+    monkeypatch.setitem(sys.modules, "__mp_main__", main)
+    assert name_in_main(app) is None
+    monkeypatch.setattr(main, "their_app", app, raising=False)
+    monkeypatch.setattr(main, "__file__", "programs/serve.py", raising=False)
+    assert name_of(app) is None
+    assert name_in_main(app) == app_name(app) == "programs/serve.py:their_app"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from snapreplay.errors import UsageError
+from snapreplay.errors import UnknownPartition, UsageError
 from snapreplay.testing import RealHarness, ServiceEnded
 from tests.support import apps, processes
 from tests.support.deadlines import scaled
@@ -34,6 +34,8 @@ async def test_nothing_is_lost_or_repeated_over_kills(harness_of):
     async with harness_of(app, partitions=2) as harness:
         for n in range(10):
             await harness.feed(payments, key=f"k{n % 5}", value={"amount": n})
+        with pytest.raises(UnknownPartition, match="partition 2 does not exist: there are 2"):
+            await harness.feed(payments, key="k0", value={"amount": 0}, partition=2)
         pid = harness.pid
         await harness.kill()
         assert not processes.is_running(pid)
