@@ -1,7 +1,9 @@
 """A map that keeps its keys in order, through all that happens to a batch."""
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import islice
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -25,6 +27,10 @@ class OrderedMachine(Machine):
         self.small.enter_context(patch.object(sorted_entries, "BLOCK_ENTRIES", 4))
         self.small.enter_context(patch.object(sorted_entries, "FIRST_PART_ENTRIES", 2))
         super().__init__()
+        # A range of a committed view that is being read, and the keys that it began with and has not come to.
+        self.reader: Iterator[tuple[Any, Any]] = iter(())
+        self.unread: list[str] = []
+        self.reverse = False
 
     def teardown(self) -> None:
         self.small.close()
@@ -36,7 +42,7 @@ class OrderedMachine(Machine):
         reverse=st.booleans(),
         puts=st.lists(KEYS, max_size=2),
         deletes=st.lists(KEYS, max_size=2),
-        then=st.sampled_from([None, "begin", "stage"]),
+        then=st.sampled_from([None, "begin", "stage", "drop"]),
     )
     def read_a_range(
         self,
@@ -100,6 +106,23 @@ class OrderedMachine(Machine):
             for key in sorted(self.committed, reverse=reverse)
             if (start is None or start <= key) and (end is None or key < end)
         ]
+
+    @rule(reverse=st.booleans())
+    def open_a_committed_range(self, reverse: bool) -> None:
+        """To be read on after whatever comes."""
+        self.reader = self.store.committed_view().range(reverse=reverse)
+        self.unread, self.reverse = sorted(self.committed), reverse
+
+    @rule(count=st.integers(1, 4))
+    def read_on_in_the_committed_range(self, count: int) -> None:
+        """It leaves out no key that is still committed, and shows no value that is not."""
+        for _ in range(count):
+            key, value = next(self.reader, (None, None))
+            assert self.committed.get(key) == value
+            to_come = [k for k in self.unread if key and (k < key if self.reverse else k > key)]
+            passed = set(self.unread) - {key, *to_come}
+            assert not passed & self.committed.keys()
+            self.unread = to_come
 
     @invariant()
     def the_committed_view_is_in_order(self) -> None:
