@@ -31,7 +31,7 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
         shards: Shards,
         parts: Callable[..., Iterator[StoredPart]] | None = None,
     ) -> None:
-        """`parts(bounds, reverse=…)`: of an ordered map, with the values of the shards, not all of which are committed."""
+        """`parts(bounds, reverse=…)`: of an ordered map, with the values of the shards, which may not be committed."""
         self._parts = parts
         self._keys = keys
         self._values = values

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterator, Mapping, MutableMapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, MutableMapping, ValuesView
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
@@ -329,7 +329,7 @@ class _Values(ValuesView[V]):
         return (value for _, value in self._mapping.items())
 
     def __contains__(self, value: object) -> bool:
-        return value in iter(self)
+        return any(value is each or value == each for each in self)
 
 
 class _ExpiringMap(MapState[K, V]):

@@ -28,7 +28,7 @@ class OrderedMachine(Machine):
         self.small.enter_context(patch.object(sorted_entries, "FIRST_PART_ENTRIES", 2))
         super().__init__()
         # A range of a committed view that is being read, and the keys that it began with and has not come to.
-        self.reader: Iterator[tuple[Any, Any]] = iter(())
+        self.reader: Iterator[tuple[str, Any]] = iter(())
         self.unread: list[str] = []
         self.reverse = False
 
@@ -117,7 +117,7 @@ class OrderedMachine(Machine):
     def read_on_in_the_committed_range(self, count: int) -> None:
         """It leaves out no key that is still committed, and shows no value that is not."""
         for _ in range(count):
-            key, value = next(self.reader, (None, None))
+            key, value = next(self.reader, ("", None))
             assert self.committed.get(key) == value
             to_come = [k for k in self.unread if key and (k < key if self.reverse else k > key)]
             passed = set(self.unread) - {key, *to_come}
@@ -200,6 +200,32 @@ def test_a_view_that_is_read_across_commits_shows_what_is_committed(*, reverse: 
     seal({})
     store.merge()
     assert list(found) == []
+
+
+@pytest.mark.parametrize("deletes", [False, True])
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_a_view_that_is_read_across_a_drop_shows_only_what_is_committed(
+    *, is_sealed: bool, deletes: bool
+) -> None:
+    """Whether it began before the batch was sealed or after, and whatever came or went since."""
+    state: MapState[int, int] = MapState(int, int, ordered=True)
+    store = state.__snapreplay_store__()
+    state.update(dict.fromkeys(range(0, 40, 2), 1))
+    all_of(store.staging())
+    all_of(store.sealing())
+    store.merge()
+    state.update(dict.fromkeys(range(40), 2))
+    if deletes:
+        del state[38]
+    found = store.committed_view().range()
+    all_of(store.staging())
+    all_of(store.sealing())
+    if is_sealed:
+        found = store.committed_view().range()
+    assert next(found) == (0, 1)
+    state[-1] = 3
+    store.drop()
+    assert list(found) == [(key, 1) for key in range(2, 40, 2)]
 
 
 TestOrdered = OrderedMachine.TestCase
