@@ -262,9 +262,10 @@ class MapStore(Generic[K, V]):
     def begin(self) -> None:
         """Forget the objects touched since the last staging, and what happened to them."""
         if self._index is not None:
-            self._index.restore(
+            self._index.restore(  # the keys that came or went: of all others it has the value of the shards
                 (key, self._lookups[index](key), below is not None)
-                for key, below, index in self._places
+                for (key, below, index), live in zip(self._places, self.live.values(), strict=True)
+                if (below is None) != (live is DELETED)
             )
         self._forget_touched()
 
