@@ -61,7 +61,7 @@ class Shards:
     Callers spell it out, because every record passes there.
 
     Attributes:
-        version: changes whenever a batch is kept or undone. Writing one changes no committed value.
+        version: changes when a batch is kept or undone, and with `reset`. Writing a batch changes no committed value.
     """
 
     def __init__(self, shard_count: int = SHARD_COUNT) -> None:
