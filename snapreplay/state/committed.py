@@ -31,7 +31,7 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
         shards: Shards,
         parts: Callable[..., Iterator[StoredPart]] | None = None,
     ) -> None:
-        """`parts(bounds, reverse=…)`: of an ordered map, with what the shards have, which is not all committed."""
+        """`parts(bounds, reverse=…)`: of an ordered map, with the values of the shards, which may not be committed."""
         self._parts = parts
         self._keys = keys
         self._values = values
@@ -60,16 +60,18 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
     def _found(self, bounds: Bounds, *, reverse: bool = False) -> Iterator[tuple[K, bytes]]:
         """The committed entries of an ordered map."""
         parts = iter(()) if self._parts is None else self._parts(bounds, reverse=reverse)
-        return self._committed(parts, self._shards.commits)
+        return self._committed(parts, self._shards.version)
 
-    def _committed(self, parts: Iterator[StoredPart], commits: int) -> Iterator[tuple[K, bytes]]:
-        """`commits` of the shards when they gave these parts: later ones are looked up."""
+    def _committed(self, parts: Iterator[StoredPart], version: int) -> Iterator[tuple[K, bytes]]:
+        """`version`: that of the shards at the call. Once they have another one, a part may hold what was undone, or is
+        no longer committed, so each key is looked up.
+        """
         keys, shards = self._keys, self._shards
         for items, column in parts:
             encoded = items if keys.sorts_encoded else list(map(keys.pack, items))
             values = shards.committed_values(encoded, column)
             for key, known, value in zip(keys.of_items(items), encoded, values, strict=True):
-                now = value if shards.commits == commits else shards.committed_value(known)
+                now = value if shards.version == version else shards.committed_value(known)
                 if now is not None:
                     yield key, now
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterator, Mapping, MutableMapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, MutableMapping, ValuesView
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
@@ -232,8 +232,12 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
             del self[key]
 
     def items(self) -> ItemsView[K, V]:
-        """In the order of the keys."""
+        """In the order of the keys. Touches nothing."""
         return _Items(self)
+
+    def values(self) -> ValuesView[V]:
+        """In the order of the keys. Touches nothing."""
+        return _Values(self)
 
     def range(
         self, *, prefix: Any = None, start: Any = None, end: Any = None, reverse: bool = False
@@ -302,20 +306,30 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
 
 
 class _Items(ItemsView[K, V]):
-    """The inherited `in` would store the default of a missing key."""
+    """The inherited one gets each value with `[]`, which stores defaults and touches."""
 
-    _mapping: Mapping[K, V]
+    _mapping: MapState[K, V]
 
     def __iter__(self) -> Iterator[tuple[K, V]]:
-        view: Any = self._mapping
-        pairs: Iterator[tuple[K, V]] = view._store.pairs()  # noqa: SLF001 - of the same module
-        return pairs
+        return self._mapping._store.pairs()  # noqa: SLF001 - of the same module
 
     def __contains__(self, item: object) -> bool:
         if not isinstance(item, tuple) or len(item) != 2:
             return False
-        value = self._mapping.get(item[0], ABSENT)
+        value = self._mapping._peek(item[0])  # noqa: SLF001 - of the same module
         return value is not ABSENT and bool(value == item[1])
+
+
+class _Values(ValuesView[V]):
+    """As `_Items`."""
+
+    _mapping: MapState[Any, V]
+
+    def __iter__(self) -> Iterator[V]:
+        return (value for _, value in self._mapping.items())
+
+    def __contains__(self, value: object) -> bool:
+        return any(value is each or value == each for each in self)
 
 
 class _ExpiringMap(MapState[K, V]):
@@ -341,14 +355,6 @@ class _ExpiringMap(MapState[K, V]):
         self._store.refresh(key)
         return value
 
-    def items(self) -> ItemsView[K, V]:
-        """Touches nothing, as iteration over keys and values."""
-        return _UntouchedItems(self)
-
-    def values(self) -> ValuesView[V]:
-        """In the order of the encoded keys. Touches nothing."""
-        return _UntouchedValues(self)
-
 
 class _ReadRefreshedMap(_ExpiringMap[K, V]):
     """What is read stays as well."""
@@ -359,18 +365,3 @@ class _ReadRefreshedMap(_ExpiringMap[K, V]):
             return default
         self._store.refresh(key)
         return value
-
-
-class _UntouchedItems(_Items[K, V]):
-    _mapping: MapState[K, V]
-
-    def __iter__(self) -> Iterator[tuple[K, V]]:
-        for key in self._mapping:
-            yield key, self._mapping._peek(key)  # type: ignore[misc] # noqa: SLF001 - it is there
-
-
-class _UntouchedValues(ValuesView[V]):
-    _mapping: MapState[Any, V]
-
-    def __iter__(self) -> Iterator[V]:
-        return (value for _, value in self._mapping.items())

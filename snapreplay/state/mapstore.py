@@ -200,27 +200,28 @@ class MapStore(Generic[K, V]):
 
     def in_order(self) -> Iterator[K]:
         """The view's keys at the time of the call, some of which it has no more."""
-        parts = self._parts(EVERYTHING)
-        return (key for part in parts for key in self._keys.of_items(part.keys))
+        return (key for items in self._items(EVERYTHING) for key in self._keys.of_items(items))
 
-    def _parts(self, bounds: Bounds, *, reverse: bool = False) -> Iterator[StoredPart]:
-        """Items and their values below `live`. Sorts all keys, O(n log n), unless the map is ordered."""
-        if self._index is None:
-            items = self._sorted_items()
-            starts = range(0, len(items), PART_ENTRIES_MAX)
-            keys = (items[start : start + PART_ENTRIES_MAX] for start in starts)
-        else:
-            found = self.entries.within(bounds, reverse=reverse)
-            if not self._staged:
-                return found
-            keys = (part.keys for part in found)
-        return (Part(some, self._values_below(some)) for some in keys)
+    def _parts(self, bounds: Bounds, *, reverse: bool) -> Iterator[StoredPart]:
+        """Items and their values below `live`."""
+        if self._index is not None and not self._staged:
+            return self.entries.within(bounds, reverse=reverse)
+        found = self._items(bounds, reverse=reverse)
+        return (Part(items, self._values_below(items)) for items in found)
+
+    def _items(self, bounds: Bounds, *, reverse: bool = False) -> Iterator[list[Any]]:
+        """The view's keys as items of an `EntryIndex`, some at a time. Sorts all of them, unless the map is ordered."""
+        if self._index is not None:
+            return (part.keys for part in self.entries.within(bounds, reverse=reverse))
+        items = self._sorted_items()
+        starts = range(0, len(items), PART_ENTRIES_MAX)
+        return (items[start : start + PART_ENTRIES_MAX] for start in starts)
 
     def _sorted_items(self) -> list[Any]:
         present = {encoded: is_present for encoded, _, is_present in self._present()}
         encoded: list[Any] = [key for key in self._shards if key not in present]
         encoded += (key for key, is_present in present.items() if is_present)
-        return sorted(encoded if self._keys.sorts_encoded else map(self._keys.unpack, encoded))
+        return sorted(encoded if self._keys.sorts_encoded else map(self._keys.decode, encoded))
 
     def _values_below(self, items: list[Any]) -> list[bytes | None]:
         encoded = items if self._keys.sorts_encoded else map(self._pack_key, items)
@@ -261,9 +262,10 @@ class MapStore(Generic[K, V]):
     def begin(self) -> None:
         """Forget the objects touched since the last staging, and what happened to them."""
         if self._index is not None:
-            self._index.restore(
+            self._index.restore(  # the keys that came or went: of all others it has the value of the shards
                 (key, self._lookups[index](key), below is not None)
-                for key, below, index in self._places
+                for (key, below, index), live in zip(self._places, self.live.values(), strict=True)
+                if (below is None) != (live is DELETED)
             )
         self._forget_touched()
 

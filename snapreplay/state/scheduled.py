@@ -118,7 +118,7 @@ class ExpiringStore(ScheduledStore[K, V], Generic[K, V]):
     def refresh(self, key: K) -> None:
         """A key in `live`, which is not deleted, was touched now."""
         now_ms = self.stream_time_ms
-        if self._touched_ms.get(key, -2) != now_ms:
+        if self._touched_ms.get(key) != now_ms:
             self._set(key, now_ms)
 
     def forget(self, key: K) -> None:

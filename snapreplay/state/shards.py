@@ -61,12 +61,12 @@ class Shards:
     Callers spell it out, because every record passes there.
 
     Attributes:
-        commits: changes with the committed entries.
+        version: changes when a batch is kept or undone, and with `reset`. Writing a batch changes no committed value.
     """
 
     def __init__(self, shard_count: int = SHARD_COUNT) -> None:
         self.lookups: list[Callable[[bytes], bytes | None]] = []
-        self.commits = 0
+        self.version = 0
         self.reset(shard_count)
 
     def reset(self, shard_count: int) -> None:
@@ -81,7 +81,7 @@ class Shards:
                 shard_count=shard_count,
             )
         self.mask = shard_count - 1
-        self.commits += 1
+        self.version += 1
         self.digest = EMPTY
         self.size_bytes = 0
         self._shards: list[dict[bytes, bytes]] = [{} for _ in range(shard_count)]
@@ -173,7 +173,7 @@ class Shards:
     def keep(self) -> None:
         """The batch written last is committed."""
         self._undo = None
-        self.commits += 1
+        self.version += 1
         if self._unsettled:
             self._settle(SETTLE_ENTRIES)
 
@@ -182,6 +182,7 @@ class Shards:
         undo, self._undo = self._undo, None
         if undo is None:
             return
+        self.version += 1
         for key, old, index in undo.places:
             target = self._targets[index]
             if old is None and target is self._shards[index]:
@@ -208,7 +209,7 @@ class Shards:
     def committed_values(
         self, keys: Iterable[bytes], values: Sequence[bytes | None]
     ) -> Sequence[bytes | None]:
-        """The same of some keys, of which the lookups return these values."""
+        """As `committed_value`, of some keys for which the lookups return these values."""
         if self._undo is None:
             return values
         old = self._undo.values

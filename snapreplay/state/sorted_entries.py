@@ -27,9 +27,11 @@ BLOCK_ENTRIES = 512
 FIRST_PART_ENTRIES, PART_ENTRIES_MAX = 8, 64
 """Entries of the first part of a range; each part has twice as many as the one before, up to the second figure."""
 
-_hide_from_collector = ctypes.pythonapi.PyObject_GC_UnTrack
-"""A list of objects that refer to nothing is in no cycle. Searching a million of them stops everything for 40 ms."""
-_hide_from_collector.argtypes, _hide_from_collector.restype = [ctypes.py_object], None
+# A prototype of our own: types set on the attribute of `pythonapi` would hold for everybody in this process.
+_hide_from_collector = ctypes.PYFUNCTYPE(None, ctypes.py_object)(
+    ("PyObject_GC_UnTrack", ctypes.pythonapi)
+)
+"""A list of objects that refer to nothing is in no cycle. Visiting a million of them stops everything for 40 ms."""
 
 _SAMPLES, _BUCKETS = 4096, 1024
 """Keys that say how to distribute all others before they are sorted; groups of them at most."""
@@ -195,12 +197,15 @@ def with_others(
     *,
     reverse: bool,
 ) -> Iterator[Part[K, V]]:
-    """As `within`, with a few keys more. A key that is in both comes once."""
+    """As `within`, with a few keys more. A key that is in both comes once. Values are those at the time when they are
+    read, which may be a part earlier than they are returned.
+    """
     found, keys = entries.within(bounds, reverse=reverse), sorted(others)
-    if not keys:
+    few = SortedEntries([Part(keys, keys)] if keys else ()).within(bounds, reverse=reverse)
+    inside = [key for part in few for key in part.keys]
+    if not inside:
         return found
-    few = SortedEntries([Part(keys, keys)]).within(bounds, reverse=reverse)
-    also = ((key, value_of(key)) for part in few for key in part.keys)
+    also = ((key, value_of(key)) for key in inside)
     has = (entry for part in found for entry in zip(*part, strict=True))
     merged = merge(has, also, key=itemgetter(0), reverse=reverse)
     once = (next(same) for _, same in groupby(merged, itemgetter(0)))

@@ -59,15 +59,17 @@ def _with_memory(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     """Returns the same decoder, of keys that end with an int. It remembers the parts before it of the last key: those
     of a range often have the same ones, and then it takes half of the time.
     """
-    known_head, known_parts = None, ()
+    # Replaced as one object: a thread that should not be here may be slow, but gets no mixture of two keys.
+    known: tuple[bytes | None, tuple[Any, ...]] = (None, ())
 
     def unpack(encoded: bytes) -> Any:
-        nonlocal known_head, known_parts
+        nonlocal known
         head = encoded[:-8]
+        known_head, known_parts = known
         if head == known_head:
             return *known_parts, int.from_bytes(encoded[-8:]) - _MIDDLE
         key = decode(encoded)
-        known_head, known_parts = head, key[:-1]
+        known = head, key[:-1]
         return key
 
     return unpack
@@ -94,26 +96,25 @@ def _pair_unpacker(
             pass
         return otherwise(encoded)
 
-    known = b""
-    known_part: Any = None
+    known: tuple[bytes, Any] = (b"", None)  # as above
     is_text, other_is_text = one == _STR, other == _STR
 
     def unpack_two(encoded: bytes) -> Any:
-        nonlocal known, known_part
+        nonlocal known
         end = len(encoded) - 1
+        head, part = known
         try:
-            if known and encoded.startswith(known):
-                second = encoded[len(known) : end]
-            else:
+            if not head or not encoded.startswith(head):
                 stop = encoded.find(0, 2)
-                part, second = encoded[2:stop], encoded[stop + 2 : end]
                 if encoded[0] != _FIRST or encoded[1] != one or encoded[stop + 1] != other:
                     return otherwise(encoded)
-                known_part = part.decode() if is_text else part
-                known = encoded[: stop + 2]
-            if 0 in second or encoded[end] or end < len(known):
+                head, raw = encoded[: stop + 2], encoded[2:stop]
+                part = raw.decode() if is_text else raw
+                known = head, part
+            second = encoded[len(head) : end]
+            if 0 in second or encoded[end] or end < len(head):
                 return otherwise(encoded)
-            return known_part, second.decode() if other_is_text else second
+            return part, second.decode() if other_is_text else second
         except (IndexError, UnicodeDecodeError):
             return otherwise(encoded)
 

@@ -21,6 +21,7 @@ from snapreplay.state.contract import Cursor, Sealed, StateChanges, Store
 from snapreplay.state.digest import digest_of
 from snapreplay.state.map import MapState
 from snapreplay.state.steps import all_of
+from snapreplay.state.values import StoredValueUnreadable
 
 Entries = dict[str, dict[str, Any]]
 
@@ -337,3 +338,13 @@ def test_an_impossible_shard_count_is_damage() -> None:
     for shard_count in (0, 3, -4, 2**20):
         with pytest.raises(DamagedError, match="power of two"):
             store.clear(shard_count)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_iteration_names_a_key_of_another_type(*, ordered: bool) -> None:
+    """A sample of the entries may have missed it. It stops the partition: no record is at fault."""
+    state: MapState[int, int] = MapState(int, int, ordered=ordered)
+    state.__snapreplay_store__().apply_changes({"default": {pack("old"): pack(1)}})
+    for iterate in (list, dict, lambda state: list(state.values())):
+        with pytest.raises(StoredValueUnreadable, match="the stored key 'old' is not of type int"):
+            iterate(state)

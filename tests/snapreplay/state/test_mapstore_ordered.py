@@ -1,7 +1,9 @@
 """A map that keeps its keys in order, through all that happens to a batch."""
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import islice
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -25,6 +27,10 @@ class OrderedMachine(Machine):
         self.small.enter_context(patch.object(sorted_entries, "BLOCK_ENTRIES", 4))
         self.small.enter_context(patch.object(sorted_entries, "FIRST_PART_ENTRIES", 2))
         super().__init__()
+        # A range of a committed view that is being read, and the keys that it began with and has not come to.
+        self.reader: Iterator[tuple[str, Any]] = iter(())
+        self.unread: list[str] = []
+        self.reverse = False
 
     def teardown(self) -> None:
         self.small.close()
@@ -36,7 +42,7 @@ class OrderedMachine(Machine):
         reverse=st.booleans(),
         puts=st.lists(KEYS, max_size=2),
         deletes=st.lists(KEYS, max_size=2),
-        then=st.sampled_from([None, "begin", "stage"]),
+        then=st.sampled_from([None, "begin", "stage", "drop"]),
     )
     def read_a_range(
         self,
@@ -100,6 +106,23 @@ class OrderedMachine(Machine):
             for key in sorted(self.committed, reverse=reverse)
             if (start is None or start <= key) and (end is None or key < end)
         ]
+
+    @rule(reverse=st.booleans())
+    def open_a_committed_range(self, reverse: bool) -> None:
+        """To be read on after whatever comes."""
+        self.reader = self.store.committed_view().range(reverse=reverse)
+        self.unread, self.reverse = sorted(self.committed), reverse
+
+    @rule(count=st.integers(1, 4))
+    def read_on_in_the_committed_range(self, count: int) -> None:
+        """It leaves out no key that is still committed, and shows no value that is not."""
+        for _ in range(count):
+            key, value = next(self.reader, ("", None))
+            assert self.committed.get(key) == value
+            to_come = [k for k in self.unread if key and (k < key if self.reverse else k > key)]
+            passed = set(self.unread) - {key, *to_come}
+            assert not passed & self.committed.keys()
+            self.unread = to_come
 
     @invariant()
     def the_committed_view_is_in_order(self) -> None:
@@ -177,6 +200,32 @@ def test_a_view_that_is_read_across_commits_shows_what_is_committed(*, reverse: 
     seal({})
     store.merge()
     assert list(found) == []
+
+
+@pytest.mark.parametrize("deletes", [False, True])
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_a_view_that_is_read_across_a_drop_shows_only_what_is_committed(
+    *, is_sealed: bool, deletes: bool
+) -> None:
+    """Whether it began before the batch was sealed or after, and whatever came or went since."""
+    state: MapState[int, int] = MapState(int, int, ordered=True)
+    store = state.__snapreplay_store__()
+    state.update(dict.fromkeys(range(0, 40, 2), 1))
+    all_of(store.staging())
+    all_of(store.sealing())
+    store.merge()
+    state.update(dict.fromkeys(range(40), 2))
+    if deletes:
+        del state[38]
+    found = store.committed_view().range()
+    all_of(store.staging())
+    all_of(store.sealing())
+    if is_sealed:
+        found = store.committed_view().range()
+    assert next(found) == (0, 1)
+    state[-1] = 3
+    store.drop()
+    assert list(found) == [(key, 1) for key in range(2, 40, 2)]
 
 
 TestOrdered = OrderedMachine.TestCase

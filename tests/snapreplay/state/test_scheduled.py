@@ -1,9 +1,11 @@
 """Maps whose entries expire: what touches an entry, and that the agenda follows the entries through every batch."""
 
+import copy
 from typing import Any
 
+import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from snapreplay.errors import UsageError
@@ -39,6 +41,7 @@ def dues(store):
     found, up_to = {}, 1 << 40
     while due := first_of(store.agenda, up_to):
         at_ms, key = due
+        assert key not in found
         found[key] = at_ms
         store.agenda.load(key, at_ms, None)
     for key, at_ms in found.items():
@@ -57,7 +60,9 @@ TOUCHES: dict[str, Any] = {
 }
 LOOKS: dict[str, Any] = {
     "in": lambda state: "a" in state,
-    "iterate": lambda state: dict(state.items()) and list(state),
+    "iterate": lambda state: dict(state.items()) and list(state) and list(state.values()),
+    "in items": lambda state: ("a", 1) in state.items(),
+    "in values": lambda state: 1 in state.values(),
     "len": len,
 }
 
@@ -180,58 +185,181 @@ def test_an_entry_whose_key_has_another_type_now_is_named_when_it_expires():
         timetable.expire(Event(1, Kind.EXPIRY, "default", *changes["default"]))
 
 
-KEYS = st.sampled_from("abc")
+KEYS = st.sampled_from("abcd")
+NUMBERS = st.integers(0, 3)
 ACTS = st.one_of(
-    st.tuples(st.sampled_from(["read", "write", "get", "delete"]), KEYS),
-    st.integers(0, 30),
+    st.tuples(st.sampled_from(["read", "write", "get", "delete", "expire"]), KEYS, NUMBERS),
+    st.tuples(st.sampled_from(["ranging", "changing", "deleting", "looking"]), st.none(), NUMBERS),
+    st.integers(0, 3000),
     st.sampled_from(["rollback", "stage", "seal", "merge", "drop", "restart"]),
 )
+Touched = dict[str, tuple[list[int], int | None]]
 
 
-@given(st.lists(ACTS, max_size=50), st.sampled_from(["write", "read"]))
-@settings(max_examples=300)
-def test_the_agenda_is_what_the_entries_say(acts, refresh):
-    """After any batches, undone or not, each entry is due a ttl after the touch that would be stored now."""
-    state, now = expiring(refresh), 0
-    for act in acts:
-        if isinstance(act, int):
-            now += act
-        elif isinstance(act, tuple):
-            what, key = act
-            ACCESS[what](state, key)
-        elif act == "restart":
-            state = restarted(state, refresh)
-        else:
-            live(store_of(state), act)
-        at(state, now)
-    store = store_of(state)
-    if store.is_sealed:
-        store.merge()
-    expected = dues(store)
-    commit(store)
-    found = {k: (touched_at(v) or 0) + TTL for k, v in stored(store).items()}
-    assert found == expected == dues(store)
+class Model:
+    """Key → value and time of the last touch, a whole copy per layer of a batch."""
+
+    def __init__(self, unstamped: dict[str, int], *, keeps_read: bool):
+        self.committed: Touched = {key: ([n], None) for key, n in unstamped.items()}
+        self.sealed: Touched | None = None
+        self.staged, self.live = copy.deepcopy(self.committed), copy.deepcopy(self.committed)
+        self.keeps_read = keeps_read
+        self.now = 0
+
+    def read(self, key, _number):
+        self.live[key] = (self.live.get(key, ([],))[0], self.now)
+
+    def write(self, key, number):
+        self.live[key] = ([number], self.now)
+
+    def get(self, key, number):
+        if self.keeps_read and key in self.live:
+            self.read(key, number)
+
+    def delete(self, key, _number):
+        self.live.pop(key, None)
+
+    expire = delete
+
+    def ranging(self, _key, _number):
+        """Touches nothing."""
+
+    looking = ranging
+
+    def changing(self, _key, number):
+        for value, _ in self.live.values():
+            value.append(number)
+
+    def deleting(self, _key, _number):
+        self.live = {}
+
+    def rollback(self):
+        self.live = copy.deepcopy(self.staged)
+
+    def stage(self):
+        self.staged = copy.deepcopy(self.live)
+
+    def seal(self):
+        if self.sealed is None:
+            self.stage()
+            self.sealed = copy.deepcopy(self.live)
+
+    def merge(self):
+        if self.sealed is not None:
+            self.committed, self.sealed = self.sealed, None
+
+    def drop(self):
+        self.staged, self.live = copy.deepcopy(self.committed), copy.deepcopy(self.committed)
+        self.sealed = None
+
+    restart = drop
+
+
+def expire(state, key, _number):
+    store: Any = store_of(state)
+    if key in state:
+        store.expire(msgspec.msgpack.encode(key))
+
+
+def ranging(state, _key, _number):
+    assert dict(state.range()) == dict(state.items())
+
+
+def changing(state, _key, number):
+    """In place, which touches nothing."""
+    for _, value in state.range(reverse=True):
+        value.append(number)
+
+
+def deleting(state, _key, _number):
+    for key, _ in state.range():
+        del state[key]
+
+
+def looking(state, _key, number):
+    assert ([number] in state.values()) == ([number] in list(state.values()))
+    assert all(entry in state.items() for entry in state.items())
+    assert state == dict(state.items())
 
 
 ACCESS = {
-    "read": lambda state, key: state[key],
-    "write": lambda state, key: state.__setitem__(key, 3),
-    "get": lambda state, key: state.get(key),
-    "delete": lambda state, key: state.pop(key, None),
+    "read": lambda state, key, _: state[key],
+    "write": lambda state, key, number: state.__setitem__(key, [number]),
+    "get": lambda state, key, _: state.get(key),
+    "delete": lambda state, key, _: state.pop(key, None),
+    "expire": expire,
+    "ranging": ranging,
+    "changing": changing,
+    "deleting": deleting,
+    "looking": looking,
 }
+
+
+@given(
+    st.lists(ACTS, max_size=50), st.sampled_from(["write", "read"]), st.dictionaries(KEYS, NUMBERS)
+)
+@example([("write", "a", 1), "stage", 2000, ("read", "a", 0)], "write", {})
+@settings(max_examples=300)
+def test_an_entry_is_due_a_ttl_after_its_last_touch(acts, refresh, unstamped):
+    """Whatever happens to entries and batches, and however they are read: values, stamps, agenda and index are those of
+    a model.
+    """
+    model = Model(unstamped, keeps_read=refresh == "read")
+    state = ordered(refresh)
+    encode = msgspec.msgpack.encode
+    entries = {encode(key): encode([number]) for key, number in unstamped.items()}
+    store_of(state).apply_changes({"default": entries})
+    for act in acts:
+        if isinstance(act, int):
+            model.now += act
+        elif isinstance(act, tuple):
+            what, *arguments = act
+            ACCESS[what](at(state, model.now), *arguments)
+            getattr(model, what)(*arguments)
+        else:
+            state = restarted(state, refresh) if act == "restart" else live(state, act)
+            getattr(model, act)()
+        agrees(state, model)
+    for act in ("merge", "seal", "merge"):
+        live(state, act)
+        getattr(model, act)()
+    agrees(state, model)
+    assert model.committed == {
+        msgspec.msgpack.decode(key): (msgspec.msgpack.decode(bare(value)), touched_at(value))
+        for key, value in stored(store_of(state)).items()
+    }
+
+
+def agrees(state, model):
+    store: Any = store_of(state)
+    committed = sorted((key, value) for key, (value, _) in model.committed.items())
+    assert list(store.committed_view().range()) == committed
+    assert list(state) == sorted(model.live)
+    due = {key: ms + TTL for key, (_, ms) in model.live.items() if ms is not None}
+    assert {msgspec.msgpack.decode(k): ms for k, ms in dues(store).items()} == due
+    if not store.live:  # else looking at the values would change what comes next
+        assert dict(state.range()) == {key: value for key, (value, _) in model.live.items()}
+        store.rollback()
+
+
+def ordered(refresh):
+    """The values may be changed in place."""
+    return MapState(str, list[int], default=list, ttl_ms=TTL, refresh=refresh, ordered=True)
 
 
 def restarted(state, refresh):
     """From a snapshot of what is committed."""
     store = store_of(state)
     store.drop()
-    again = expiring(refresh)
-    store_of(again).load(all_of(store.mark().slicing(1 << 20)))
+    again = ordered(refresh)
+    cursor = store.mark()
+    store_of(again).load(all_of(cursor.slicing(1 << 20)))
     return again
 
 
-def live(store, act):
+def live(state, act):
     """A step of a batch's life, where it may come."""
+    store = store_of(state)
     if act == "seal" and not store.is_sealed:
         all_of(store.staging())
         all_of(store.sealing())
@@ -239,3 +367,4 @@ def live(store, act):
         all_of(store.staging())
     elif act in ("rollback", "drop") or (act == "merge" and store.is_sealed):
         getattr(store, act)()
+    return state
