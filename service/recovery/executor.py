@@ -203,8 +203,6 @@ class RecoveryExecutor:
         finally:
             await reader.close()
         self._reporter.restore(entries=manifest.entry_count)
-        with suppress(StoredValueUnreadable):  # `checking` says it again, with all that it knows
-            await run_cooperatively(self._store.indexing())
         return events.StartLoaded(Base.of_snapshot(manifest))
 
     async def _advance(self, effect: effects.Advance) -> events.Event:
@@ -221,6 +219,8 @@ class RecoveryExecutor:
                 )
                 base = replace(base, topic_ids=checked.topic_ids)
                 await inputs.check_policies(context)
+        if effect.mode is RestoreMode.REPLAY:
+            await self._index()
         try:
             tally = await advance(
                 context, self._store, walk, effect.mode, self._reporter, base, last.increment
@@ -233,8 +233,13 @@ class RecoveryExecutor:
         proof = await prove(self._store, last.increment, tally)
         if proof is not None:
             self._reporter.proven(proof)
+        await self._index()  # not before: each change would have to find its place
         self.records_since_snapshot = tally.records
         return events.Advanced(tally.damage)
+
+    async def _index(self) -> None:
+        with suppress(StoredValueUnreadable):  # `checking` says it again, with all that it knows
+            await run_cooperatively(self._store.indexing())
 
     async def _begin_load(self) -> None:
         if not self._loading:

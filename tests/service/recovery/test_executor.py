@@ -1,5 +1,9 @@
 """The reading half of a recovery it needs no owner, and makes none."""
 
+from unittest.mock import patch
+
+import pytest
+
 from snapreplay.service.control.status import StatusBoard
 from snapreplay.service.core import effects, events
 from snapreplay.service.core.restore_mode import RestoreMode
@@ -7,6 +11,9 @@ from snapreplay.service.core.search import Window
 from snapreplay.service.recovery.executor import RecoveryExecutor
 from snapreplay.service.runtime.report import Reporter
 from snapreplay.snapshots.plan import FromSnapshot
+from snapreplay.state import mapstore
+from snapreplay.state.map import MapState
+from snapreplay.state.sorted_entries import SortedEntries
 from snapreplay.state.store import store_of
 from tests.support.in_memory import virtual
 
@@ -63,3 +70,22 @@ async def test_a_closed_reader_is_followed_by_a_new_client(bench):
     assert await made.reader() is first
     await made.close_reader()
     assert await made.reader() is not first
+
+
+@virtual
+@pytest.mark.parametrize("mode", RestoreMode)
+async def test_an_ordered_map_is_sorted_once_and_in_steps(bench, mode):
+    """By changes, that is at the end: before, each change would have to find its place. A replay may read ranges."""
+    await bench.past()
+    context = await bench.context()
+    store = store_of(MapState(str, dict, default=lambda: {"n": 0, "sum": 0}, ordered=True))
+    made = RecoveryExecutor(context, store, Reporter(StatusBoard(), 0))
+    last = await last_of(made, context)
+    loaded = await made.perform(effects.Load(FromSnapshot(last.increment.pointers[0])))
+    put = patch.object(SortedEntries, "put", autospec=True, side_effect=SortedEntries.put)
+    in_one_go = patch.object(mapstore, "all_of", side_effect=AssertionError("all in one go"))
+    with put as placed, in_one_go:
+        await made.perform(effects.Advance(loaded.base, last, mode))
+        assert list(store.view) == sorted(store.view) != []
+    assert store.digest == last.increment.digest
+    assert placed.called == (mode is RestoreMode.REPLAY)
