@@ -148,7 +148,9 @@ class KeyCodec(Generic[K]):
         """Return the keys of items of an `EntryIndex`. Raises as `decode`."""
         if not self.sorts_encoded:
             return items
-        b"".join(items)  # awaits the memory of all keys together: a tenth of the time of a range (measured)
+        b"".join(
+            items
+        )  # awaits the memory of all keys together: a tenth of the time of a range (measured)
         try:
             return list(map(self.unpack, items))
         except msgspec.MsgspecError:
