@@ -121,7 +121,7 @@ BEGINS_LATE = replace(QUIET, begins_late=True, partitions=2, processes=2)
     ids=str,
 )
 def test_an_init_that_was_cut_short_is_run_again(plan: dict[str, dict[int, str]]) -> None:
-    """No partition is FAILED meanwhile, and the next one completes it. After two in a row it takes `--state-is-lost`."""
+    """No partition is FAILED meanwhile, and the next one completes it. After two it takes `--state-is-lost`."""
     problem, script, world = play(BEGINS_LATE, plan)
     assert script.played
     assert problem is None

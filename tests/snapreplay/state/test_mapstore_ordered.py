@@ -54,8 +54,8 @@ class OrderedMachine(Machine):
         deletes: list[str],
         then: str | None,
     ) -> None:
-        """After the first entry, others come and go, and the handler call may end. The range has the keys that were there
-        and are not deleted, with their current values.
+        """After the first entry, others come and go, and the handler call may end. The range has the keys that were
+        there and are not deleted, with their current values.
         """
         found = self.state.range(prefix=prefix, start=start, end=end, reverse=reverse)
         wanted = sorted(
