@@ -35,7 +35,7 @@ class Report:
     Attributes:
         runs: one line each.
         left_out: one line each: handlers that never ran, timers that never fired and maps with a ttl of which no entry
-            expired, with what to feed; and runs that were not possible. Empty: everything was checked.
+            expired, with what to feed; and runs that were not possible. Empty: all of them happened.
     """
 
     record_count: int
