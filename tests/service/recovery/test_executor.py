@@ -1,5 +1,6 @@
 """The reading half of a recovery it needs no owner, and makes none."""
 
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -79,7 +80,7 @@ async def test_an_ordered_map_is_sorted_once_and_in_steps(bench, mode):
     await bench.past()
     context = await bench.context()
     store = store_of(MapState(str, dict, default=lambda: {"n": 0, "sum": 0}, ordered=True))
-    made = RecoveryExecutor(context, store, Reporter(StatusBoard(), 0))
+    made: Any = RecoveryExecutor(context, store, Reporter(StatusBoard(), 0))
     last = await last_of(made, context)
     loaded = await made.perform(effects.Load(FromSnapshot(last.increment.pointers[0])))
     put = patch.object(SortedEntries, "put", autospec=True, side_effect=SortedEntries.put)
