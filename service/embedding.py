@@ -93,7 +93,7 @@ class FailureNews:
         """See `Service.on_failed`."""
         if not callable(callback):
             raise UsageError(
-                f"on_failed({callback!r}): it cannot be called",
+                f"on_failed({callback!r}): the callback cannot be called",
                 hint="pass a function of (partition, error)",
             )
         if inspect.iscoroutinefunction(callback):

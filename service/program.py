@@ -101,8 +101,8 @@ async def ensure_topics(
         One line per topic.
 
     Raises:
-        UsageError: an input or output is missing, or the inputs differ in their number of partitions, or
-            `create_inputs` is no number of partitions.
+        UsageError: an input or output is missing, the inputs differ in their number of partitions, or
+            `create_inputs` is not a number of partitions.
         StopError: a topic was not created, or one that exists cannot hold the app's log.
         RetryableError: the cluster did not answer, or refused access.
     """
@@ -135,7 +135,7 @@ async def init(
 
     Raises:
         StopError: the app has run, and what it wrote was lost; nothing was written.
-        UsageError: a topic is missing, or `start` or the settings are wrong.
+        UsageError: a topic is missing, or `start` or a setting is wrong.
         RetryableError: the cluster did not answer, or refused access.
     """
     used = settings or load_settings()

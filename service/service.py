@@ -143,7 +143,7 @@ class Service(Generic[S]):
         raises is logged.
 
         Raises:
-            UsageError: it cannot be called, or is a coroutine function.
+            UsageError: it cannot be called, or it is a coroutine function.
         """
         self._failures.add(callback)
 

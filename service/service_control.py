@@ -216,7 +216,7 @@ class ServiceControl:
     def stop(self) -> None:
         for task in self._beating:
             task.cancel()
-        self._wake()  # who still waits learns that it is over
+        self._wake()  # those who still wait see that the service has stopped
 
     async def _wakeful(self) -> None:
         while True:

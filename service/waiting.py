@@ -25,7 +25,7 @@ class Readiness:
     def __init__(
         self, control: ServiceControl, board: StatusBoard, check_open: Callable[[], None]
     ) -> None:
-        """`check_open` raises ServiceClosed once the service was stopped."""
+        """`check_open` raises ServiceClosed once the service is stopped."""
         self._control = control
         self._board = board
         self._check_open = check_open
@@ -67,7 +67,7 @@ class Readiness:
         return NotCaughtUp(f"not caught up after {seconds} s: {'; '.join(told)}", hint=hint)
 
     def _reasons(self) -> tuple[list[str], str]:
-        """With the hint, if there is one."""
+        """Returns the first error and what the process waits for, and a hint, which may be empty."""
         errors = [s.error for s in self._board.all() if s.error is not None]
         awaited = self._control.awaited
         reasons = [

@@ -90,13 +90,13 @@ def module_of(name: str) -> str:
     ):
         raise UsageError(
             f"{name!r} cannot name a folder, an app id and a module",
-            hint='begin with a letter, go on with letters, digits, "-" or "_", and use no keyword and no name of a'
-            " module that can be imported already",
+            hint='begin with a letter, go on with letters, digits, "-" or "_", and use neither a keyword nor the name'
+            " of a module that can already be imported",
         )
     return module
 
 
 def _is_installed(module: str) -> bool:
-    """Whether the project's module would hide another one from all that import it. A mere folder is none."""
+    """Whether the project's module would hide another one. A folder without an `__init__.py` is not counted as one."""
     spec = find_spec(module)
     return spec is not None and spec.origin is not None

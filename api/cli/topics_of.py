@@ -58,7 +58,9 @@ async def facts_of(cluster: Cluster, app: App[Any], name: str) -> TopicFacts:
     from snapreplay.service.topics.requirements import missing_topic
 
     found = (await cluster.topics([name])).get(name)
-    if found is None and name == names.dead_letters_topic(app.app_id):  # it comes with the policy
+    if found is None and name == names.dead_letters_topic(
+        app.app_id
+    ):  # it exists only with `errors.policy=dead_letter`
         raise UsageError(f"app {app.app_id!r} has no dead letters: there is no topic {name!r}")
     if found is None:
         raise await missing_topic(cluster, app, name)

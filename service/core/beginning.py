@@ -30,7 +30,7 @@ class Found:
         is_untouched: nothing was written behind that increment, not even the claim of an owner.
         log_start_offset: of its increments; above 0, records were deleted.
         has_snapshots: its snapshots log holds, or held, a record.
-        fenced_by: who has fenced it, if it has no increment.
+        fenced_by: who fenced the partition, if its log has no increment.
     """
 
     has_increment: bool = False

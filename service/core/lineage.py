@@ -55,7 +55,7 @@ def unbroken(ours: Lineage, last: LastFence | None, *, left_open: bool = False) 
 
 
 class Fencer(StrEnum):
-    """Who has fenced a partition whose log holds no record of ours."""
+    """Who fenced a partition whose log holds no record of ours."""
 
     NOBODY = "no owner and no `init`"
     INIT = "an `init` that ended before its claim was in the log"
@@ -63,15 +63,15 @@ class Fencer(StrEnum):
 
 
 def is_first(ours: Lineage) -> bool:
-    """Whether the coordinator knows of no fence before ours. Only that of an `init` may stay the first one: an owner
-    fences once more, so that what it leaves behind never looks like what an `init` leaves."""
+    """Whether ours is the first fence that the coordinator knows. Only an `init` goes on with a first fence. An owner
+    fences again, so that what it leaves behind never looks like an interrupted `init`."""
     return ours.producer_epoch == 0
 
 
 def fencer(last: LastFence | None) -> Fencer:
-    """Who that was. The first fence is that of an `init`. So is its open transaction, and the next epoch as long as it
-    only stands for the end of that transaction. What committed anything, or follows another fence, is an owner's: it
-    may be a second `init`, but never the other way round."""
+    """Who made the last fence. A first fence is that of an `init`, with or without an open transaction. So is the next
+    epoch if it only ended that transaction by timeout. Everything else is taken for an owner's fence: it may be that of
+    a second `init`, but an owner's fence is never taken for that of an `init`."""
     if last is None:
         return Fencer.NOBODY
     epoch, state = last.lineage.producer_epoch, last.state

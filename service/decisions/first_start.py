@@ -39,11 +39,11 @@ FirstStart = Literal["wait", "refuse", "earliest", "latest"]
 def check_first_start(first_start: object) -> None:
     """
     Raises:
-        UsageError: it is none. A typing error must not choose where an app begins.
+        UsageError: it is not a `FirstStart`. A typo must not decide where an app begins.
     """
     if first_start not in get_args(FirstStart):
         raise UsageError(
-            f"first_start={first_start!r} says nothing about an app without a genesis",
+            f"first_start={first_start!r} is not a valid value",
             hint=f"use one of {', '.join(map(repr, get_args(FirstStart)))}",
         )
 

@@ -35,7 +35,7 @@ class PartitionLost(StopError):
 
 
 class OwnedBefore(StopError):
-    """A log is empty, but its partition has or had an owner: the state may be in that owner's memory only."""
+    """A log holds no increment, but its partition has or had an owner: the state may be in that owner's memory only."""
 
 
 class AlreadyBegun(UsageError):
@@ -62,7 +62,7 @@ async def init_app(
         PartitionLost: a partition is empty although others are past their genesis; nothing was written.
         OwnedBefore: the app runs, or has run and its state is not said to be lost; nothing was written.
         StopError: increments are gone but snapshots exist.
-        UsageError: `start` is neither of the two; or as preflight.
+        UsageError: `start` is not a `StartFrom`; or as preflight.
         Unreachable: as preflight.
     """
     check_start(start)
@@ -205,8 +205,8 @@ async def _refuse_owned(
 ) -> None:
     """`init` fences: an owner that holds the only copy of a state would be cut off from the log.
 
-    Whoever fences claims next: a log without a claim, of which the coordinator knows a fence that is not the first
-    one, is another one.
+    Whoever fences claims next. So if the log has no claim, and the coordinator knows more than a first fence, the log
+    is not the one that the owner wrote.
     """
     for context, found in zip(contexts, existing, strict=True):
         if found is None and await fenced_before(context) is Fencer.OWNER:
@@ -214,7 +214,8 @@ async def _refuse_owned(
             if state_is_lost and not running:
                 continue
             raise OwnedBefore(
-                f"{context.increments} is empty, but partition {context.partition} of app {context.app.app_id} "
+                f"{context.increments} holds no increment, but partition {context.partition} of app"
+                f" {context.app.app_id} "
                 + ("has an owner: init would fence it" if running else "had an owner"),
                 hint=_owner_hint(context, running=bool(running)),
                 partition=context.partition,
@@ -230,8 +231,8 @@ def _owner_hint(context: Context, *, running: bool) -> str:
     ]
     stop = "stop all processes of the app and " if running else ""
     ways.append(
-        "if no process has the state in memory any more, or the app never ran (an init that was interrupted twice"
-        f" looks like an owner), {stop}begin with an empty state:"
+        "if no process has the state in memory any more, or the app never ran (two interrupted inits look"
+        f" like an owner), {stop}begin with an empty state:"
         f" `snapreplay init {app_name(context.app)} --state-is-lost`"
     )
     return "; or ".join(ways)

@@ -18,8 +18,8 @@ CLAIM_FOLLOWS_SECONDS = 1.0  # of an `init`, or an owner, that has just fenced
 
 
 async def fenced_before(context: Context) -> Fencer:
-    """Who has fenced the partition, whose log holds no increment. An owner is one whose claim does not appear in the
-    log, even after a while. The marker of a transaction is no claim: it comes also into a topic that was created again.
+    """Who has fenced a partition whose log holds no increment. It was an owner if its claim does not appear in the log,
+    even after a while. A transaction marker is not a claim: it is also written into a topic that was created again.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + CLAIM_FOLLOWS_SECONDS
@@ -40,7 +40,7 @@ async def fenced_before(context: Context) -> Fencer:
 
 
 async def holds_ours(reader: Reader, log: TopicPartition, bounds: Bounds) -> bool:
-    """Whether a record of ours was ever written; markers of transactions do not count."""
+    """Whether the log holds a record of ours; transaction markers do not count."""
     async for records in reader.read(log, *bounds):
         if any(is_ours(record.value or b"", record.headers) for record in records):
             return True

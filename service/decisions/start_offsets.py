@@ -15,11 +15,11 @@ StartFrom = Literal["earliest", "latest"]
 def check_start(start: object) -> None:
     """
     Raises:
-        UsageError: it is none. A typing error must not skip the records that are in the inputs.
+        UsageError: it is not a `StartFrom`. A typo must not skip the records that are in the inputs.
     """
     if start not in get_args(StartFrom):
         raise UsageError(
-            f"start={start!r} is no place in the inputs",
+            f"start={start!r} is not a valid value",
             hint=f"use one of {', '.join(map(repr, get_args(StartFrom)))}",
         )
 

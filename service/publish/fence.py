@@ -1,4 +1,4 @@
-"""An owner's fence. The coordinator then knows of two fences at least: a single one is that of an `init`."""
+"""The fence of a partition. Only an `init` goes on with the first fence that the coordinator knows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from snapreplay.service.runtime.context import Context
 
 
 async def fenced(context: Context) -> Producer:
-    """The fence of an `init`, which may be the first one.
+    """Fence for an `init`: this may be the first fence.
 
     Raises:
         Unreachable, NotAuthenticated, NotAuthorized, StopError: as `ports.Cluster.fence`.
@@ -17,7 +17,7 @@ async def fenced(context: Context) -> Producer:
 
 
 async def fenced_by_owner(context: Context) -> Producer:
-    """The same, once more if the coordinator knew of none: see `core.lineage.is_first`."""
+    """Fence for an owner: again, if this was the first fence. See `core.lineage.is_first`. Raises as `fenced`."""
     producer = await fenced(context)
     if is_first(producer.lineage):
         await producer.discard()

@@ -233,7 +233,7 @@ class RecoveryExecutor:
         proof = await prove(self._store, last.increment, tally)
         if proof is not None:
             self._reporter.proven(proof)
-        await self._index()  # not before: each change would have to find its place
+        await self._index()  # at the end: before, each change would have to find its place
         self.records_since_snapshot = tally.records
         return events.Advanced(tally.damage)
 

@@ -57,7 +57,7 @@ async def ensure_topics(
         One line per topic, "created NAME ..." or "ok NAME ...".
 
     Raises:
-        UsageError: an input or output is missing, or `create_io_partitions` is no number of partitions.
+        UsageError: an input or output is missing, or `create_io_partitions` is not a number of partitions.
         TopicsIncomplete: one of increments and snapshots exists without the other, and the app does not run.
         StopError: the cluster refused to create a topic, or one that exists cannot hold our log.
     """
@@ -86,8 +86,8 @@ async def ensure_topics(
 def _check_count(partitions: object) -> None:
     if partitions is not None and (type(partitions) is not int or partitions < 1):
         raise UsageError(
-            f"{partitions!r} is no number of partitions",
-            hint="use an int from 1 on, or leave it out",
+            f"{partitions!r} is not a number of partitions",
+            hint="pass an int of at least 1, or leave it out",
         )
 
 

@@ -288,7 +288,7 @@ def _all_of(
 ) -> tuple[Topic[Any, Any], ...]:
     if isinstance(topics, (Topic, str)):
         raise UsageError(
-            f"{app_id}: {side}={topics!r} is no list of topics", hint=f"use {side}=[Topic(…)]"
+            f"{app_id}: {side}={topics!r} is not a list of topics", hint=f"use {side}=[Topic(…)]"
         )
     return tuple(topics)
 

@@ -23,11 +23,12 @@ class ErrorPolicy(Enum):
 def check_policy(policy: object) -> None:
     """
     Raises:
-        UsageError: it is none. A text would be taken for the other one.
+        UsageError: it is not an ErrorPolicy. Any str would be taken for DEAD_LETTER.
     """
     if not isinstance(policy, ErrorPolicy):
         raise UsageError(
-            f"policy={policy!r} is no ErrorPolicy", hint=f"use {' or '.join(map(str, ErrorPolicy))}"
+            f"policy={policy!r} is not an ErrorPolicy",
+            hint=f"use {' or '.join(map(str, ErrorPolicy))}",
         )
 
 

@@ -81,7 +81,7 @@ class Harness(Generic[S]):
         batches of its own, as in a service with that `batch.records_max`.
 
         Raises:
-            UsageError: the app is not complete, see `App.validate`; or `policy` is none.
+            UsageError: the app is not complete, see `App.validate`; or `policy` is not an ErrorPolicy.
         """
         app.validate()
         check_policy(policy)

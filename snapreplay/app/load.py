@@ -51,7 +51,7 @@ def name_of(app: App[Any]) -> str | None:
     """Returns a name by which another process in this directory can import the app; None if there is none (the app was
     made in a function or in __main__).
     """
-    main = sys.modules["__main__"]  # "__mp_main__" is another name of it
+    main = sys.modules["__main__"]  # `multiprocessing` also has it as "__mp_main__"
     near = {getattr(handler, "__module__", "") for handler in app.handlers.values()}
     others = sorted(sys.modules.keys() - near)  # the handlers may have been made by a function
     for module_name in (*sorted(near), *others):
@@ -65,9 +65,9 @@ def name_of(app: App[Any]) -> str | None:
 
 
 def name_in_main(app: App[Any]) -> str | None:
-    """Returns the name of an app of the file that Python was started with; None if the app is not in it.
+    """Returns the name of an app in the file that Python was started with; None if the app is not there.
 
-    A command that a person types may import that file; a process that the program starts would begin it again.
+    Only for commands that a person types: a child process that imports this file would run the program again.
     """
     main = sys.modules["__main__"]
     attribute, file = _attribute_in(main, app), getattr(main, "__file__", None)

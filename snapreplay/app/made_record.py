@@ -30,7 +30,8 @@ def record(
     record before it, 1 for the first.
 
     Raises:
-        UsageError: `topic` is no Topic, its codec does not encode this key or value, or `timestamp_ms` is none.
+        UsageError: `topic` is not a Topic, its codec does not encode this key or value, or `timestamp_ms` is not a
+            timestamp.
     """
     return record_raw(
         topic,
@@ -52,7 +53,7 @@ def record_raw(
     """As `record`, with the bytes as they are in Kafka: they need not decode.
 
     Raises:
-        UsageError: `topic` is no Topic, key or value is no bytes, or `timestamp_ms` is none.
+        UsageError: `topic` is not a Topic, key or value are not bytes, or `timestamp_ms` is not a timestamp.
     """
     check_topic(topic)
     if timestamp_ms is not None and not is_timestamp(timestamp_ms):
@@ -72,7 +73,7 @@ def record_raw(
 def check_topic(topic: object) -> None:
     """
     Raises:
-        UsageError: it is no Topic, but most likely the name of one.
+        UsageError: it is not a Topic, but probably the name of one.
     """
     if not isinstance(topic, Topic):
         raise UsageError(

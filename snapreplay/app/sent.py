@@ -29,10 +29,10 @@ class Sent(msgspec.Struct, Generic[K, V], frozen=True):
 
 
 def sent_to(topic: Topic[K, V], app: App[Any], outputs: Iterable[Output]) -> list[Sent[K, V]]:
-    """Those to this topic, in order.
+    """The outputs to this topic, in order.
 
     Raises:
-        UsageError: not an output of the app. A test that names the wrong topic would find that nothing was sent.
+        UsageError: the topic is not an output of the app. With an empty list, a test of the wrong topic could pass.
     """
     check_topic(topic)
     if topic.name not in {each.name for each in app.outputs}:

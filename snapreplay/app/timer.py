@@ -59,7 +59,7 @@ class Timer(msgspec.Struct, Generic[K], frozen=True, gc=False):
 
 
 def name_in(timer_id: str) -> str:
-    """Returns the name of the timer with this `Timer.id`: it has no blank."""
+    """Returns the timer's name, which begins a `Timer.id` and contains no blank."""
     return timer_id.partition(" ")[0]
 
 

@@ -31,7 +31,7 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
         shards: Shards,
         parts: Callable[..., Iterator[StoredPart]] | None = None,
     ) -> None:
-        """`parts(bounds, reverse=…)`: of an ordered map, with the values of the shards, which may not be committed."""
+        """`parts(bounds, reverse=…)`: of an ordered map, with the values of the shards, some not committed yet."""
         self._parts = parts
         self._keys = keys
         self._values = values
@@ -63,8 +63,8 @@ class CommittedView(Mapping[K, V], Generic[K, V]):
         return self._committed(parts, self._shards.version)
 
     def _committed(self, parts: Iterator[StoredPart], version: int) -> Iterator[tuple[K, bytes]]:
-        """`version`: that of the shards at the call. Once they have another one, a part may hold what was undone, or is
-        no longer committed, so each key is looked up.
+        """`version`: that of the shards at the call. Once it has changed, a part may have undone or outdated values, so
+        each key is looked up.
         """
         keys, shards = self._keys, self._shards
         for items, column in parts:

@@ -1,10 +1,10 @@
 """The entries of an ordered map in the order of their keys. Pure.
 
-The keys are those of the newest layer, the batch in progress included; the values are those of the shards, which have
-the sealed batch and all before it. A key that is new in the batch in progress has no value here.
+The keys are those of the newest layer, the batch in progress included. The values are those of the shards, up to the
+sealed batch. A key that is new in the batch in progress has no value here.
 
-The items of the index are the keys; of a map with tuples as keys they are the encoded keys, because these have the
-same order. They are the very bytes that the shards hold, so they take no memory of their own, and they are sorted in a
+The items of the index are the keys. If these are tuples, the items are the encoded keys, which have the same order.
+They are the same bytes objects that the shards hold, so they take no memory of their own, and sorting them takes a
 third of the time (measured).
 """
 
@@ -33,20 +33,20 @@ StoredPart = Part[Any, bytes | None]
 """Items of an index, and their stored values."""
 
 Present = tuple[bytes, bytes | None, bool]
-"""Of a key: encoded, its value in the shards, whether the view has it."""
+"""An encoded key, its value in the shards, and whether the view has it."""
 
 
 class EntryIndex(Generic[K]):
     """Follows a map through the life of its batches, see `Store`.
 
     Attributes:
-        entries: all of them; None: not known yet, as after a restore.
+        entries: all entries, sorted; None: not sorted yet, as after a restore.
     """
 
     def __init__(self, keys: KeyCodec[K]) -> None:
         self.entries: SortedEntries[Any, bytes | None] | None = SortedEntries()
         self._keys = keys
-        # Items of keys that are committed still, and of some that are not: since the last seal; in the sealed batch.
+        # Items of removed keys, most of them still committed: those removed since the last seal; in the sealed batch.
         self._gone, self._sealed_gone = set[Any](), set[Any]()
 
     def with_gone(
@@ -57,7 +57,7 @@ class EntryIndex(Generic[K]):
         *,
         reverse: bool,
     ) -> Iterator[StoredPart]:
-        """A range of these entries and of the keys that are gone. `value_of` an encoded key: what the shards have."""
+        """A range of these entries and of the removed keys. `value_of`: encoded key → its value in the shards."""
         keys = self._keys
 
         def stored(item: Any) -> bytes | None:
@@ -71,7 +71,7 @@ class EntryIndex(Generic[K]):
         self._gone, self._sealed_gone = set(), set()
 
     def came(self, key: K, encoded: bytes, value: bytes | None) -> None:
-        """The view has a key that it did not have. `value`: what the shards have."""
+        """The view has a new key. `value`: its value in the shards."""
         if self.entries is not None:
             self.entries.put(encoded if self._keys.sorts_encoded else key, value)
 
@@ -83,7 +83,7 @@ class EntryIndex(Generic[K]):
             self.entries.remove(item)
 
     def restore(self, touched: Iterable[Present]) -> None:
-        """These keys and their values are again as they were."""
+        """Put these keys and their values back as they were."""
         if self.entries is not None:
             self._restore(self.entries, touched)
 
@@ -91,7 +91,7 @@ class EntryIndex(Generic[K]):
         self._gone, self._sealed_gone = set(), self._gone
 
     def writing(self, changes: Mapping[bytes, bytes | None]) -> Steps[None]:
-        """The shards have these values now."""
+        """The shards have got these values; None: the key was deleted."""
         entries, writes = self.entries, iter(changes.items())
         while entries is not None and (block := list(islice(writes, BLOCK))):
             self._write(entries, block)
@@ -101,7 +101,7 @@ class EntryIndex(Generic[K]):
         self._sealed_gone = set()
 
     def drop(self, touched: Iterable[Present]) -> None:
-        """These are the keys that were touched since the last merge."""
+        """Put the keys back that were touched since the last merge."""
         self._gone, self._sealed_gone = set(), set()
         self.restore(touched)
 
@@ -115,7 +115,7 @@ class EntryIndex(Generic[K]):
     def sorting(
         self, shards: Iterable[Mapping[bytes, bytes]], present: Iterable[Present]
     ) -> Steps[None]:
-        """Make them known.
+        """Sort all entries.
 
         Args:
             shards: the encoded entries below the batch in progress.

@@ -39,8 +39,8 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
 
     Args:
         ordered: keep the entries in the order of their keys all the time, for `range`. Costs 18 bytes per key that is a
-            tuple, the memory of any other key once more (78 bytes for a short str), and about 2 µs for each key that
-            comes or goes or has a new value.
+            tuple, the memory of any other key once more (78 bytes for a short str), and about 2 µs per key that is
+            added, deleted or set to a new value.
         default: called once, here; each missing key gets its own copy of what it returned.
         entry_bytes_max: encoded key and value together.
         ttl_ms: entries expire when stream time has passed their last touch by so many milliseconds. `state[k]`,
@@ -306,7 +306,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
 
 
 class _Items(ItemsView[K, V]):
-    """The inherited one gets each value with `[]`, which stores defaults and touches."""
+    """The inherited class reads values with `[]`, which stores defaults and counts as a touch."""
 
     _mapping: MapState[K, V]
 
@@ -321,7 +321,7 @@ class _Items(ItemsView[K, V]):
 
 
 class _Values(ValuesView[V]):
-    """As `_Items`."""
+    """Touches nothing, as `_Items`."""
 
     _mapping: MapState[Any, V]
 

@@ -174,7 +174,7 @@ class MapStore(Generic[K, V]):
 
     def pairs(self, bounds: Bounds = EVERYTHING, *, reverse: bool = False) -> Iterator[tuple[K, V]]:
         """The view's entries at the time of the call, in the order of their keys; bounds need an ordered map. Values
-        that might be changed in place are added to `live`. Raises as `touch`.
+        that can be changed in place are added to `live`. Raises as `touch`.
         """
         return self._pairs(self._parts(bounds, reverse=reverse), self.version)
 
@@ -185,7 +185,7 @@ class MapStore(Generic[K, V]):
             for key, item, below in zip(self._keys.of_items(items), items, column, strict=True):
                 value: Any = live.get(key, ABSENT)
                 if value is ABSENT and self.version != version:
-                    value = self.touch(key)  # what was below is old
+                    value = self.touch(key)  # `below` is outdated
                 elif value is ABSENT and below is not None:
                     try:
                         value = unpack(below)
@@ -199,18 +199,18 @@ class MapStore(Generic[K, V]):
                     yield key, value
 
     def in_order(self) -> Iterator[K]:
-        """The view's keys at the time of the call, some of which it has no more."""
+        """The view's keys at the time of the call. Some may have been deleted since."""
         return (key for items in self._items(EVERYTHING) for key in self._keys.of_items(items))
 
     def _parts(self, bounds: Bounds, *, reverse: bool) -> Iterator[StoredPart]:
-        """Items and their values below `live`."""
+        """Items of the index, with their values below `live`."""
         if self._index is not None and not self._staged:
             return self.entries.within(bounds, reverse=reverse)
         found = self._items(bounds, reverse=reverse)
         return (Part(items, self._values_below(items)) for items in found)
 
     def _items(self, bounds: Bounds, *, reverse: bool = False) -> Iterator[list[Any]]:
-        """The view's keys as items of an `EntryIndex`, some at a time. Sorts all of them, unless the map is ordered."""
+        """The view's keys as items of an `EntryIndex`, in lists. Sorts all of them, unless the map is ordered."""
         if self._index is not None:
             return (part.keys for part in self.entries.within(bounds, reverse=reverse))
         items = self._sorted_items()
@@ -228,7 +228,7 @@ class MapStore(Generic[K, V]):
         return [self._below(key, crc32(key) & self._mask) for key in encoded]
 
     def _present(self) -> Iterator[Present]:
-        """The keys that the batch touched; a later one of the same key counts."""
+        """The keys that the batch touched. If a key comes twice, the later one counts."""
         for encoded, value in self._staged.items():
             yield encoded, self._sealed_value(encoded), value is not None
         for (encoded, _, index), live in zip(self._places, self.live.values(), strict=True):
@@ -262,7 +262,7 @@ class MapStore(Generic[K, V]):
     def begin(self) -> None:
         """Forget the objects touched since the last staging, and what happened to them."""
         if self._index is not None:
-            self._index.restore(  # the keys that came or went: of all others it has the value of the shards
+            self._index.restore(  # only the keys that came or went: all others have the value of the shards
                 (key, self._lookups[index](key), below is not None)
                 for (key, below, index), live in zip(self._places, self.live.values(), strict=True)
                 if (below is None) != (live is DELETED)

@@ -1,4 +1,4 @@
-"""Whether everything that is stored reads as the declared types: before a handler meets what does not. Pure."""
+"""Checks that all stored entries can be read as the declared types, before a handler meets one that cannot. Pure."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class ExpiringStore(ScheduledStore[K, V], Generic[K, V]):
     ) -> None:
         super().__init__(view, keys, values, entry_bytes_max, ordered=ordered)
         self.ttl_ms = ttl_ms
-        # Of the keys that were touched since the last staging; None: deleted.
+        # When a key was touched, if that was since the last staging; None: it was deleted.
         self._touched_ms: dict[K, int | None] = {}
 
     def due_ms(self, stored: bytes | None) -> int | None:

@@ -209,7 +209,7 @@ class Shards:
     def committed_values(
         self, keys: Iterable[bytes], values: Sequence[bytes | None]
     ) -> Sequence[bytes | None]:
-        """As `committed_value`, of some keys for which the lookups return these values."""
+        """As `committed_value`, for several keys. `values`: what the lookups return for them."""
         if self._undo is None:
             return values
         old = self._undo.values

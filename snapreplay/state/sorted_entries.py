@@ -1,9 +1,9 @@
 """The entries of a map in the order of their keys, kept up while keys come and go. Pure.
 
-Blocks of some hundred entries: a key that comes or goes moves only those of its block. The keys and the values of a
-block are two lists, because a slice of a list touches many objects at once: the memory of all of them is awaited
-together, which one lookup after the other in a dict cannot do. The keys that are being read are never changed: a block
-that a reader may hold is copied before the first key that comes or goes.
+The entries are in blocks of some hundred: a key that comes or goes moves only those of its block. The keys and the
+values of a block are two lists. A slice of a list loads many objects at once, so their cache misses overlap; in a dict,
+one lookup waits for the other. The keys of a block never change while it is read: a block that a reader may hold is
+copied before a key comes or goes.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ BLOCK_ENTRIES = 512
 """A block is split when it has twice as many."""
 
 FIRST_PART_ENTRIES, PART_ENTRIES_MAX = 8, 64
-"""Entries of the first part of a range; each part has twice as many as the one before, up to the second figure."""
+"""Entries of the first part of a range; each further part has twice as many as the one before, up to the maximum."""
 
 # A prototype of our own: types set on the attribute of `pythonapi` would hold for everybody in this process.
 _hide_from_collector = ctypes.PYFUNCTYPE(None, ctypes.py_object)(
     ("PyObject_GC_UnTrack", ctypes.pythonapi)
 )
-"""A list of objects that refer to nothing is in no cycle. Visiting a million of them stops everything for 40 ms."""
+"""For lists of objects that refer to nothing, so they are in no cycle. To visit a million entries takes 40 ms."""
 
 _SAMPLES, _BUCKETS = 4096, 1024
-"""Keys that say how to distribute all others before they are sorted; groups of them at most."""
+"""Number of sampled keys, whose order divides all keys into buckets before these are sorted; buckets at most."""
 
 
 class Place(NamedTuple):
-    """Between two entries: before entry `at` of a block."""
+    """A place between two entries: before entry `at` of a block."""
 
     block: int
     at: int
@@ -53,19 +53,19 @@ class Bounds(NamedTuple):
 
 
 class Part(NamedTuple, Generic[K, V]):
-    """Of a range: some keys, in order, and their values. Not empty."""
+    """A part of a range: some keys, in order, and their values. Not empty."""
 
     keys: list[K]
     values: list[V]
 
 
 class SortedEntries(Generic[K, V]):
-    """Each key once. Memory: 16 bytes per key, and the keys and values. None of these may be a container: the garbage
-    collector does not see them.
+    """Each key once. Memory: 16 bytes per key, and the keys and values. No key or value may be a container, because the
+    garbage collector does not visit them.
     """
 
     def __init__(self, blocks: Iterable[Part[K, V]] = ()) -> None:
-        """`blocks`: each in order, and all of them in order."""
+        """`blocks`: in order, each sorted."""
         self._blocks = list(blocks)
         self._lasts = [block.keys[-1] for block in self._blocks]
         # A block is our own if it was made or copied since the last read began.
@@ -73,7 +73,7 @@ class SortedEntries(Generic[K, V]):
         self._made_at = [0] * len(self._blocks)
 
     def put(self, key: K, value: V) -> None:
-        """Have the key with this value, whatever was before."""
+        """Set the value of a key; add the key if it is new."""
         number = bisect_left(self._lasts, key)
         if number == len(self._blocks):
             self._append(key, value)
@@ -89,7 +89,7 @@ class SortedEntries(Generic[K, V]):
         self._split_if_large(number)
 
     def remove(self, key: K) -> None:
-        """Do not have the key, whatever was before."""
+        """Remove a key, if it is there."""
         number = bisect_left(self._lasts, key)
         if number == len(self._blocks):
             return
@@ -127,7 +127,7 @@ class SortedEntries(Generic[K, V]):
         return Place(len(self._blocks), 0)
 
     def within(self, bounds: Bounds, *, reverse: bool = False) -> Iterator[Part[K, V]]:
-        """As `between`, by values."""
+        """As `between`, with keys as bounds."""
         first, behind = self.start, self.end
         if bounds.prefix is not None:
             length = len(bounds.prefix)
@@ -197,8 +197,8 @@ def with_others(
     *,
     reverse: bool,
 ) -> Iterator[Part[K, V]]:
-    """As `within`, with a few keys more. A key that is in both comes once. Values are those at the time when they are
-    read, which may be a part earlier than they are returned.
+    """As `within`, with a few more keys. A key that is in both comes once. Values may be read one part before they are
+    returned.
     """
     found, keys = entries.within(bounds, reverse=reverse), sorted(others)
     few = SortedEntries([Part(keys, keys)] if keys else ()).within(bounds, reverse=reverse)
@@ -234,7 +234,7 @@ def _parts(
 
 def sorting(groups: Iterable[Mapping[K, V]]) -> Steps[SortedEntries[K, V]]:
     """Sort entries that come in groups, each key once, in steps of about a millisecond: a million in one go would take
-    a second. Some of the keys say which of the others lie together.
+    a second. A sample of the keys divides them into buckets, which are sorted one by one.
     """
     parts: list[Mapping[K, V]] = []
     for group in groups:
@@ -244,7 +244,7 @@ def sorting(groups: Iterable[Mapping[K, V]]) -> Steps[SortedEntries[K, V]]:
     apart = max(1, count // _SAMPLES)
     samples: list[K] = []
     for number, part in enumerate(parts):
-        # Not the first one of each group: they came in some order.
+        # Not always from the first key of a group on: its keys may be in some order.
         samples += islice(part, number % apart, None, apart)
         yield
     samples.sort()
@@ -254,7 +254,7 @@ def sorting(groups: Iterable[Mapping[K, V]]) -> Steps[SortedEntries[K, V]]:
     yield
     parts.reverse()
     while parts:
-        # What was taken is freed at once: all of it together would take 10 ms (measured).
+        # Each group is freed when it is distributed: freeing all at the end would take 10 ms (measured).
         for key, value in parts.pop().items():
             buckets[bisect_right(borders, key)][key] = value
         yield

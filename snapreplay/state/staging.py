@@ -149,7 +149,7 @@ def _refusing_shared(maps: Sequence[Touched[Any, Any]]) -> Steps[None]:
 def encoded_default(values: ValueCodec[V], default: Callable[[], V]) -> bytes | None:
     """
     Raises:
-        UsageError: it cannot be called, or what it returns cannot be stored.
+        UsageError: `default` cannot be called, or what it returns cannot be stored.
     """
     if not callable(default):
         raise UsageError(

@@ -40,7 +40,7 @@ class Timetable:
         timers: of the keys; None: the app has none.
         periods: when each periodic timer is due next; None as `timers`.
         keys: store name → what decodes its keys.
-        stores: with entries that are due some time: timers, periodic timers, maps with a ttl.
+        stores: those whose entries may become due: timers, periodic timers, maps with a ttl.
     """
 
     def __init__(

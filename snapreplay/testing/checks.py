@@ -34,8 +34,8 @@ class Report:
 
     Attributes:
         runs: one line each.
-        left_out: one line each: handlers, timers and expiries that no record made happen, with what to feed, and runs
-            that were not possible. Empty: everything was checked.
+        left_out: one line each: handlers that never ran, timers that never fired and maps with a ttl of which no entry
+            expired, with what to feed; and runs that were not possible. Empty: all of them happened.
     """
 
     record_count: int
@@ -44,7 +44,7 @@ class Report:
 
 
 class Course(msgspec.Struct, frozen=True):
-    """What every run does."""
+    """What is done in every run."""
 
     records: list[RawRecord]
     policy: ErrorPolicy
@@ -52,8 +52,8 @@ class Course(msgspec.Struct, frozen=True):
 
 
 class TraceStep(msgspec.Struct, frozen=True):
-    """What one record, or the passing of time, did: everything that was sent, dead letters included, and the state
-    after it. `where` names it in messages.
+    """What one record, or the time that passed after the last one, did: everything that was sent, dead letters
+    included, and the state after it. `where` names the record or the time in messages.
     """
 
     where: str
@@ -70,7 +70,7 @@ def check(
 ) -> Report:
     """Run the same records in every way that must not change the result; a few hundred records are enough.
 
-    The report's `left_out` names each handler, timer and expiry that did not happen, with what to feed for it.
+    The report's `left_out` names each handler, timer and expiry that did not happen, with what to feed.
 
     The runs: twice in batches of 1; in batches of 7; in one batch; with snapshots and crashes in between, after
     which entries are restored in shuffled order; if the state has timers or a ttl, in batches that end after each
@@ -78,14 +78,14 @@ def check(
     other values of PYTHONHASHSEED.
 
     Args:
-        until_ms: the stream time up to which time passes after the last record, in every run, as with
+        until_ms: stream time passes up to here after the last record, in every run, as with
             `Harness.advance_time`; None: it stays at the last record.
 
     Raises:
         Diverged: names the first record after which state or outputs differ.
         LostChange: a default handed out by `state.get` was changed and not stored.
         RecordError: policy FAIL, and a record cannot be applied.
-        UsageError: no records, or `until_ms` is before the last of them.
+        UsageError: no records, or `until_ms` is not a timestamp, or is before stream time.
     """
     course = Course(list(records), policy, until_ms)
     if not course.records:
@@ -135,10 +135,10 @@ def _steps(harness: Harness[Any], course: Course) -> Iterator[TraceStep]:
 
 
 def _passing(harness: Harness[Any], until_ms: int | None) -> Iterator[TraceStep]:
-    """Time passes after the records.
+    """Let time pass after the records.
 
     Raises:
-        UsageError: it is no time after them.
+        UsageError: `until_ms` is not a timestamp, or is before stream time.
     """
     if until_ms is None:
         return

@@ -1,4 +1,4 @@
-"""What a run of an app reached: which handlers, timers and expiries, and what to feed for the others. Pure."""
+"""Which handlers, timers and expiries happened in a run of an app, and what to feed for the others. Pure."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ class CoverageHarness(Harness[Any]):
         for topic in self._app.inputs:
             what = _handler(topic.name)
             if not self._done[what]:
-                yield self._dead_line(what) or f"{what}: no record; add one of {topic.name}"
+                yield self._dead_line(what) or f"{what}: it never ran; add a record of {topic.name}"
         first_ms = self._first_due_ms()
         for name, spec in self._app.timers.items():
             what, fired_count = _timer(name), self._done[_timer(name)] + self._dead[_timer(name)]
             if spec.every_ms is not None and fired_count == 1:  # on a state without entries
                 why = "it fired only before the first record"
-                yield f"{what}: {self._not_due(why, first_ms.get(what))}"
+                yield f"{what}: {self._not_due(why, first_ms.get(what), 'set it')}"
             elif not self._done[what]:
-                why = self._not_due("it never fired", first_ms.get(what))
+                why = self._not_due("it never fired", first_ms.get(what), "set it")
                 yield self._dead_line(what) or f"{what}: {why}"
         for what in self._expiries():
             if not self._done[what]:
-                yield f"{what}: {self._not_due('no entry expired', first_ms.get(what))}"
+                yield f"{what}: {self._not_due('no entry expired', first_ms.get(what), 'store one')}"
 
     def _dead_line(self, what: str) -> str:
         """Empty if nothing was dead-lettered."""
         if not self._dead[what]:
             return ""
-        return f"{what}: all became dead letters; add records that do not"
+        return f"{what}: it gave only dead letters; add records for which it succeeds"
 
-    def _not_due(self, why: str, first_ms: int | None) -> str:
+    def _not_due(self, why: str, first_ms: int | None, needed: str) -> str:
         if first_ms is None:
-            return f"{why}, and nothing is pending; add records after which something is"
+            return f"{why}, and none is pending; add records that {needed}"
         at_ms = max(first_ms, self.stream_time_ms)
         return f"{why}; add a record with a timestamp ≥ {at_ms}, or pass until_ms={at_ms}"
 

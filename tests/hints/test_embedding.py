@@ -63,7 +63,7 @@ async def test_a_callback_makes_a_task(stage, unique):
     "service/topics/requirements.py::_check_count",
 )
 async def test_a_typing_error_never_says_where_an_app_begins(stage, unique):
-    """It would skip all records, or wait for ever; the words and the number of the hint are taken."""
+    """It would skip all records, or wait for ever. Each value that the hint names is accepted."""
     here = await stage(apps.ledger(unique("typed")))
     app, settings = here.app, here.settings()
     typed: Any = "lastest"
@@ -77,7 +77,7 @@ async def test_a_typing_error_never_says_where_an_app_begins(stage, unique):
         Service(app, settings, first_start=each)
     counts: list[Any] = [0, "4"]
     for count in counts:
-        with pytest.raises(UsageError, match=f"{count!r} is no number of partitions"):
+        with pytest.raises(UsageError, match=f"{count!r} is not a number of partitions"):
             await ensure_topics(app, settings, create_inputs=count)
     assert "ok" in (await ensure_topics(app, settings, create_inputs=1))[0]
 

@@ -100,7 +100,7 @@ def test_a_coroutine_function_is_no_callback():
 def test_what_cannot_be_called_is_no_callback():
     """Refused at once, not when a partition fails."""
     result: Any = None
-    with pytest.raises(UsageError, match="it cannot be called"):
+    with pytest.raises(UsageError, match="the callback cannot be called"):
         FailureNews().add(result)
 
 

@@ -50,7 +50,7 @@ async def test_caught_up_is_all_that_was_there_when_it_was_asked(stage, unique, 
 
 
 async def test_who_waits_for_a_cluster_is_told_why_and_when_it_is_over(unique, free_port):
-    """Whoever waits for the inputs learns of the broker that does not answer, and of a stop."""
+    """The errors name the broker that does not answer, and the stop."""
     service = Service(apps.ledger(unique("nobody")), settings_for(f"127.0.0.1:{free_port}"))
     await service.start()
     with pytest.raises(NotCaughtUp, match=r"no partition is assigned; .*KafkaConnection"):

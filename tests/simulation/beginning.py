@@ -42,7 +42,7 @@ async def begin(world: World) -> None:
         world.inits_cut += work.cancelled() or not isinstance(error, OwnedBefore | None)
         if isinstance(error, OwnedBefore) and refused_at is None:
             refused_at = world.loop.time()
-        # Two that were cut short may leave what looks like an owner whose log was lost: then `--state-is-lost` is left.
+        # Two that were cut short may look like an owner whose log was lost: then it takes `--state-is-lost`.
         if isinstance(error, StopError) and not (
             isinstance(error, OwnedBefore) and world.inits_cut > 1
         ):

@@ -177,7 +177,7 @@ class Broker:
             raise InvalidTxnState
 
     def forget(self, transactional_id: str) -> None:
-        """As after `transactional.id.expiration.ms`."""
+        """What the coordinator does after `transactional.id.expiration.ms`."""
         del self._ids[transactional_id]
 
     def last_fence(self, transactional_id: str) -> LastFence | None:

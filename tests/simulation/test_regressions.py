@@ -121,7 +121,7 @@ BEGINS_LATE = replace(QUIET, begins_late=True, partitions=2, processes=2)
     ids=str,
 )
 def test_an_init_that_was_cut_short_is_run_again(plan: dict[str, dict[int, str]]) -> None:
-    """Nobody is FAILED meanwhile, and the second one completes it. After two in a row `--state-is-lost` is left."""
+    """No partition is FAILED meanwhile, and the next one completes it. After two it takes `--state-is-lost`."""
     problem, script, world = play(BEGINS_LATE, plan)
     assert script.played
     assert problem is None
@@ -130,7 +130,7 @@ def test_an_init_that_was_cut_short_is_run_again(plan: dict[str, dict[int, str]]
 
 
 def test_an_init_that_was_killed_in_the_first_partition_is_no_owner() -> None:
-    """Where it has joined a partition to its transaction and written nothing."""
+    """It had added a partition to its transaction, and written nothing."""
     assert run_seed(716346).problem is None
 
 

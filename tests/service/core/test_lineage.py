@@ -81,12 +81,12 @@ OF_INIT = {
 @pytest.mark.parametrize("epoch", range(4))
 @pytest.mark.parametrize("state", STATES)
 def test_what_only_an_init_leaves_behind(epoch, state):
-    """An owner's fence is never the first one, so whatever its transaction becomes has a higher epoch."""
+    """An owner's fence is never the first one, so its transaction never has one of these epochs and states."""
     expected = Fencer.INIT if (epoch, state) in OF_INIT else Fencer.OWNER
     assert fencer(LastFence(Lineage(7, epoch), state)) is expected
     assert is_first(Lineage(7, epoch)) is (epoch == 0)
 
 
 def test_who_is_not_known_has_not_fenced():
-    """Or not for a week."""
+    """Or the coordinator has forgotten the fence, after a week."""
     assert fencer(None) is Fencer.NOBODY

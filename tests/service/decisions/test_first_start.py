@@ -87,7 +87,7 @@ async def killed(here: InMemory, then: str) -> None:
 @pytest.mark.parametrize("then", ["fenced", "begun", "written"])
 @virtual
 async def test_an_init_that_was_killed_before_its_claim_is_completed(then, seconds):
-    """Whatever it left open: a new app waits, is told to run `init` again, and goes on when that was done."""
+    """Whatever it left open: a process waits, names `init` as the command, and goes on once that has run."""
     here = fresh()
     await killed(here, then)
     await asyncio.sleep(seconds)
@@ -219,8 +219,8 @@ async def refuses(here: InMemory) -> None:
 @pytest.mark.parametrize("forgotten", [False, True], ids=["known", "after a week"])
 @virtual
 async def test_the_marker_of_a_dead_owner_does_not_make_a_lost_log_new(seconds, forgotten):
-    """Killed within a transaction, then both topics are created again: its end is written into the new one. Also if the
-    owner was the first that the coordinator has known for a week."""
+    """An owner is killed within a transaction, and both topics are created again: the marker comes into the new topic.
+    It makes no difference if the coordinator knew no fence before that owner's, because it forgets after a week."""
     here = InMemory()
     await here.prepare(here.app)
     name = transactional_id(here.app.app_id, 0)
@@ -240,7 +240,7 @@ async def test_the_marker_of_a_dead_owner_does_not_make_a_lost_log_new(seconds, 
 
 @virtual
 async def test_an_owner_that_died_before_its_claim_does_not_make_a_lost_log_new():
-    """Nothing was committed with its fence, but it was not the first one."""
+    """It committed nothing, but its fence was not the first one."""
     here = InMemory()
     await ran(here)
     here.broker.init_producer(transactional_id(here.app.app_id, 0), TRANSACTION_SECONDS)
@@ -252,7 +252,7 @@ async def test_an_owner_that_died_before_its_claim_does_not_make_a_lost_log_new(
 @pytest.mark.parametrize("left", [0, 2], ids=["nothing is left", "the last claim is left"])
 @virtual
 async def test_a_log_that_was_emptied_is_not_begun_anew(left):
-    """Before the first snapshot nothing else shows that the app ran: not even `init` takes it for a new one."""
+    """Before the first snapshot, only the deleted records show that the app ran. Even `init` refuses it."""
     here = InMemory()
     await ran(here)
     async with here.live():

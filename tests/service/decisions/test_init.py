@@ -98,7 +98,7 @@ async def test_init_can_be_repeated_before_the_app_has_run(bare):
 
 
 async def left_open(here, seconds=60):
-    """A process that is killed after its fence, within a transaction that has no record yet, of partition 0."""
+    """A process fences partition 0 and is killed within a transaction that has no record yet."""
     kafka = {"bootstrap.servers": here.bootstrap_servers, "request.timeout.ms": 400}
     timeouts = {"transaction_ms": seconds * 1000, "commit_ms": 500}
     settings = here.settings(kafka=kafka, timeouts=timeouts)
@@ -115,14 +115,14 @@ async def left_open(here, seconds=60):
 
 
 async def marked(here):
-    """Until the broker has ended it: its marker is all that is in the log."""
+    """Wait until the broker has ended the transaction: its marker is all that is in the log."""
     topic = f"{here.app.app_id}-increments"
     servers = here.bootstrap_servers
     await until(lambda: end_offset(servers, topic) == 1, "a marker", 60)
 
 
 async def test_one_that_was_killed_before_its_claim_is_run_again(bare):
-    """Its transaction is open, and nothing in the log shows who that was."""
+    """Its transaction is open, and nothing in the log shows who began it."""
     await left_open(bare)
     with pytest.raises(NotBegun, match="`init` is under way or was interrupted, 0 of 2"):
         await begun(bare.app, bare.settings(), bare.cluster, "refuse", lambda _: None)
@@ -135,7 +135,7 @@ async def test_one_that_was_killed_before_its_claim_is_run_again(bare):
 
 @pytest.mark.parametrize("ran", [False, True], ids=["new", "ran"])
 async def test_the_marker_of_a_transaction_that_timed_out_shows_no_owner_and_hides_none(bare, ran):
-    """It comes into the new topic of a lost log, too. Only a fence before it tells an app that ran from a new one."""
+    """It also comes into the new topic of a lost log. Only an earlier fence tells an app that ran from a new one."""
     if ran:
         await init_app(bare.app, bare.settings(), bare.cluster)
         async with bare.running() as service:

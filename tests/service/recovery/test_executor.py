@@ -1,5 +1,6 @@
 """The reading half of a recovery it needs no owner, and makes none."""
 
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -75,11 +76,11 @@ async def test_a_closed_reader_is_followed_by_a_new_client(bench):
 @virtual
 @pytest.mark.parametrize("mode", RestoreMode)
 async def test_an_ordered_map_is_sorted_once_and_in_steps(bench, mode):
-    """By changes, that is at the end: before, each change would have to find its place. A replay may read ranges."""
+    """By changes at the end, else each change would have to find its place. By replay first: it may read ranges."""
     await bench.past()
     context = await bench.context()
     store = store_of(MapState(str, dict, default=lambda: {"n": 0, "sum": 0}, ordered=True))
-    made = RecoveryExecutor(context, store, Reporter(StatusBoard(), 0))
+    made: Any = RecoveryExecutor(context, store, Reporter(StatusBoard(), 0))
     last = await last_of(made, context)
     loaded = await made.perform(effects.Load(FromSnapshot(last.increment.pointers[0])))
     put = patch.object(SortedEntries, "put", autospec=True, side_effect=SortedEntries.put)

@@ -183,7 +183,7 @@ def test_fingerprint_names_python_machine_and_codecs():
     ],
 )
 def test_one_topic_and_one_state_are_no_lists_and_no_functions(given, said):
-    """Refused where it is written, by name; as the hint says it is taken."""
+    """The refusal names the argument. What its hint says is accepted."""
     right: Any = {"inputs": [payments], "outputs": [balances], "state": lambda: MapState(str, int)}
     with pytest.raises(UsageError) as refused:
         App("a", **{**right, **given})

@@ -265,13 +265,13 @@ def test_timestamps_are_one_after_the_other():
 
 @pytest.mark.parametrize("other", [payments, Topic("balance")])
 def test_outputs_of_another_topic_are_refused(other):
-    """An empty list would let a test pass that names the wrong topic."""
+    """With an empty list, a test that names the wrong topic could pass."""
     with pytest.raises(UsageError, match=f"{other.name} is not an output"):
         Harness(make(add)).outputs(other)
 
 
 def test_a_policy_and_a_topic_are_no_texts():
-    """ "fail" would be taken for the other policy; both are taken as the hint says."""
+    """The text "fail" would act as DEAD_LETTER. What the hints say is accepted."""
     policy: Any = "fail"
     topic: Any = "payments"
     with pytest.raises(UsageError, match="policy='fail'") as refused:

@@ -125,7 +125,7 @@ def test_apps_made_in_functions_have_no_name():
 
 
 def test_an_app_of_the_program_itself_is_named_by_its_file_and_only_to_people(monkeypatch):
-    """`multiprocessing` gives it a second name. A process that imported the file would run the program again."""
+    """`multiprocessing` gives its module a second name. A child that imported the file would run the program again."""
     topic = Topic("payments")
     app = App("ledger", inputs=[topic], state=lambda: MapState(str, int))
     main = sys.modules["__main__"]

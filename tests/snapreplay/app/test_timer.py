@@ -296,7 +296,7 @@ def test_the_records_of_a_batch_are_not_held_after_it():
 
 
 def test_check_knows_timers_and_expiry():
-    """An app of all of it passes, and all of it happens."""
+    """An app with both passes, and both happen."""
 
     def storing(record, state, out):
         state[record.key] = record.value

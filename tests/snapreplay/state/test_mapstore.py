@@ -342,7 +342,7 @@ def test_an_impossible_shard_count_is_damage() -> None:
 
 @pytest.mark.parametrize("ordered", [False, True])
 def test_iteration_names_a_key_of_another_type(*, ordered: bool) -> None:
-    """A sample of the entries may have missed it. It stops the partition: no record is at fault."""
+    """The check at the restore may read a sample only. The error stops the partition: no record is at fault."""
     state: MapState[int, int] = MapState(int, int, ordered=ordered)
     state.__snapreplay_store__().apply_changes({"default": {pack("old"): pack(1)}})
     for iterate in (list, dict, lambda state: list(state.values())):

@@ -54,8 +54,8 @@ class OrderedMachine(Machine):
         deletes: list[str],
         then: str | None,
     ) -> None:
-        """After its first entry others come and go, and perhaps its call ends: it has those that were there and are not
-        deleted, with their values of now.
+        """After the first entry, others come and go, and the handler call may end. The range has the keys that were
+        there and are not deleted, with their current values.
         """
         found = self.state.range(prefix=prefix, start=start, end=end, reverse=reverse)
         wanted = sorted(
@@ -87,7 +87,7 @@ class OrderedMachine(Machine):
 
     @invariant()
     def the_order_has_no_other_keys(self) -> None:
-        """Those that were rolled back would only be skipped, and stay for ever. The values are those of the shards."""
+        """A key that was rolled back would be skipped, but stay for ever. The values are those of the shards."""
         index = self.store.entries
         found = {
             key: value
@@ -109,13 +109,13 @@ class OrderedMachine(Machine):
 
     @rule(reverse=st.booleans())
     def open_a_committed_range(self, reverse: bool) -> None:
-        """To be read on after whatever comes."""
+        """The other rules run while it is read."""
         self.reader = self.store.committed_view().range(reverse=reverse)
         self.unread, self.reverse = sorted(self.committed), reverse
 
     @rule(count=st.integers(1, 4))
     def read_on_in_the_committed_range(self, count: int) -> None:
-        """It leaves out no key that is still committed, and shows no value that is not."""
+        """It skips no key that is still committed, and shows no value that is not committed."""
         for _ in range(count):
             key, value = next(self.reader, ("", None))
             assert self.committed.get(key) == value
@@ -134,7 +134,7 @@ class OrderedMachine(Machine):
 
 
 def test_a_value_that_cannot_be_changed_in_place_is_not_kept() -> None:
-    """A range of such values costs nothing when the batch ends. It shows the batch in progress nevertheless."""
+    """A range of such values costs nothing when the batch ends. It still shows the batch in progress."""
     state: MapState[tuple[str, int], int] = MapState(tuple[str, int], int, ordered=True)
     store = state.__snapreplay_store__()
     state.update({("tea", n): n for n in range(20)})
@@ -154,7 +154,7 @@ def test_a_value_that_cannot_be_changed_in_place_is_not_kept() -> None:
     assert dict(state.items()) == wanted
 
 
-def test_a_range_that_outlives_its_call_shows_the_values_of_now() -> None:
+def test_a_range_that_outlives_its_call_shows_the_current_values() -> None:
     """A handler may keep it. The batch goes on, is sealed, and the next one begins."""
     state: MapState[str, int] = MapState(str, int, ordered=True)
     store = state.__snapreplay_store__()
@@ -178,7 +178,7 @@ def test_a_range_that_outlives_its_call_shows_the_values_of_now() -> None:
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_view_that_is_read_across_commits_shows_what_is_committed(*, reverse: bool) -> None:
-    """The keys are those of the beginning, each with its value of now, unless it is gone."""
+    """It has the keys that were there when it began and are not deleted, with their current values."""
     state: MapState[str, int] = MapState(str, int, ordered=True)
     store = state.__snapreplay_store__()
 

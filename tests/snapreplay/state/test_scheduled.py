@@ -197,7 +197,7 @@ Touched = dict[str, tuple[list[int], int | None]]
 
 
 class Model:
-    """Key → value and time of the last touch, a whole copy per layer of a batch."""
+    """Key → value and time of the last touch. Each layer of a batch is a whole copy."""
 
     def __init__(self, unstamped: dict[str, int], *, keeps_read: bool):
         self.committed: Touched = {key: ([n], None) for key, n in unstamped.items()}
@@ -266,7 +266,7 @@ def ranging(state, _key, _number):
 
 
 def changing(state, _key, number):
-    """In place, which touches nothing."""
+    """A change in place does not count as a touch."""
     for _, value in state.range(reverse=True):
         value.append(number)
 
@@ -301,8 +301,8 @@ ACCESS = {
 @example([("write", "a", 1), "stage", 2000, ("read", "a", 0)], "write", {})
 @settings(max_examples=300)
 def test_an_entry_is_due_a_ttl_after_its_last_touch(acts, refresh, unstamped):
-    """Whatever happens to entries and batches, and however they are read: values, stamps, agenda and index are those of
-    a model.
+    """Values, stamps, agenda and index agree with a model, whatever happens to entries and batches, and however they
+    are read.
     """
     model = Model(unstamped, keeps_read=refresh == "read")
     state = ordered(refresh)

@@ -26,8 +26,8 @@ def entries_of(parts: Iterable[Part[Any, Any]]) -> list[tuple[Any, Any]]:
 
 @given(STEPS, st.integers(1, 4))
 def test_what_is_being_read_does_not_change(steps: Any, block_entries: int) -> None:
-    """Keys come and go, wanted or not; some readers begin in between and end last. They see the keys that there were,
-    with any value.
+    """Keys come and go, also some that are there or gone already. Readers begin in between and end last. Each sees the
+    keys that were there when it began; their values may be newer.
     """
     with (
         patch.object(module, "BLOCK_ENTRIES", block_entries),
@@ -67,7 +67,7 @@ def test_bounds_are_half_open(given_keys: set[int], start: int, end: int, revers
 
 
 def test_a_range_is_read_in_parts_that_grow() -> None:
-    """So ten entries cost about ten, and a thousand are read many at a time, across blocks."""
+    """So a short range reads few entries too many, and a long one reads many at a time, across blocks."""
     entries: SortedEntries[int, int] = all_of(sorting([dict.fromkeys(range(2000), 0)]))
     sizes = [len(part.keys) for part in entries.between(entries.start, entries.end)]
     assert sizes[:5] == [8, 16, 32, 64, 64]

@@ -12,7 +12,7 @@ from snapreplay.state.tuple_keys import is_tuple_key, tuple_packer, tuple_unpack
 
 
 class Left(Exception):
-    """A quick decoder left a key to the slow one."""
+    """The quick decoder left a key to the slow one."""
 
 
 def leave(_encoded: bytes) -> Any:
@@ -118,7 +118,7 @@ def test_most_pairs_are_decoded_quickly() -> None:
     st.lists(st.tuples(two_keys(), st.integers(1, 12)), max_size=6),
 )
 def test_what_a_decoder_remembers_changes_nothing(key_type: Any, drawn: Any) -> None:
-    """Whatever it decoded before, and whether it could: each key is what it would be alone, or the same error."""
+    """Whatever it decoded or refused before, it gives the same key or error as a new decoder."""
     remembering = KeyCodec(key_type)
     for (types, *keys), cut in drawn:
         for key in keys:

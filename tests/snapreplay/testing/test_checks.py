@@ -108,7 +108,7 @@ def nothing(*arguments):
 
 
 def holds(record, state, out):
-    """Right as long as it is nobody's output: records of one batch share an object."""
+    """Keeps an object outside the state; the records of a batch share it. Harmless until a timer sends it."""
     if record.offset == 0:
         HELD.clear()
     HELD.append(state[record.key])
@@ -132,7 +132,7 @@ SPREAD = [record(IN, key=f"k{n % 5}", timestamp_ms=1_000 + n) for n in range(20)
 
 
 def ringing(ring, handler=nothing):
-    """An app with timers 10 s after its records, the first one 11,015 ms after the epoch."""
+    """An app that sets a timer 10 s after each record. Of SPREAD, the first is due 11,015 ms after the epoch."""
     app = App(
         "ringing",
         inputs=[IN],
@@ -162,7 +162,7 @@ def ringing(ring, handler=nothing):
     ids=["clock", "batches", "timers"],
 )
 def test_a_wrong_timer_that_no_record_makes_due_is_found_if_time_passes(app, how):
-    """In every kind of run. Otherwise it is named as left out."""
+    """In every kind of run. Without `until_ms` it is named as left out."""
     assert check(app, SPREAD).left_out[0] == (
         "timer ring: it never fired; add a record with a timestamp ≥ 11015, or pass until_ms=11015"
     )
@@ -171,14 +171,14 @@ def test_a_wrong_timer_that_no_record_makes_due_is_found_if_time_passes(app, how
 
 
 def test_a_timer_that_sets_itself_again_ends_with_the_time():
-    """And the check with it."""
+    """So the check ends, too."""
     report = check(ringing(sets_itself), SPREAD, until_ms=11_100)
     assert report.record_count == len(SPREAD)
     assert len(report.left_out) == 1
 
 
 def test_time_does_not_pass_backwards():
-    """Nothing would happen by a duration, or by seconds, and nobody would be told. The hint's time is one."""
+    """A duration, or seconds, would silently let no time pass. The time that the hint names is accepted."""
     app, hints = ringing(nothing), set[str]()
     wrong: list[Any] = [1_018, 60, -1, 1_019.5, True, "11019"]
     for until_ms in wrong:

@@ -1,4 +1,4 @@
-"""What `check` did not reach is named, and what it says to feed reaches it."""
+"""What did not happen in a `check` is named, and what it says to feed makes it happen."""
 
 import re
 from datetime import timedelta
@@ -20,7 +20,7 @@ class Shop(Stores):
 
 
 def shop():
-    """An order of 0 fails, and so does its timer if it is 7; a return sets the second timer."""
+    """An order of 0 fails. The timer of an order of 7 fails. A return sets the second timer."""
     app = App("shop", inputs=[orders, returns], state=Shop)
 
     @app.handler(orders)
@@ -64,19 +64,21 @@ def at(ms):
     return f"add a record with a timestamp ≥ {ms}, or pass until_ms={ms}"
 
 
-NOTHING = "and nothing is pending; add records after which something is"
+NONE_SET, NONE_STORED = (
+    f"and none is pending; add records that {do}" for do in ("set it", "store one")
+)
 
 
 def test_what_did_not_happen_is_named_with_what_to_feed():
     """Handlers, timers, and the expiry of each store."""
     assert left_out(order(100), order(4_000)) == [
-        "handler of returns: no record; add one of returns",
-        f"timer refund: it never fired, {NOTHING}",
+        "handler of returns: it never ran; add a record of returns",
+        f"timer refund: it never fired, {NONE_SET}",
         f"timer report: it fired only before the first record; {at(8_000)}",
         f"expiry of state.open: no entry expired; {at(9_000)}",
-        f"expiry of state.seen: no entry expired, {NOTHING}",
+        f"expiry of state.seen: no entry expired, {NONE_STORED}",
     ]
-    assert left_out(back(100))[1] == f"timer remind: it never fired, {NOTHING}"
+    assert left_out(back(100))[1] == f"timer remind: it never fired, {NONE_SET}"
 
 
 @pytest.mark.parametrize("by_record", [True, False], ids=["a record", "until_ms"])
@@ -95,18 +97,18 @@ def test_what_is_fed_as_the_line_says_is_left_out_no_more(by_record):
 
 
 def test_what_became_a_dead_letter_did_not_run():
-    """Neither the handler of such records nor such a timer."""
-    dead = "all became dead letters; add records that do not"
+    """Neither a handler whose records failed nor a timer that failed."""
+    dead = "it gave only dead letters; add records for which it succeeds"
     assert left_out(order(100, 0), order(200, 0))[0] == f"handler of orders: {dead}"
     assert f"timer remind: {dead}" in left_out(order(100, 7), back(3_100))
 
 
 def test_a_timer_for_a_time_that_has_passed_needs_no_other_time():
-    """It fires before any next record."""
+    """It fires before the next record, whatever its timestamp."""
     app = App("late", inputs=[orders], state=lambda: MapState(str, int, ttl_ms=5))
     app.handler(orders)(lambda record, state, out: state.schedule(record.key, 10))
     app.timer("ring")(lambda timer, state, out: None)
     ring, expiry = left_out(order(900), app=app)
     assert ring == f"timer ring: it never fired; {at(900)}"
-    assert expiry == f"expiry of state: no entry expired, {NOTHING}"
+    assert expiry == f"expiry of state: no entry expired, {NONE_STORED}"
     assert left_out(order(900), until_ms=900, app=app) == [expiry]
