@@ -150,7 +150,7 @@ class KeyCodec(Generic[K]):
             return items
         b"".join(
             items
-        )  # awaits the memory of all keys together: a tenth of the time of a range (measured)
+        )  # their cache misses overlap, which saves a tenth of the time of a range (measured)
         try:
             return list(map(self.unpack, items))
         except msgspec.MsgspecError:

@@ -59,7 +59,7 @@ def _with_memory(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     """Returns the same decoder, of keys that end with an int. It remembers the parts before it of the last key: those
     of a range often have the same ones, and then it takes half of the time.
     """
-    # Replaced as one object: a thread that should not be here may be slow, but gets no mixture of two keys.
+    # One object, so that another thread never sees the head of one key and the parts of another.
     known: tuple[bytes | None, tuple[Any, ...]] = (None, ())
 
     def unpack(encoded: bytes) -> Any:
