@@ -118,7 +118,7 @@ async def awaited_genesis(
 def _how_far(found: Sequence[Found]) -> str:
     begun = sum(each.has_increment for each in found)
     if begun or any(each.fenced_by is not Fencer.NOBODY for each in found):
-        return f"`init` is under way or was interrupted, {begun} of {len(found)} partitions have a genesis"
+        return f"`init` is under way or was interrupted; partitions with a genesis: {begun} of {len(found)}"
     return "its topics hold no genesis"
 
 
