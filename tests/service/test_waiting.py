@@ -56,7 +56,7 @@ async def test_who_waits_for_a_cluster_is_told_why_and_when_it_is_over(unique, f
     with pytest.raises(NotCaughtUp, match=r"no partition is assigned; .*KafkaConnection"):
         await service.wait_caught_up(0.5)
     waiting = [asyncio.create_task(each()) for each in (service.wait_live, service.wait_caught_up)]
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # both begin to wait
     await service.stop()
     for each in waiting:
         with pytest.raises(ServiceClosed):

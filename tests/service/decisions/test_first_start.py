@@ -90,7 +90,7 @@ async def test_an_init_that_was_killed_before_its_claim_is_completed(then, secon
     """Whatever it left open: a process waits, names `init` as the command, and goes on once that has run."""
     here = fresh()
     await killed(here, then)
-    await asyncio.sleep(seconds)
+    await asyncio.sleep(seconds)  # virtual time: until the transaction is over
     start = Start(here)
     assert await start.waits()
     awaited = start.heard[0]
@@ -237,7 +237,7 @@ async def test_the_marker_of_a_dead_owner_does_not_make_a_lost_log_new(seconds, 
     here.broker.add_partition(name, last.lineage.producer_epoch, TopicPartition(here.increments, 0))
     here.recreate(here.increments)
     here.recreate(here.snapshots)
-    await asyncio.sleep(seconds)
+    await asyncio.sleep(seconds)  # virtual time: until the transaction is over
     await refuses(here)
 
 
