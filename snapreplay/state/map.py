@@ -39,7 +39,7 @@ class MapState(MutableMapping[K, V], Generic[K, V]):
 
     Args:
         ordered: keep the entries in the order of their keys all the time, for `range`. Costs 18 bytes per key that is a
-            tuple, the memory of any other key once more (78 bytes for a short str), and about 2 µs per key that is
+            tuple, the memory of any other key once more (78 bytes for a short str), and 2 to 3 µs per key that is
             added, deleted or set to a new value.
         default: called once, here; each missing key gets its own copy of what it returned.
         entry_bytes_max: encoded key and value together.
